@@ -1,0 +1,70 @@
+"""What the parts of a round hand to one another.
+
+A strategy makes a `Grant`, the access layer turns it into a `Receipt`. Strategies, channels, valuations
+and models know these two and never each other; the loop in `simulation.py` joins them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+UEs = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What the PS announces in the downlink slot.
+
+    pull: UEs in the order of their reserved slots; its length is the number of pull slots of this frame.
+    push: whether the remaining uplink slots are open to contention (else they stay idle).
+    probability: access barring, the probability with which a UE that would contend does so.
+    """
+
+    pull: UEs
+    push: bool = False
+    probability: float = 1.0
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What came of a frame. Slots count uplink slots from 1; a received update in slot z costs z + 1.
+
+    pulled, pull_slots: UEs received in their reserved slots, and those slots.
+    pushed, push_slots: UEs received by contention, and their slots (counted over the whole frame).
+    collided: UEs that transmitted in vain.
+    wasted: UEs that were pulled but not ready by their slot.
+    """
+
+    pulled: UEs
+    pull_slots: UEs
+    pushed: UEs
+    push_slots: UEs
+    collided: UEs
+    wasted: UEs
+
+    @property
+    def received(self) -> UEs:
+        """UEs whose update reached the PS, in the order of their slots."""
+        return np.concatenate([self.pulled, self.pushed])
+
+    @property
+    def contenders(self) -> int:
+        """How many UEs transmitted in the push slots."""
+        return len(self.pushed) + len(self.collided)
+
+    @property
+    def cost_max(self) -> int:
+        """The last received slot plus the downlink slot: what a clock shows. The headline cost."""
+        return int(max(self._slots(), default=0)) + 1
+
+    @property
+    def cost_sum(self) -> int:
+        """Slot + 1 summed over the received UEs: as plotted in the paper's Fig. 6. It rewards collisions."""
+        slots = self._slots()
+        return int(slots.sum()) + len(slots)
+
+    def _slots(self) -> UEs:
+        return np.concatenate([self.pull_slots, self.push_slots])
