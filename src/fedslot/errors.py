@@ -19,7 +19,7 @@ class InputError(ValueError):
 
 
 class RefusedError(RuntimeError):
-    """Something other than a value stands in the way (a folder in use, data not there); one line says what to do."""
+    """Something other than a value stands in the way, say a folder in use; one line says what to do."""
 
 
 def _short(value: object, limit: int = 60) -> str:

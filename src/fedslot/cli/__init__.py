@@ -1,4 +1,4 @@
-"""The command line: one file per command. Heavy imports happen inside commands, so that `--help` is instant."""
+"""The command line: one file per command. Heavy imports happen inside commands; `--help` is instant."""
 
 from __future__ import annotations
 
