@@ -1,5 +1,65 @@
-"""fedslot: whose model update should be on the air when uplink slots are scarce?"""
+"""fedslot: whose model update should be on the air when uplink slots are scarce?
 
+    import fedslot
+    scenario = fedslot.Scenario.load("quickstart", {"frame.pull": 5})
+    result = fedslot.run(scenario)
+    result.rounds.plot(x="slots_spent", y="test_accuracy")
+
+The public names below are imported on first use, so that `import fedslot` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
 from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedslot.errors import InputError, RefusedError
+    from fedslot.exchange import Grant, Receipt
+    from fedslot.runs import Result, load, run
+    from fedslot.scenario import Scenario, presets
+    from fedslot.strategies import Cell, Ledger, NoState
 
 __version__ = version("fedslot")
+
+_HOMES = {
+    "Scenario": "scenario",
+    "presets": "scenario",
+    "run": "runs",
+    "load": "runs",
+    "Result": "runs",
+    "Cell": "strategies",
+    "Ledger": "strategies",
+    "NoState": "strategies",
+    "Grant": "exchange",
+    "Receipt": "exchange",
+    "InputError": "errors",
+    "RefusedError": "errors",
+}
+
+__all__ = [
+    "Cell",
+    "Grant",
+    "InputError",
+    "Ledger",
+    "NoState",
+    "Receipt",
+    "RefusedError",
+    "Result",
+    "Scenario",
+    "__version__",
+    "load",
+    "presets",
+    "run",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"fedslot.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'fedslot' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

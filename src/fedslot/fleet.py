@@ -1,0 +1,83 @@
+"""Who takes part: data shares, stragglers, update noise and computing times, drawn once from the seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.data.partition import Partition, split
+from fedslot.rng import stream
+from fedslot.scenario import Computing, Scenario
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The UEs of a scenario.
+
+    partition: who owns which training samples.
+    epochs: (K,) local epochs that each UE completes.
+    noise: (K,) standard deviation of the noise on each UE's update.
+    """
+
+    partition: Partition
+    epochs: NDArray[np.int64]
+    noise: NDArray[np.float64]
+    _seed: int
+    _computing: Computing | None
+
+    @classmethod
+    def draw(cls, scenario: Scenario, labels: NDArray[np.int64]) -> Fleet:
+        """Draw the fleet of a scenario from the labels of the training samples, (n,)."""
+        seed, ues = scenario.seed, scenario.data.ues
+        partition = split(labels, ues, scenario.data.alpha, scenario.data.sizes, seed)
+        return cls(
+            partition,
+            _epochs(scenario.epochs, scenario.fleet.stragglers, ues, seed),
+            _noise(scenario.fleet.noise, scenario.fleet.noise_order, ues, seed),
+            seed,
+            scenario.fleet.computing,
+        )
+
+    @property
+    def ues(self) -> int:
+        """Number of UEs, K."""
+        return len(self.epochs)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(K,) training samples of each UE."""
+        return self.partition.sizes
+
+    def ready(self, round: int) -> NDArray[np.float64] | None:
+        """(K,) time at which each UE's update is ready, in slots after the downlink slot; None: all at once."""
+        if self._computing is None:
+            return None
+        return computing_times(self._computing, self.sizes, self._seed, round)
+
+
+def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, round: int) -> NDArray[np.float64]:
+    """Computing times T = I(eps) D c / f in slots, with c ~ Gamma(shape, scale) cycles per bit (Sec. II-C).
+
+    The density in the paper is normalised by an incomplete gamma function, with which it does not integrate
+    to one; this is the ordinary Gamma distribution.
+    """
+    rng = stream(seed, "computing", *([round] if computing.redraw else []))
+    cycles_per_bit = rng.gamma(computing.shape, computing.scale, size=len(sizes))
+    iterations = computing.iterations * math.log(1 / computing.accuracy)
+    seconds = iterations * sizes * computing.bits_per_sample * cycles_per_bit / computing.frequency
+    return seconds / computing.slot
+
+
+def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.int64]:
+    rng = stream(seed, "stragglers")
+    slow = rng.permutation(ues) < round(stragglers * ues)
+    fewer = 1 + np.floor(rng.random(ues) * epochs).astype(np.int64)
+    return np.where(slow, fewer, epochs)
+
+
+def _noise(noise: float, order: str, ues: int, seed: int) -> NDArray[np.float64]:
+    levels = np.arange(ues) * noise / ues  # sigma_k = (k - 1) sigma / K for k = 1..K
+    return stream(seed, "noise-order").permutation(levels) if order == "shuffled" else levels

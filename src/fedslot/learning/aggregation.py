@@ -1,0 +1,28 @@
+"""ModelAverage of Algorithm 1, and the averages of coalitions: rows of weights times rows of updates."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def average(updates: Tensor, sizes: NDArray[np.int64]) -> Tensor:
+    """(P,) data-weighted average of updates (Y, P) from UEs with `sizes` (Y,) samples."""
+    weights = torch.as_tensor(sizes / sizes.sum(), dtype=updates.dtype, device=updates.device)
+    return weights @ updates
+
+
+def coalition_weights(members: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Averaging weights (C, Y + 1) of coalitions (C, Y) over the global model (column 0) and the updates.
+
+    The empty coalition is the global model itself.
+
+    >>> coalition_weights(np.array([[False, False], [True, True]]), np.array([30, 10]))
+    array([[1.  , 0.  , 0.  ],
+           [0.  , 0.75, 0.25]])
+    """
+    shares = members * sizes
+    total = shares.sum(axis=1, keepdims=True)
+    return np.hstack([total == 0, shares / np.maximum(total, 1)])

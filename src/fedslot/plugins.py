@@ -1,0 +1,31 @@
+"""Parts by name: one of ours, or the user's own as `package.module:Name`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TypeVar
+
+from fedslot.errors import InputError
+
+T = TypeVar("T")
+
+
+def find(field: str, name: str, known: Mapping[str, T]) -> T:
+    """Look a part up in `known`, or import it; `field` is the scenario's key, for the message.
+
+    >>> find("training.model", "cnm", {"mlp": 1, "cnn": 2})
+    Traceback (most recent call last):
+    fedslot.errors.InputError: training.model: 'cnm' is not allowed; it must be one of mlp, cnn, or package.module:Name
+    """
+    if name in known:
+        return known[name]
+    allowed = f"one of {', '.join(known)}, or package.module:Name"
+    package, colon, attribute = name.partition(":")
+    if not colon:
+        raise InputError(field, name, allowed)
+    try:
+        found: T = getattr(importlib.import_module(package), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(field, name, f"{allowed} that can be imported ({error})") from None
+    return found

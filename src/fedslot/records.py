@@ -1,0 +1,159 @@
+"""The run folder: scenario, a row per round, checkpoints, summary. No pickles; nothing is left half-written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from fedslot.errors import RefusedError
+from fedslot.scenario import Scenario
+from fedslot.simulation import Round, Snapshot
+
+SCENARIO, ROUNDS, CHECKPOINT, SUMMARY = "scenario.yaml", "rounds.csv", "checkpoint.npz", "summary.json"
+COLUMNS = [field.name for field in fields(Round)]
+
+
+class RunFolder:
+    """Where one run leaves its results, and from where it goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def prepare(self, scenario: Scenario, resume: bool) -> None:
+        """Claim the folder for a scenario: a new or empty one, or with `resume` one that holds this scenario."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RefusedError(f"{self.path} is a file; give a folder for the results")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            if not (self.path / SCENARIO).is_file():
+                raise RefusedError(f"{self.path} holds other things than a run; give a new folder")
+            if not resume:
+                raise RefusedError(f"{self.path} holds a run already; continue it with --resume or give a new folder")
+            if self.scenario().digest != scenario.digest:
+                raise RefusedError(f"{self.path} belongs to another scenario{self._difference(scenario)}")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path / SCENARIO, scenario.to_yaml())
+        except OSError as error:
+            raise RefusedError(f"{self.path} cannot be written ({error.strerror})") from None
+
+    def scenario(self) -> Scenario:
+        """The complete scenario of the run."""
+        return Scenario.load(self.path / SCENARIO)
+
+    def rounds(self) -> pd.DataFrame:
+        """The rows written so far, one per round."""
+        return pd.read_csv(self.path / ROUNDS)
+
+    def open_rows(self, keep: int) -> RowWriter:
+        """Go on writing `rounds.csv` behind its first `keep` rows; what stands after them is dropped."""
+        file = self.path / ROUNDS
+        lines = file.read_text("utf-8").splitlines(keepends=True)[: keep + 1] if file.is_file() and keep else []
+        if not lines:
+            lines = [",".join(COLUMNS) + "\n"]
+        if len(lines) != keep + 1 or not lines[-1].endswith("\n"):
+            raise RefusedError(f"{file} has fewer rows than its checkpoint; delete {self.path} and start over")
+        write_atomically(file, "".join(lines))
+        return RowWriter(file)
+
+    def save(self, now: Snapshot) -> None:
+        """Write a checkpoint from which the run can go on."""
+        state = {f"state.{field.name}": getattr(now.state, field.name) for field in fields(now.state)}
+        buffer = io.BytesIO()
+        model = now.model.cpu().numpy()
+        np.savez(buffer, round=now.round, slots_spent=now.slots_spent, model=model, **state)
+        write_atomically(self.path / CHECKPOINT, buffer.getvalue())
+
+    def restore(self, start: Snapshot) -> Snapshot:
+        """The last checkpoint, or `start` if there is none; `start` also says what must be in it."""
+        file = self.path / CHECKPOINT
+        if not file.is_file():
+            return start
+        try:
+            with np.load(file, allow_pickle=False) as saved:
+                model = _like(start.model.cpu().numpy(), saved["model"])
+                kind = type(start.state)
+                state = {
+                    field.name: _like(getattr(start.state, field.name), saved[f"state.{field.name}"])
+                    for field in fields(kind)
+                }
+                round, spent = int(saved["round"]), int(saved["slots_spent"])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise RefusedError(f"{file} is damaged ({error}); delete {self.path} and start over") from None
+        return Snapshot(round, spent, torch.from_numpy(model).to(start.model.device), kind(**state))
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary, the mark of a finished run."""
+        write_atomically(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+
+    def _difference(self, scenario: Scenario) -> str:
+        ours, theirs = _flat(scenario.model_dump()), _flat(self.scenario().model_dump())
+        differing = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+        if not differing:
+            return ""
+        key = differing[0]
+        return f": its {key} is {theirs.get(key)!r}, not {ours.get(key)!r}"
+
+
+class RowWriter:
+    """Appends rounds to `rounds.csv`, each complete on disk before the next begins."""
+
+    def __init__(self, file: Path) -> None:
+        self._file: IO[str] = file.open("a", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._file, lineterminator="\n")
+
+    def append(self, round: Round) -> None:
+        """Write one row."""
+        self._writer.writerow(astuple(round))
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Make sure that what was appended outlives a crash of the machine."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def write_atomically(file: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all: to a temporary name beside it, then renamed."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(file)
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The summary of a finished run; None if it is not finished."""
+    file = path / SUMMARY
+    summary: dict[str, Any] | None = json.loads(file.read_text("utf-8")) if file.is_file() else None
+    return summary
+
+
+def _like(pattern: Any, array: NDArray[Any]) -> Any:
+    """The saved array, if it has the type and shape of the pattern; a plain number for a plain number."""
+    expected = np.asarray(pattern)
+    if array.dtype != expected.dtype or array.shape != expected.shape:
+        raise ValueError(f"{array.dtype}{array.shape} in place of {expected.dtype}{expected.shape}")
+    return array if isinstance(pattern, np.ndarray) else array.item()
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found

@@ -1,0 +1,168 @@
+"""Run a scenario: `run` it, in memory or into a folder that can be resumed, and look at its `Result`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from fedslot import __version__
+from fedslot.records import RunFolder, read_summary
+from fedslot.scenario import Scenario
+from fedslot.simulation import Round, Simulation, Snapshot
+
+CHECKPOINT_EVERY = 5  # rounds
+Rule = Literal["max", "sum"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run.
+
+    scenario: what was run.
+    rounds: one row per round, the columns of `rounds.csv`.
+    model: (P,) the global model; None when only the rows were read back.
+    state: the strategy's last state; None when only the rows were read back.
+    """
+
+    scenario: Scenario
+    rounds: pd.DataFrame
+    model: NDArray[np.float32] | None = None
+    state: Any = None
+
+    @property
+    def final_accuracy(self) -> float:
+        """Test accuracy after the last round."""
+        return float(self.rounds["test_accuracy"].iloc[-1])
+
+    @property
+    def slots_spent(self) -> int:
+        """Slots that the run took, by the clock (`cost_max`)."""
+        return int(self.rounds["cost_max"].sum())
+
+    def accuracy_at(self, slots: int) -> float:
+        """Test accuracy of the last round that was complete after `slots` slots; NaN if none was."""
+        done = self.rounds.loc[self.rounds["slots_spent"] <= slots, "test_accuracy"]
+        return float(done.iloc[-1]) if len(done) else float("nan")
+
+    def slots_to(self, accuracy: float, rule: Rule = "max") -> float:
+        """Slots until the test accuracy first reached a target, by the clock or as the paper sums; else NaN."""
+        reached = np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
+        if not len(reached):
+            return float("nan")
+        return float(self.rounds[f"cost_{rule}"].iloc[: reached[0] + 1].sum())
+
+    def summary(self) -> dict[str, Any]:
+        """The few numbers that `summary.json` holds."""
+        rounds = self.rounds
+        return {
+            "strategy": self.scenario.strategy.name,
+            "seed": self.scenario.seed,
+            "rounds": len(rounds),
+            "stopped_by": "rounds" if len(rounds) == self.scenario.rounds else "time_budget",
+            "final_accuracy": self.final_accuracy,
+            "best_accuracy": float(rounds["test_accuracy"].max()),
+            "slots_spent": self.slots_spent,
+            "cost_sum": int(rounds["cost_sum"].sum()),
+            "push_received": int(rounds["push_received"].sum()),
+            "collided": int(rounds["collided"].sum()),
+            "seconds": float(rounds["seconds"].sum()),
+            "scenario_digest": self.scenario.digest,
+            "fedslot_version": __version__,
+        }
+
+
+def run(
+    scenario: Scenario,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    threads: int = 1,
+    on_round: Callable[[Round], object] | None = None,
+) -> Result:
+    """Run a scenario to its end.
+
+    out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and checkpoints; None keeps all in memory.
+    resume: continue what the folder holds, if it is this scenario; the result is that of an unbroken run.
+    threads: threads of PyTorch.
+    on_round: called with each round as it is done.
+
+    >>> from fedslot import Scenario
+    >>> result = run(Scenario.load("quickstart", {"rounds": 2}))
+    >>> len(result.rounds)
+    2
+    """
+    with _threads(threads):
+        simulation = Simulation(scenario)
+        if out is None:
+            return _in_memory(simulation, on_round)
+        return _in_folder(simulation, RunFolder(Path(out)), resume, on_round)
+
+
+def load(out: str | Path) -> Result:
+    """Read a run folder back, finished or not (without model and state)."""
+    folder = RunFolder(Path(out))
+    return Result(folder.scenario(), folder.rounds())
+
+
+def is_finished(out: str | Path) -> bool:
+    """Whether the run in a folder is complete."""
+    return read_summary(Path(out)) is not None
+
+
+def _in_memory(simulation: Simulation, on_round: Callable[[Round], object] | None) -> Result:
+    rows, now = [], simulation.start()
+    for round, after in simulation.rounds(now):
+        now = after
+        rows.append(asdict(round))
+        if on_round:
+            on_round(round)
+    return _result(simulation, pd.DataFrame(rows), now)
+
+
+def _in_folder(
+    simulation: Simulation, folder: RunFolder, resume: bool, on_round: Callable[[Round], object] | None
+) -> Result:
+    folder.prepare(simulation.scenario, resume)
+    now = folder.restore(simulation.start())
+    rows = folder.open_rows(keep=now.round)
+
+    def checkpoint() -> None:
+        rows.sync()  # the rows first: a checkpoint must never be ahead of them
+        folder.save(now)
+
+    try:
+        for round, after in simulation.rounds(now):
+            now = after
+            rows.append(round)
+            if now.round % CHECKPOINT_EVERY == 0:
+                checkpoint()
+            if on_round:
+                on_round(round)
+    finally:
+        checkpoint()  # also when interrupted, so that no finished round is lost
+        rows.close()
+    result = _result(simulation, folder.rounds(), now)
+    folder.finish(result.summary())
+    return result
+
+
+def _result(simulation: Simulation, rounds: pd.DataFrame, now: Snapshot) -> Result:
+    return Result(simulation.scenario, rounds, now.model.cpu().numpy(), now.state)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

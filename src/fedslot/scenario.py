@@ -1,0 +1,372 @@
+"""What to run: one validated, documented, serialisable description.
+
+A scenario comes from a preset, a YAML file or Python, takes overrides by dotted keys, and writes itself
+out completely, so that a run folder says everything about its run.
+
+>>> scenario = Scenario.load("quickstart", {"frame.pull": 5})
+>>> scenario.frame.pull, scenario.data.dataset
+(5, 'digits')
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedslot.errors import InputError
+
+MOST_EXACT_PLAYERS = 16  # 65,536 utilities a round; each further UE doubles that
+
+Probability = Annotated[float, Field(gt=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """Strict, immutable, no unknown keys, no NaN."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Data(Section):
+    """Which samples there are, and how the UEs share them."""
+
+    dataset: str = "digits"
+    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file."""
+    ues: int = Field(50, ge=1)
+    """Number of UEs in the cell, K."""
+    alpha: float = Field(1.0, gt=0)
+    """Each UE's label mix is drawn from Dirichlet(alpha); small means few labels per UE."""
+    sizes: Literal["power-law", "equal"] = "power-law"
+    """How much data a UE has: in proportion to draws with density 3x^2 on (0, 1), or equal."""
+    validation: float = Field(0.5, gt=0, lt=1)
+    """Share of the test samples that the PS uses for valuation; the others measure test accuracy."""
+
+
+class Computing(Section):
+    """Computing times: T = I(eps) D c / f with c ~ Gamma(shape, scale) cycles per bit, eps-accurate locally."""
+
+    shape: float = Field(4.0, gt=0)
+    """Shape of the Gamma distribution of cycles per bit, kappa."""
+    scale: float = Field(5.0, gt=0)
+    """Scale of the Gamma distribution of cycles per bit, beta."""
+    bits_per_sample: float = Field(6272.0, gt=0)
+    """Size of one training sample [bits]; 784 bytes for a grey 28x28 image."""
+    frequency: float = Field(1e9, gt=0)
+    """Computing frequency of a UE, f [cycles/s]."""
+    accuracy: float = Field(0.1, gt=0, lt=1)
+    """Local accuracy eps that a UE trains to; the number of local iterations is in proportion to log(1/eps)."""
+    iterations: float = Field(10.0, gt=0)
+    """Local iterations per unit of log(1/eps)."""
+    slot: float = Field(0.1, gt=0)
+    """Length of a slot, tau [s]."""
+    redraw: bool = False
+    """Draw cycles per bit afresh in every frame (true), or once per UE, so that a slow UE stays slow (false)."""
+
+
+class Fleet(Section):
+    """How the UEs differ, apart from their data."""
+
+    stragglers: Fraction = 0.5
+    """Share of UEs that train only a number of epochs that is uniform in [1, epochs], drawn once per UE."""
+    noise: float = Field(0.1, ge=0)
+    """Standard deviation sigma of the noise on updates; UE k of K adds k * sigma / K to every parameter."""
+    noise_order: Literal["shuffled", "index"] = "shuffled"
+    """Whether the rising noise levels are dealt to the UEs at random or by index."""
+    computing: Computing | None = None
+    """Computing times; null means that every UE is ready as soon as the frame begins."""
+
+
+class Frame(Section):
+    """One global round: a downlink slot, pull slots, push slots."""
+
+    slots: int = Field(20, ge=1)
+    """Uplink slots per frame, M."""
+    pull: int = Field(10, ge=0)
+    """Slots that are granted to chosen UEs, Q; the remaining M - Q are open to contention."""
+
+
+class Push(Section):
+    """Who contends for the push slots, and on what channel."""
+
+    contenders: Annotated[int, Field(ge=0)] | Literal["ready"] = 10
+    """UEs that would push in a frame, drawn among those not pulled; `ready` means all whose computing is done."""
+    probability: Probability | Literal["auto"] = 1.0
+    """Access barring: contend with this probability; `auto` keeps the load at one contender per push slot."""
+    channel: str = "collision"
+    """`collision`, `capture`, `crdsa`, `irsa`, or a channel of your own as `package.module:Name`."""
+    channel_options: dict[str, Any] = {}
+    """Options of the channel, e.g. `{threshold_db: 3.0}` for `capture`."""
+
+
+class Training(Section):
+    """Local training of a UE."""
+
+    model: str = "mlp"
+    """`mlp` (50 and 25 hidden units), `cnn`, or `package.module:factory`, called with (input shape, classes)."""
+    epochs: int = Field(5, ge=1)
+    """Local epochs, E."""
+    epochs_by_strategy: dict[str, Annotated[int, Field(ge=1)]] = {}
+    """Epochs for particular strategies in place of `epochs`; unequal budgets, as in the published figures."""
+    batches: int = Field(5, ge=1)
+    """Minibatches per epoch, B."""
+    lr: float = Field(0.01, gt=0)
+    """Learning rate of SGD."""
+    momentum: float = Field(0.5, ge=0, lt=1)
+    """Momentum of SGD."""
+    device: str = "cpu"
+    """Where PyTorch computes: `cpu`, `cuda`, `cuda:1`."""
+
+
+class Strategy(Section):
+    """Who is granted the pull slots."""
+
+    name: str = "push-pull"
+    """`fedavg`, `greedy-shap`, `push-pull`, `only-pull`, `centralized`, or `package.module:Name`."""
+    warmup: int | None = Field(None, ge=0)
+    """First rounds in which all slots pull: a full pass over the UEs, then greedy. Null: just the full pass."""
+    memory: Annotated[float, Field(ge=0, lt=1)] | Literal["mean"] = 0.5
+    """Weight of the old value in the exponential smoothing; `mean` keeps the running mean."""
+    share: Probability = 0.1
+    """Share of the UEs that send their data to the PS under `centralized`."""
+    options: dict[str, Any] = {}
+    """Options of a strategy of your own; passed on as they are."""
+
+
+class Valuation(Section):
+    """How the PS values the updates that it received."""
+
+    method: Literal["auto", "exact", "cyclic", "gtg"] = "auto"
+    """`exact` (all subsets), `cyclic` (our sampling), `gtg` (the paper's), `auto` (exact if that is cheaper)."""
+    utility: Literal["loss", "accuracy"] = "loss"
+    """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
+    samples: int | None = Field(None, ge=1)
+    """Use only this many validation samples for utilities, a fixed random subset; null means all."""
+    max_utilities: int = Field(1000, ge=2)
+    """`cyclic`, `auto`: coalition utilities that a round may evaluate, beyond the two blocks always needed."""
+    tolerance: float = Field(0.25, gt=0)
+    """`cyclic`: stop once the standard error is below this share of the spread of the values over UEs."""
+    permutations: int = Field(20, ge=1)
+    """`gtg`: permutations per round, rounded up to whole sweeps over the received UEs."""
+    between: float = Field(1e-4, ge=0)
+    """`gtg`: leave a round out (all values 0) if it changed the utility by less than this."""
+    within: float = Field(1e-4, ge=0)
+    """`gtg`: cut a permutation short once its utility is this close to that of all UEs."""
+
+
+class Scenario(Section):
+    """Everything that determines a run's result."""
+
+    seed: int = Field(0, ge=0)
+    """Seed of every random stream. Strategies with one seed see the same fleet, noise and contention."""
+    rounds: int = Field(60, ge=1)
+    """Global rounds at most."""
+    time_budget: int | None = Field(None, ge=1)
+    """Slots that may be spent; a frame begins only if a whole one still fits. Null: no limit."""
+    data: Data = Data()
+    fleet: Fleet = Fleet()
+    frame: Frame = Frame()
+    push: Push = Push()
+    training: Training = Training()
+    strategy: Strategy = Strategy()
+    valuation: Valuation = Valuation()
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise _one_line(error) from None
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        slots, pull, ues = self.frame.slots, self.frame.pull, self.data.ues
+        if pull > slots:
+            raise InputError("frame.pull", pull, f"at most frame.slots ({slots})")
+        if pull > ues:
+            raise InputError("frame.pull", pull, f"at most data.ues ({ues}), since a UE is pulled once a frame")
+        contenders = self.push.contenders
+        if contenders == "ready":
+            if self.fleet.computing is None:
+                raise InputError("push.contenders", "ready", "a number, unless fleet.computing gives times")
+        elif contenders > ues - pull:
+            raise InputError(
+                "push.contenders", contenders, f"at most data.ues - frame.pull ({ues} - {pull} = {ues - pull})"
+            )
+        if self.time_budget is not None and self.time_budget < slots + 1:
+            raise InputError("time_budget", self.time_budget, f"at least one frame, 1 + frame.slots ({slots + 1})")
+        if self.valuation.method == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
+            raise InputError(
+                "valuation.method",
+                "exact",
+                f"auto, cyclic or gtg where more than {MOST_EXACT_PLAYERS} UEs may be received "
+                f"(frame.slots is {slots})",
+            )
+        return self
+
+    @property
+    def epochs(self) -> int:
+        """Local epochs of this scenario's strategy."""
+        return self.training.epochs_by_strategy.get(self.strategy.name, self.training.epochs)
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint: equal for equal scenarios, wherever they came from."""
+        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def load(cls, source: str | Path, overrides: Mapping[str, object] | None = None) -> Self:
+        """Read a preset by name or a YAML file, then apply overrides by dotted keys."""
+        fields = _read(source)
+        for key, value in (overrides or {}).items():
+            _set(fields, key, value)
+        return cls(**fields)
+
+    def replace(self, overrides: Mapping[str, object]) -> Self:
+        """A copy with some fields changed, by dotted keys.
+
+        >>> Scenario().replace({"seed": 3, "strategy.name": "fedavg"}).strategy.name
+        'fedavg'
+        """
+        fields = self.model_dump()
+        for key, value in overrides.items():
+            _set(fields, key, value)
+        return type(self)(**fields)
+
+    def to_yaml(self) -> str:
+        """The complete scenario, every field, in the order of the documentation."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+
+
+def presets() -> dict[str, str]:
+    """Names of the presets in the package, each with the first comment line of its file."""
+    files = sorted(resources.files("fedslot").joinpath("presets").iterdir(), key=lambda file: file.name)
+    texts = {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in files if file.name.endswith(".yaml")}
+    return {name: text.splitlines()[0].lstrip("# ") for name, text in texts.items()}
+
+
+def preset_text(name: str) -> str:
+    """The YAML of a preset, comments included."""
+    return resources.files("fedslot").joinpath("presets", f"{name}.yaml").read_text("utf-8")
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, object]:
+    """Turn `key=value` words into overrides; values are read as YAML.
+
+    >>> parse_overrides(["frame.pull=5", "strategy.memory=mean"])
+    {'frame.pull': 5, 'strategy.memory': 'mean'}
+    """
+    overrides: dict[str, object] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise InputError("-o", word, "of the form key=value, e.g. frame.pull=5")
+        try:
+            overrides[key.strip()] = _numbers(yaml.safe_load(value))
+        except yaml.YAMLError:
+            raise InputError(key, value, "a YAML value: a number, a word, true, false, null, [a, b]") from None
+    return overrides
+
+
+def keys() -> dict[str, str]:
+    """Every dotted key of a scenario with its documentation, for completion and help."""
+
+    def walk(model: type[BaseModel], prefix: str) -> Iterable[tuple[str, str]]:
+        for name, field in model.model_fields.items():
+            inner = _section(field.annotation)
+            if inner is None or name == "computing":
+                yield prefix + name, field.description or ""
+            if inner is not None:
+                yield from walk(inner, f"{prefix}{name}.")
+
+    return dict(walk(Scenario, ""))
+
+
+def _section(annotation: object) -> type[BaseModel] | None:
+    kinds = getattr(annotation, "__args__", (annotation,))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _read(source: str | Path) -> dict[str, Any]:
+    names = list(presets())
+    if str(source) in names:
+        text = preset_text(str(source))
+    else:
+        path = Path(source)
+        if path.suffix not in {".yaml", ".yml"} or not path.is_file():
+            close = difflib.get_close_matches(str(source), names, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise InputError("scenario", str(source), f"a preset ({', '.join(names)}) or a YAML file that exists{hint}")
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError("scenario", str(source), f"a readable UTF-8 file ({error})") from None
+    try:
+        fields = _numbers(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise InputError("scenario", str(source), f"valid YAML ({' '.join(str(error).split())})") from None
+    if fields is None:
+        return {}
+    if not isinstance(fields, dict):
+        raise InputError("scenario", str(source), "a YAML mapping of sections, e.g. `frame: {slots: 20}`")
+    return {str(key): value for key, value in fields.items()}
+
+
+def _numbers(value: Any) -> Any:
+    # YAML 1.1 reads 1e9 (no dot) as a word; a user means the number.
+    if isinstance(value, dict):
+        return {key: _numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_numbers(inner) for inner in value]
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+        return float(value)
+    return value
+
+
+def _set(fields: dict[str, Any], key: str, value: object) -> None:
+    *sections, last = key.split(".")
+    for name in sections:
+        inner = fields.get(name)
+        if inner is None:
+            inner = fields[name] = {}
+        if not isinstance(inner, dict):
+            raise InputError(key, value, "a key of the scenario; `fedslot schema --keys` lists them")
+        fields[name] = fields = dict(inner)
+    fields[last] = value
+
+
+def _one_line(error: ValidationError) -> InputError:
+    """The first of pydantic's complaints, as one line in our words."""
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause
+    known = keys()
+    parts = [str(part) for part in first["loc"]]
+    # pydantic appends the alternatives of a union ("int", "literal['ready']") to the path; keep the field
+    while len(parts) > 1 and not any(key.startswith(".".join(parts)) for key in known):
+        if first["type"] == "extra_forbidden":
+            break
+        parts.pop()
+    field = ".".join(parts) or "scenario"
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(field, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]}?" if close else "; `fedslot schema --keys` lists them"
+        return InputError(field, first["input"], f"left out: there is no such key{hint}")
+    if first["type"] in {"model_type", "model_attributes_type"}:
+        section = [key for key in known if key.startswith(f"{field}.")]
+        return InputError(field, first["input"], f"a section with keys such as {', '.join(section[:3])}")
+    same_field = [e for e in error.errors() if tuple(map(str, e["loc"][: len(parts)])) == tuple(parts)]
+    allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same_field))
+    return InputError(
+        field, first["input"], allowed.replace("a valid integer", "a whole number").replace("a valid ", "a ")
+    )

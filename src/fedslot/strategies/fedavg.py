@@ -1,0 +1,28 @@
+"""FedAvg: every slot pulls a UE at random."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.exchange import Grant, Receipt
+from fedslot.strategies.base import Cell, NoState
+
+
+class FedAvg:
+    """Pull M UEs, drawn anew in every round."""
+
+    needs_values = False
+    pools_data = False
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+
+    def init(self) -> NoState:
+        return NoState()
+
+    def schedule(self, state: NoState, round: int, rng: np.random.Generator) -> Grant:
+        return Grant(rng.choice(self.cell.ues, size=min(self.cell.slots, self.cell.ues), replace=False))
+
+    def observe(self, state: NoState, receipt: Receipt, values: NDArray[np.float64]) -> NoState:
+        return state

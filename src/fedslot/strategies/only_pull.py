@@ -1,0 +1,18 @@
+"""Only pull: push-pull with the push slots left idle, to tell what pushing adds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedslot.exchange import Grant
+from fedslot.strategies.ledger import Ledger
+from fedslot.strategies.push_pull import PushPull
+
+
+class OnlyPull(PushPull):
+    """Grants as push-pull does, but no one may push."""
+
+    def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
+        return replace(super().schedule(state, round, rng), push=False)
