@@ -20,7 +20,11 @@ data_app = typer.Typer(help="List, fetch and find the data sets.", no_args_is_he
 def _complete(incomplete: str) -> list[str]:
     from fedslot.data.cache import CATALOGUE
 
-    return [name for name in (*CATALOGUE, "all") if name.startswith(incomplete)]
+    return [name for name in CATALOGUE if name.startswith(incomplete)]
+
+
+def _complete_or_all(incomplete: str) -> list[str]:
+    return [*_complete(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
 
 
 @data_app.command("list")
@@ -44,7 +48,8 @@ def list_() -> None:
 @data_app.command()
 def fetch(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Data sets, or `all`.", autocompletion=_complete)
+        list[str],
+        typer.Argument(metavar="NAME...", help="Data sets, or `all`.", autocompletion=_complete_or_all),
     ],
     force: Annotated[bool, typer.Option("--force", help="Fetch even what is in the cache.")] = False,
 ) -> None:

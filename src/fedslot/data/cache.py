@@ -213,8 +213,7 @@ def read(name: str) -> Arrays:
     """
     file = path(name)
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in ARRAYS}
+        arrays = formats.npz(file, ARRAYS)
         intact = digest(arrays) == CATALOGUE[name].digest
     except FileNotFoundError as error:
         raise RefusedError(

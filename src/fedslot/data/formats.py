@@ -11,6 +11,7 @@ import json
 import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,13 @@ _IDX = {
     "y_test": "t10k-labels-idx1-ubyte",
 }
 _BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
+
+
+def npz(file: Path, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Read those of the arrays `keys` that an `.npz` file holds; Python objects in it are refused."""
+    # Opened here, as numpy forgets to close a file in which it finds no archive.
+    with file.open("rb") as raw, np.load(raw, allow_pickle=False) as archive:
+        return {key: archive[key] for key in keys if key in archive}
 
 
 def idx_folder(folder: Path) -> Arrays:
@@ -96,7 +104,7 @@ def _idx(data: bytes) -> Bytes:
     if data[:2] == b"\x1f\x8b":
         with gzip.open(io.BytesIO(data)) as file:
             data = file.read(_LIMIT)
-    if data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
+    if data[:3] != b"\0\0\x08" or len(data) < 4 or len(data) < 4 + 4 * data[3]:
         raise ValueError("not an idx file of bytes")
     shape = [int.from_bytes(data[4 + 4 * axis : 8 + 4 * axis], "big") for axis in range(data[3])]
     values = np.frombuffer(data, np.uint8, offset=4 + 4 * data[3])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.data import cache
+from fedslot.data import cache, formats
 from fedslot.errors import InputError
 
 NAMES = ("digits", *cache.CATALOGUE)
@@ -131,24 +130,18 @@ def _own(name: str, file: Path) -> Dataset:
     return Dataset(name, x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64))
 
 
-def _read_npz(name: str, file: Path) -> Mapping[str, NDArray[Any]]:
-    if not file.is_file():
-        _refuse(name, "a file that exists")
+def _read_npz(name: str, file: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            missing = [key for key in cache.ARRAYS if key not in archive]
-            if missing:
-                _refuse(
-                    name,
-                    f"an .npz with the arrays {', '.join(cache.ARRAYS)}; {', '.join(missing)} is missing",
-                )
-            return {key: archive[key] for key in cache.ARRAYS}
-    except InputError:
-        raise
+        arrays = formats.npz(file, cache.ARRAYS)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        _refuse(name, "a file that exists")
     except PermissionError:
         _refuse(name, "a file that may be read")
     except Exception:  # a damaged archive raises nearly anything, an array of objects a ValueError
         _refuse(name, "an intact .npz of plain arrays, as numpy.savez writes it, without Python objects")
+    if missing := [key for key in cache.ARRAYS if key not in arrays]:
+        _refuse(name, f"an .npz with {', '.join(cache.ARRAYS)}; {', '.join(missing)} is missing")
+    return arrays
 
 
 def _features(x: NDArray[Any]) -> NDArray[np.float32]:
