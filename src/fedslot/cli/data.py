@@ -1,0 +1,123 @@
+"""`fedslot data`: list, fetch and find the data sets."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.progress import TaskID
+
+    from fedslot.data.transfer import Progress
+
+data_app = typer.Typer(help="List, fetch and find the data sets.", no_args_is_help=True)
+
+
+def _complete(incomplete: str) -> list[str]:
+    from fedslot.data.cache import CATALOGUE
+
+    return [name for name in CATALOGUE if name.startswith(incomplete)]
+
+
+def _complete_or_all(incomplete: str) -> list[str]:
+    return [*_complete(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
+
+
+@data_app.command("list")
+def list_() -> None:
+    """List the data sets, and which are in the cache."""
+    from fedslot.data import cache
+
+    row = "{:<14} {:>7} {:>7}  {:<8} {:>7}  {}".format
+    typer.echo(row("name", "train", "test", "image", "size", "where"))
+    typer.echo(row("digits", 1000, 797, "1x8x8", "", "embedded"))
+    for name, entry in cache.CATALOGUE.items():
+        where = {
+            "cached": str(cache.path(name)),
+            "absent": f"not in the cache; type: fedslot data fetch {name}",
+            "damaged": f"damaged in the cache; type: fedslot data fetch {name}",
+        }[cache.state(name)]
+        image = "x".join(map(str, entry.shape))
+        typer.echo(row(name, entry.train, entry.test, image, f"{entry.bytes / 1e6:.0f} MB", where))
+
+
+@data_app.command()
+def fetch(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Data sets, or `all`.", autocompletion=_complete_or_all),
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Fetch even what is in the cache.")] = False,
+) -> None:
+    """Fetch data sets into the cache; what is there and intact is left alone."""
+    from fedslot.data import cache
+    from fedslot.errors import InputError, RefusedError
+
+    allowed = (*cache.CATALOGUE, "digits", "all")
+    for name in names:
+        if name not in allowed:
+            raise InputError("NAME", name, f"one of {', '.join(allowed)}")
+    failures = []
+    for name in dict.fromkeys(cache.CATALOGUE if "all" in names else names):
+        if name == "digits":
+            typer.echo("digits: embedded, nothing to fetch")
+            continue
+        began = time.perf_counter()
+        try:
+            file = _fetch_showing_progress(name, force)
+        except RefusedError as error:
+            failures.append(str(error))
+        else:
+            typer.echo(f"{name}: {file} ({time.perf_counter() - began:.1f} s)")
+    if failures:
+        raise RefusedError("\n".join(failures))
+
+
+@data_app.command()
+def path(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A data set.", autocompletion=_complete)
+    ] = None,
+) -> None:
+    """Print the cache folder, or the file in which a data set is or will be."""
+    from fedslot.data import cache
+
+    typer.echo(cache.path(name) if name else cache.folder())
+
+
+def _fetch_showing_progress(name: str, force: bool) -> Path:
+    """Fetch with live bars on a terminal, one line for each step elsewhere; both on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    from fedslot.data import cache
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return cache.fetch(name, _lines(name), force)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bars(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total or None)
+            bars.update(tasks[what], completed=done)
+
+        return cache.fetch(name, show, force)
+
+
+def _lines(name: str) -> Progress:
+    told: set[str] = set()
+
+    def tell(what: str, done: int, total: int) -> None:
+        if what not in told:
+            told.add(what)
+            typer.echo(f"{name}: {what}" + (f", {total / 1e6:.1f} MB" if total else ""), err=True)
+
+    return tell

@@ -1,0 +1,157 @@
+"""The data sets by name, or a user's own `.npz`: float32 features, int64 labels, training and test parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.data import cache, formats
+from fedslot.errors import InputError
+
+NAMES = ("digits", *cache.CATALOGUE)
+
+_DIGITS_TRAIN = 1000
+_FIELD = "data.dataset"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Labelled samples for training and for testing; the arrays cannot be written to.
+
+    x_train, x_test: (n, channels, height, width) for images, (n, d) for other features.
+    y_train, y_test: (n,), classes from 0 to `classes` - 1.
+    """
+
+    name: str
+    x_train: NDArray[np.float32]
+    y_train: NDArray[np.int64]
+    x_test: NDArray[np.float32]
+    y_test: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for array in (self.x_train, self.y_train, self.x_test, self.y_test):
+            array.setflags(write=False)  # one copy in memory may serve many runs
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return int(self.y_train.max()) + 1
+
+
+def load(name_or_path: str) -> Dataset:
+    """Load a data set: `digits`, which is embedded, a fetched one, or a file that ends in `.npz`.
+
+    An `.npz` holds `x_train`, `y_train`, `x_test`, `y_test`: features as (n, d), (n, height, width) or
+    (n, channels, height, width), where uint8 is divided by 255, and integer labels from 0 without gaps.
+
+    >>> digits = load("digits")
+    >>> digits.x_train.shape, digits.x_test.shape, digits.classes
+    ((1000, 1, 8, 8), (797, 1, 8, 8), 10)
+    """
+    if name_or_path == "digits":
+        return _digits()
+    if name_or_path in cache.CATALOGUE:
+        file = cache.path(name_or_path)
+    elif name_or_path.endswith(".npz"):
+        file = Path(name_or_path).expanduser().absolute()
+    else:
+        raise InputError(_FIELD, name_or_path, f"one of {', '.join(NAMES)}, or a file that ends in .npz")
+    try:
+        seen = file.stat()
+    except OSError:  # what is wrong with it, reading tells better
+        return _load(name_or_path, file, 0, 0)
+    return _load(name_or_path, file, seen.st_mtime_ns, seen.st_size)
+
+
+@lru_cache(maxsize=1)  # sweeps use one data set again and again; two of CIFAR-10's size would be too much
+def _load(name: str, file: Path, changed: int, size: int) -> Dataset:
+    """Load from `file`; `changed` and `size` make a new version of it a new call."""
+    if name in cache.CATALOGUE:
+        arrays = cache.read(name)
+        return Dataset(
+            name,
+            _features(arrays.pop("x_train")),
+            arrays["y_train"].astype(np.int64),
+            _features(arrays.pop("x_test")),
+            arrays["y_test"].astype(np.int64),
+        )
+    return _own(name, file)
+
+
+@lru_cache(maxsize=1)
+def _digits() -> Dataset:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    x = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    y = labels.astype(np.int64)
+    # Every 1.797th sample of the list sorted by class: each class gives its share, and nothing is random.
+    by_class = np.argsort(y, kind="stable")
+    rank = np.arange(len(y))
+    chosen = (rank + 1) * _DIGITS_TRAIN // len(y) > rank * _DIGITS_TRAIN // len(y)
+    train, test = np.sort(by_class[chosen]), np.sort(by_class[~chosen])
+    return Dataset("digits", x[train], y[train], x[test], y[test])
+
+
+def _own(name: str, file: Path) -> Dataset:
+    """Load a user's `.npz`, refusing every defect that would spoil a run later."""
+    arrays = _read_npz(name, file)
+    for part in ("train", "test"):
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if x.ndim not in (2, 3, 4) or x.dtype.kind not in "buif":
+            _refuse(name, f"x_{part} of numbers in 2, 3 or 4 dimensions, not {x.dtype} of shape {x.shape}")
+        if y.ndim != 1 or y.dtype.kind not in "iu":
+            _refuse(name, f"y_{part} of integers in 1 dimension, not {y.dtype} of shape {y.shape}")
+        if x.size == 0:
+            _refuse(name, f"x_{part} that is not empty")
+        if len(x) != len(y):
+            _refuse(name, f"one label for each sample, not {len(y)} in y_{part} for {len(x)} in x_{part}")
+    x_train, x_test, y_train, y_test = (arrays[key] for key in ("x_train", "x_test", "y_train", "y_test"))
+    shape = x_train.shape[1:]
+    if shape != x_test.shape[1:]:
+        _refuse(name, f"samples of one shape, not {shape} in x_train and {x_test.shape[1:]} in x_test")
+    if len(shape) == 3 and shape[2] <= 4 < shape[0]:
+        _refuse(name, f"images with the channels first, not of shape {shape}")
+    known = np.unique(y_train)
+    if known[0] != 0 or known[-1] != len(known) - 1 or len(known) < 2:
+        _refuse(name, "y_train with at least two classes, numbered from 0 without gaps")
+    if not np.isin(y_test, known).all():
+        _refuse(name, f"y_test with classes of y_train only, 0 to {known[-1]}")
+    x_train, x_test = _features(x_train), _features(x_test)
+    if not (np.isfinite(x_train).all() and np.isfinite(x_test).all()):
+        _refuse(name, "features that are finite in float32, without NaN")
+    if len(shape) == 2:
+        x_train, x_test = x_train[:, None], x_test[:, None]
+    return Dataset(name, x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64))
+
+
+def _read_npz(name: str, file: Path) -> dict[str, NDArray[Any]]:
+    try:
+        arrays = formats.npz(file, cache.ARRAYS)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        _refuse(name, "a file that exists")
+    except PermissionError:
+        _refuse(name, "a file that may be read")
+    except Exception:  # a damaged archive raises nearly anything, an array of objects a ValueError
+        _refuse(name, "an intact .npz of plain arrays, as numpy.savez writes it, without Python objects")
+    if missing := [key for key in cache.ARRAYS if key not in arrays]:
+        _refuse(name, f"an .npz with {', '.join(cache.ARRAYS)}; {', '.join(missing)} is missing")
+    return arrays
+
+
+def _features(x: NDArray[Any]) -> NDArray[np.float32]:
+    """Bring features to float32, bytes to [0, 1], without a float64 copy on the way."""
+    if x.dtype == np.uint8:
+        scaled: NDArray[np.float32] = np.divide(x, 255, dtype=np.float32)
+        return scaled
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        return x.astype(np.float32, copy=False)
+
+
+def _refuse(name: str, allowed: str) -> NoReturn:
+    raise InputError(_FIELD, name, allowed)

