@@ -7,10 +7,16 @@ A channel of your own is a class with the method `play` of `Channel`, named in a
 
 from __future__ import annotations
 
-from typing import Protocol
+import importlib
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedslot.errors import InputError
 
 Slots = NDArray[np.int64]
 
@@ -38,12 +44,187 @@ class Collision:
     """
 
     def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        frames, contenders = earliest.shape
-        if slots == 0 or contenders == 0:
+        if slots == 0 or earliest.size == 0:
             return np.zeros_like(earliest)
-        choices = slots + 1 - earliest
-        pick = earliest + (rng.random((frames, contenders)) * choices).astype(np.int64)
-        pick[choices <= 0] = 0  # silent UEs all "use" slot 0, which no one receives
-        cell = pick + (slots + 1) * np.arange(frames)[:, None]
-        load = np.bincount(cell.ravel(), minlength=frames * (slots + 1))
+        pick, cell = _pick(earliest, slots, rng)
+        load = np.bincount(cell.ravel())
         return np.where(load[cell] == 1, pick, 0)
+
+
+class Capture:
+    """Framed ALOHA with Rayleigh fading: the strongest UE of a slot may drown out the others.
+
+    Received powers are independent and exponential with mean 1 (power control evens out the distances). A UE
+    is received if its power is at least the threshold times that of all others in its slot, and the noise. At
+    0 dB and above at most one UE of a slot is; below, several can be, each decoded by itself.
+    Without noise, one of n UEs is received with probability n / (1 + z)^(n-1), where z >= 1 is the threshold
+    as a ratio.
+
+    threshold_db: the least ratio of signal to interference and noise at which an update is decoded, in dB.
+    noise: the power of the noise, as a fraction of the mean power of a UE.
+
+    >>> Capture(threshold_db=3.0).play(np.ones((1, 1), dtype=np.int64), 1, np.random.default_rng(0))
+    array([[1]])
+    """
+
+    def __init__(self, threshold_db: float = 6.0, noise: float = 0.0) -> None:
+        if not math.isfinite(threshold_db):
+            raise InputError("threshold_db", threshold_db, "a finite number of decibels")
+        if not 0 <= noise < math.inf:
+            raise InputError("noise", noise, "a power of at least 0")
+        self.threshold_db, self.noise = threshold_db, noise
+
+    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        if slots == 0 or earliest.size == 0:
+            return np.zeros_like(earliest)
+        pick, cell = _pick(earliest, slots, rng)
+        power = rng.exponential(size=earliest.shape)
+        others = np.bincount(cell.ravel(), weights=power.ravel())[cell] - power + self.noise
+        return np.where(power >= 10 ** (self.threshold_db / 10) * others, pick, 0)
+
+
+class Coded:
+    """Coded random access: each UE sends copies in several slots, and decoded UEs are cancelled everywhere.
+
+    A UE draws a number of copies and sends them in as many different slots from its earliest to L (in all of
+    them if they are fewer). Each copy tells where the others are. A slot in which one UE is left uncancelled
+    decodes it, and cancels its copies in all slots, which may leave others alone in theirs. Cancellation is
+    perfect and a collision tells nothing: the usual model, and an optimistic one.
+
+    The slot in which a UE counts as received is the one after which the PS can decode it, having heard the
+    slots up to then and no later ones. So a UE freed by cancellation counts when it was freed, not when its
+    copy was sent, and costs are honest.
+
+    degrees: probability of each number of copies.
+
+    >>> channel = Coded({2: 1.0})
+    >>> sorted(channel.play(np.ones((1, 2), dtype=np.int64), 2, np.random.default_rng(0))[0].tolist())
+    [0, 0]
+    """
+
+    def __init__(self, degrees: Mapping[int, float]) -> None:
+        chances = [float(p) for p in degrees.values()]
+        whole = all(isinstance(d, int) and d >= 1 for d in degrees)
+        if not whole or not all(0 <= p <= 1 for p in chances) or abs(sum(chances) - 1) > 1e-6:
+            raise InputError(
+                "degrees", dict(degrees), "numbers of copies from 1 with probabilities that add up to 1"
+            )
+        self.degrees = MappingProxyType({d: p / sum(chances) for d, p in degrees.items() if p > 0})
+
+    @property
+    def threshold(self) -> float:
+        """Load (UEs a slot) up to which all are received as frames grow without limit.
+
+        Density evolution: a copy is of no help with probability p <- 1 - exp(-G D q), and its UE's other
+        copies are of none with probability q = sum of d Lambda_d p^(d-1) / D; D is the mean number of copies.
+        All is resolved if p falls wherever it is: G < -log(1-p) / (D q(p)) for every p. Published: 0.5, 0.818
+        and 0.938.
+
+        >>> round(crdsa(2).threshold, 3), round(crdsa(3).threshold, 3), round(irsa().threshold, 3)
+        (0.5, 0.818, 0.939)
+        """
+        p = np.linspace(0, 1, 100_001)[1:-1]
+        unresolved = sum(d * chance * p ** (d - 1) for d, chance in self.degrees.items())
+        return float(np.min(-np.log1p(-p) / unresolved))
+
+    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        received = np.zeros(earliest.size, dtype=np.int64)
+        if slots == 0 or earliest.size == 0:
+            return received.reshape(earliest.shape)
+        copies = self._copies(earliest.ravel(), slots, rng)
+        frame = np.repeat(np.arange(len(earliest)), earliest.shape[1])
+        width = slots + 1
+        cell = np.where(copies > 0, copies + width * frame[:, None], 0)  # cell 0 takes what was not sent
+        # Per slot: how many UEs are not cancelled yet, and the sum of their numbers. Where one is left, the
+        # sum is its number.
+        size = len(earliest) * width
+        sent = copies > 0
+        ue = np.broadcast_to(np.arange(len(copies))[:, None], copies.shape)
+        load = np.bincount(cell[sent], minlength=size)
+        names = np.bincount(cell[sent], weights=ue[sent], minlength=size).astype(np.int64)
+        start = width * np.arange(len(earliest))
+        for now in range(1, width):
+            heard = start + now
+            while len(alone := heard[load[heard] == 1]):
+                decoded = np.unique(names[alone])  # one UE may be alone in several slots at once
+                received[decoded] = now
+                there = sent[decoded]
+                cells = cell[decoded][there]
+                np.subtract.at(load, cells, 1)
+                np.subtract.at(names, cells, ue[decoded][there])
+                heard = np.unique(cells[copies[decoded][there] <= now])
+        return received.reshape(earliest.shape)
+
+    def _copies(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        """The slots of each UE's copies, (F N, most copies), 0 where there is none."""
+        numbers, chances = list(self.degrees), list(self.degrees.values())
+        choices = np.maximum(slots + 1 - earliest, 0)
+        wanted = np.asarray(numbers)[
+            np.searchsorted(np.cumsum(chances)[:-1], rng.random(len(earliest)), "right")
+        ]
+        count = np.minimum(wanted, choices)
+        most = min(max(numbers), slots)
+        uniform = rng.random((len(earliest), most))
+        offset = np.full((len(earliest), most), -1)
+        for k in range(most):
+            # Floyd's sampling without replacement: draw from 0..top; if taken, top itself, which cannot be.
+            top = choices - count + k
+            draw = (uniform[:, k] * (top + 1)).astype(np.int64)
+            taken = (offset[:, :k] == draw[:, None]).any(axis=1)
+            offset[:, k] = np.where(k < count, np.where(taken, top, draw), -1)
+        return np.where(offset >= 0, offset + earliest[:, None], 0)
+
+
+LIVA: Mapping[int, float] = MappingProxyType({2: 0.5, 3: 0.28, 8: 0.22})
+"""Liva's degrees for IRSA, 0.5 x^2 + 0.28 x^3 + 0.22 x^8 (IEEE Trans. Commun. 59(2), 2011)."""
+
+
+def crdsa(replicas: int = 2) -> Coded:
+    """Contention resolution diversity slotted ALOHA: every UE sends the same number of copies."""
+    return Coded({replicas: 1.0})
+
+
+def irsa(degrees: Mapping[int, float] = LIVA) -> Coded:
+    """Irregular repetition slotted ALOHA: the number of copies is random, by default with Liva's degrees."""
+    return Coded(degrees)
+
+
+CHANNELS: dict[str, Callable[..., Channel]] = {
+    "collision": Collision,
+    "capture": Capture,
+    "crdsa": crdsa,
+    "irsa": irsa,
+}
+
+
+def make_channel(name: str, **options: Any) -> Channel:
+    """A channel by its name in `CHANNELS`, or any of your own as `package.module:Name`.
+
+    options: what the channel's constructor takes.
+
+    >>> make_channel("capture", threshold_db=3.0).threshold_db
+    3.0
+    """
+    allowed = f"one of {', '.join(CHANNELS)} or package.module:Name"
+    maker = CHANNELS.get(name)
+    if maker is None:
+        module, colon, attribute = name.partition(":")
+        try:
+            maker = getattr(importlib.import_module(module), attribute) if colon and module else None
+        except (ImportError, AttributeError) as error:
+            raise InputError("push.channel", name, allowed) from error
+    if not callable(maker):
+        raise InputError("push.channel", name, allowed)
+    try:
+        channel: Channel = maker(**options)
+    except TypeError as error:
+        raise InputError("push.channel", options, f"options that {name} takes ({error})") from error
+    return channel
+
+
+def _pick(earliest: Slots, slots: int, rng: np.random.Generator) -> tuple[Slots, Slots]:
+    """A slot for each UE from its earliest to the last, 0 if it is silent; and its number in the batch."""
+    choices = slots + 1 - earliest
+    pick = earliest + (rng.random(earliest.shape) * choices).astype(np.int64)
+    pick[choices <= 0] = 0  # silent UEs all "use" slot 0, which no one receives
+    return pick, pick + (slots + 1) * np.arange(len(earliest))[:, None]

@@ -1,0 +1,396 @@
+"""How many slots to pull and how many to leave open: every split of a frame, without training anything.
+
+>>> best = plan(slots=20, contenders=10, value_ratio=4.0).best
+>>> best.pull, round(best.expected_received_push, 2), round(best.expected_value, 2)
+(6, 5.13, 26.52)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from fedslot.access.analysis import (
+    Floats,
+    Law,
+    check_probability,
+    check_whole,
+    expected_cost_max,
+    last_pull_mean,
+    law_of,
+    paper_cost,
+    sending_law,
+    thinning,
+)
+from fedslot.access.channels import Channel, Collision, make_channel
+from fedslot.errors import InputError
+from fedslot.rng import stream
+
+BATCH = 200_000
+"""Contenders that are simulated at once; bounds the memory."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a frame with `pull` reserved and `push` open slots is expected to give and to cost, in slots.
+
+    probability: access barring, with which each contender contends.
+    success_probability: that a UE which does contend is received.
+    expected_value: pulled updates count 1, pushed ones `value_ratio`.
+    expected_cost_exact: last slot, without the downlink slot, if every pull is received; the paper's eq. (5)
+        approximates it by expected_cost_paper (None if the channel is not the paper's).
+    expected_cost_max, expected_cost_sum: of a whole frame, downlink slot and unready UEs considered.
+    nothing_pushed: probability that no push is received.
+    value_per_slot: expected_value / expected_cost_max.
+    expected_frames, value_in_budget: how many frames the budget lasts, and their value; None without a budget.
+    standard_errors: of the fields that were simulated; empty if all is computed.
+    """
+
+    pull: int
+    push: int
+    probability: float
+    success_probability: float
+    expected_received_push: float
+    expected_received: float
+    expected_value: float
+    expected_cost_exact: float
+    expected_cost_paper: float | None
+    expected_cost_max: float
+    expected_cost_sum: float
+    nothing_pushed: float
+    value_per_slot: float
+    expected_frames: float | None = None
+    value_in_budget: float | None = None
+    standard_errors: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The splits of a frame, in order of `pull`, and the best of them.
+
+    by: what is best, the largest `expected_value` or, with a time budget, the largest `value_in_budget`.
+    """
+
+    slots: int
+    by: Literal["expected_value", "value_in_budget"]
+    splits: tuple[Split, ...]
+
+    @property
+    def best(self) -> Split:
+        """The best split; of equals the one with the most pull slots, whose yield is certain."""
+        # Rounded, so that noise in the last place does not decide between equals.
+        return max(self.splits, key=lambda split: (float(f"{getattr(split, self.by):.12g}"), split.pull))
+
+
+def plan(
+    slots: int,
+    contenders: Law,
+    *,
+    pulls: Iterable[int] | None = None,
+    value_ratio: float = 1.0,
+    ready: float = 1.0,
+    budget: float | None = None,
+    barring: float | Literal["best"] = 1.0,
+    channel: str | Channel = "collision",
+    frames: int = 4000,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Plan:
+    """Compare the splits of a frame.
+
+    slots: uplink slots of a frame, M.
+    contenders: how many UEs would contend: a number, or the probability of each number.
+    pulls: the numbers of pull slots to look at; by default all, 0..M.
+    value_ratio: what a pushed update is worth, if a pulled one is worth 1.
+    ready: probability that a pulled UE is ready; one that is not wastes its slot.
+    budget: slots to spend. A frame spends its `cost_max`, as in the simulator, so the budget lasts for
+        budget / E[cost_max] frames (in the long run, by the renewal theorem).
+    barring: probability with which contenders contend; "best" picks for each split the one that gets the most
+        pushes through, which with N contenders on the collision channel is min(1, L/N).
+    channel: the collision channel is computed exactly, any other is simulated with `frames` frames a split.
+    progress: called with the number of splits done and of all, while simulating.
+    """
+    law = law_of(contenders)
+    check_whole("slots", slots, least=1)
+    check_probability("ready", ready)
+    if barring != "best":
+        check_probability("barring", barring)
+    if not 0 <= value_ratio < math.inf:
+        raise InputError("value_ratio", value_ratio, "a finite number of at least 0")
+    if budget is not None and not 0 < budget < math.inf:
+        raise InputError("budget", budget, "a number of slots above 0")
+    wanted = sorted({*range(slots + 1)} if pulls is None else {*pulls})
+    for pull in wanted:
+        check_whole("pull", pull, most=slots)
+    medium = make_channel(channel) if isinstance(channel, str) else channel
+    if type(medium) is Collision:
+        pushes = _computed([slots - pull for pull in wanted], law, barring)
+    else:
+        check_whole("frames", frames, least=2)
+        pushes = _simulated(medium, [slots - pull for pull in wanted], law, barring, frames, seed, progress)
+    splits = [
+        _split(pull, push, ready, value_ratio, budget) for pull, push in zip(wanted, pushes, strict=True)
+    ]
+    return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
+
+
+@dataclass(frozen=True)
+class _Push:
+    """What the push slots of one split yield; `errors` are standard errors, zero if computed."""
+
+    slots: int
+    probability: float
+    sending: float
+    received: float
+    last_slot: float
+    nothing: float
+    slot_sum: float
+    """Sum of the push slots that were received."""
+    paper: float | None
+    errors: Callable[[int, float], dict[str, float]] | None = None
+    """Standard errors of received, last_slot, nothing, cost_max and cost_sum, given pull and last pull slot."""
+
+
+def _split(pull: int, push: _Push, ready: float, value_ratio: float, budget: float | None) -> Split:
+    cost_max = expected_cost_max(pull, push.last_slot, push.nothing, ready)
+    value = ready * pull + value_ratio * push.received
+    split = Split(
+        pull=pull,
+        push=push.slots,
+        probability=push.probability,
+        success_probability=push.received / push.sending if push.sending > 0 and push.slots else 0.0,
+        expected_received_push=push.received,
+        expected_received=ready * pull + push.received,
+        expected_value=value,
+        expected_cost_exact=pull + push.last_slot,
+        expected_cost_paper=None if push.paper is None else pull + push.paper,
+        expected_cost_max=cost_max,
+        expected_cost_sum=ready * pull * (pull + 3) / 2 + (pull + 1) * push.received + push.slot_sum,
+        nothing_pushed=push.nothing,
+        value_per_slot=value / cost_max,
+    )
+    if budget is not None:
+        split = replace(split, expected_frames=budget / cost_max, value_in_budget=budget * value / cost_max)
+    if push.errors is not None:
+        errors = push.errors(pull, last_pull_mean(pull, ready))
+        errors["expected_received"] = errors["expected_received_push"]
+        errors["expected_value"] = value_ratio * errors["expected_received_push"]
+        split = replace(split, standard_errors=errors)
+    return split
+
+
+# The collision channel, exactly ------------------------------------------------------------------------------
+
+
+def push_table(slots: int, contenders: int) -> tuple[Floats, Floats]:
+    """E[X] and P(nothing received) for all of 0..`slots` push slots and 0..`contenders` contenders.
+
+    One recursion gives them all: with j slots, m of n contenders pick the last of them. If m = 1 the last slot
+    is received; else it goes on with j - 1 slots and n - m contenders. Only positive terms.
+
+    returns: two arrays (slots + 1, contenders + 1).
+
+    >>> last, nothing = push_table(4, 3)
+    >>> last[4, 3].round(12), nothing[4, 3].round(12)
+    (np.float64(2.8125), np.float64(0.0625))
+    """
+    last = np.zeros((slots + 1, contenders + 1))
+    nothing = np.ones((slots + 1, contenders + 1))
+    for j in range(1, slots + 1):
+        n, m, chance = thinning(0, contenders, 1 / j)
+        left = np.maximum(n - m, 0)  # where m > n the chance is 0
+        onward = np.where(m == 1, 0.0, chance)
+        last[j] = (onward * last[j - 1][left]).sum(axis=1) + j * chance[:, m[0] == 1].sum(axis=1)
+        nothing[j] = (onward * nothing[j - 1][left]).sum(axis=1)
+    return last, nothing
+
+
+def _computed(pushes: list[int], law: Floats, barring: float | Literal["best"]) -> list[_Push]:
+    last, nothing = push_table(max(pushes, default=0), len(law) - 1)
+    n = np.arange(len(law))
+    results = []
+    for slots in pushes:
+        probability = best_barring(slots, law) if barring == "best" else barring
+        sending = sending_law(law, probability)
+        received = float(sending @ (n * (1 - 1 / slots) ** np.maximum(n - 1, 0))) if slots else 0.0
+        paper = sum(q * paper_cost(slots, k) for k, q in enumerate(sending) if q > 1e-15)
+        results.append(
+            _Push(
+                slots=slots,
+                probability=probability,
+                sending=float(n @ sending),
+                received=received,
+                last_slot=float(sending @ last[slots]),
+                nothing=float(sending @ nothing[slots]),
+                slot_sum=received * (slots + 1) / 2,  # all slots are alike
+                paper=float(paper),
+            )
+        )
+    return results
+
+
+def best_barring(slots: int, law: Floats) -> float:
+    """The probability of contending that gets the most pushes through on the collision channel.
+
+    law: entry n is the probability of n contenders. For a known number N this is min(1, L/N).
+
+    >>> best_barring(10, law_of(25)), best_barring(10, law_of(5))
+    (0.4, 1.0)
+    """
+    numbers = np.flatnonzero(law)
+    if slots == 0 or numbers[-1] <= slots:  # with at most L contenders one more never lowers the yield
+        return 1.0
+    if len(numbers) == 1:
+        return slots / int(numbers[0])
+
+    def received(p: Floats) -> Floats:
+        yields: Floats = (
+            numbers * p[:, None] * (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)
+        ) @ law[numbers]
+        return yields
+
+    low, high = 0.0, 1.0
+    for _ in range(6):  # a mixture can have several peaks: scan, then look closer around the highest
+        grid = np.linspace(low, high, 65)
+        peak = int(np.argmax(received(grid)))
+        low, high = float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, 64)])
+    return float(grid[peak])
+
+
+# Any other channel, by simulation ----------------------------------------------------------------------------
+
+
+def _simulated(
+    channel: Channel,
+    pushes: list[int],
+    law: Floats,
+    barring: float | Literal["best"],
+    frames: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[_Push]:
+    results = []
+    for done, slots in enumerate(pushes):
+        if progress is not None:
+            progress(done, len(pushes))
+        probability = barring if barring != "best" else _search_barring(channel, slots, law, frames, seed)
+        # The purpose differs from that of the search: what was picked for its luck is measured afresh.
+        received = _play(channel, slots, law, probability, frames, seed, "plan")
+        results.append(_measure(slots, probability, float(np.arange(len(law)) @ law) * probability, received))
+    if progress is not None:
+        progress(len(pushes), len(pushes))
+    return results
+
+
+def _search_barring(channel: Channel, slots: int, law: Floats, frames: int, seed: int) -> float:
+    """The best of 20 probabilities by trial, with the same random numbers for all."""
+    if slots == 0 or len(law) == 1:
+        return 1.0
+    trials = [k / 20 for k in range(20, 0, -1)]
+    yields = [
+        (_play(channel, slots, law, p, max(2, frames // 10), seed, "plan-barring")[:, 0]).sum()
+        for p in trials
+    ]
+    return trials[int(np.argmax(yields))]
+
+
+def _play(
+    channel: Channel, slots: int, law: Floats, probability: float, frames: int, seed: int, purpose: str
+) -> Floats:
+    """Play frames on a channel. Returns (frames, 3): pushes received, the last such slot, their sum."""
+    most = len(law) - 1
+    rng = stream(seed, purpose, slots)
+    batch = max(1, BATCH // max(1, most))
+    rows = []
+    for start in range(0, frames, batch):
+        count = min(batch, frames - start)
+        number = rng.choice(len(law), size=count, p=law)
+        contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
+        slot = channel.play(np.where(contends, 1, slots + 1).astype(np.int64), slots, rng)
+        rows.append(np.stack([(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1)], axis=1))
+    return np.concatenate(rows).astype(float)
+
+
+def _measure(slots: int, probability: float, sending: float, frames: Floats) -> _Push:
+    received, last, slot_sum = frames.T
+    nothing = (received == 0).astype(float)
+
+    def errors(pull: int, last_pull: float) -> dict[str, float]:
+        samples = {
+            "expected_received_push": received,
+            "expected_cost_exact": last,
+            "expected_cost_max": np.where(received > 0, pull + last, last_pull),
+            "expected_cost_sum": (pull + 1) * received + slot_sum,
+            "nothing_pushed": nothing,
+        }
+        return {name: float(x.std(ddof=1) / math.sqrt(len(x))) for name, x in samples.items()}
+
+    return _Push(
+        slots=slots,
+        probability=probability,
+        sending=sending,
+        received=float(received.mean()),
+        last_slot=float(last.mean()),
+        nothing=float(nothing.mean()),
+        slot_sum=float(slot_sum.mean()),
+        paper=None,
+        errors=errors,
+    )
+
+
+# What a command line can say ----------------------------------------------------------------------------------
+
+
+def parse_contenders(text: str) -> Law:
+    """Contenders from text: `10`, `poisson:8`, `binomial:40:0.25`, or numbers with probabilities `5:0.5,10:0.5`.
+
+    Poisson is cut where less than 1e-12 is left.
+
+    >>> parse_contenders("10"), parse_contenders("5:0.5,10:0.5")
+    (10, {5: 0.5, 10: 0.5})
+    """
+    kind, *rest = text.strip().split(":")
+    try:
+        if kind == "poisson":
+            (mean,) = map(float, rest)
+            law = _poisson(mean)
+        elif kind == "binomial":
+            of, chance = int(rest[0]), float(rest[1])
+            check_probability("contenders", chance)
+            full = sending_law(law_of(of), chance) if len(rest) == 2 else np.zeros(0)
+            law = {n: float(q) for n, q in enumerate(full) if q > 0}
+            law = {n: q / math.fsum(law.values()) for n, q in law.items()}
+        elif rest:
+            pairs = [pair.split(":") for pair in text.split(",")]
+            law = {int(number): float(chance) for number, chance in pairs}
+        else:
+            check_whole("contenders", int(text))
+            return int(text)
+        law_of(law)
+    except (ValueError, IndexError) as error:
+        allowed = (
+            "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
+        )
+        raise InputError("contenders", text, allowed) from error
+    return law
+
+
+def _poisson(mean: float) -> dict[int, float]:
+    if not 0 <= mean <= 1e5:
+        raise InputError("contenders", mean, "a mean from 0 to 100000")
+    spread = 8 * math.sqrt(mean) + 30
+    numbers = range(max(0, math.floor(mean - spread)), math.ceil(mean + spread) + 1)
+    logs = [
+        n * math.log(mean) - mean - math.lgamma(n + 1) if mean else -math.inf * n if n else 0.0
+        for n in numbers
+    ]
+    chances = {n: math.exp(log) for n, log in zip(numbers, logs, strict=True) if log > math.log(1e-14)}
+    return {n: q / math.fsum(chances.values()) for n, q in chances.items()}
