@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from platformdirs import user_cache_dir
 
 from fedslot.data import cache, formats, sources
 from fedslot.data.cache import Entry, Package
@@ -81,6 +82,7 @@ class Mirror:
     cuts: int = 0  # so many answers stop after half of what was asked
     claims: int | None = None  # a content length that is not true
     status: int = 200
+    shift: int = 0  # a range that begins elsewhere than was asked
     delay: float = 0
     asked: list[tuple[str, int]] = field(default_factory=list)
     address: str = ""
@@ -104,7 +106,9 @@ def mirror() -> Iterator[Mirror]:
             content = whole[start:]
             self.send_response(206 if start else 200)
             if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(whole) - 1}/{len(whole)}")
+                self.send_header(
+                    "Content-Range", f"bytes {start + mirror.shift}-{len(whole) - 1}/{len(whole)}"
+                )
             self.send_header("Content-Length", str(mirror.claims or len(content)))
             self.end_headers()
             if mirror.cuts and name == IMAGES:
@@ -199,6 +203,17 @@ def test_cut_connection_is_resumed(mirror: Mirror, entry: Entry) -> None:
 
 def test_cut_connection_without_ranges_starts_anew(mirror: Mirror, entry: Entry) -> None:
     mirror.cuts, mirror.ranges = 1, False
+    cache.fetch("tiny")
+    assert_tiny(cache.read("tiny"))
+
+
+def test_another_range_than_asked_is_not_appended(mirror: Mirror, entry: Entry, room: Path) -> None:
+    mirror.cuts, mirror.shift = 1, 1
+    with pytest.raises(RefusedError, match="HTTP 206, which was not asked for"):
+        cache.fetch("tiny")
+    part = (room / "tiny.download" / f"{IMAGES}.part").read_bytes()
+    assert part == FILES[IMAGES][: len(part)]
+    mirror.shift = 0
     cache.fetch("tiny")
     assert_tiny(cache.read("tiny"))
 
@@ -370,8 +385,7 @@ def test_folder_follows_the_platform_unless_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("FEDSLOT_DATA", "~/there")
     assert cache.folder() == Path.home() / "there"
     monkeypatch.setenv("FEDSLOT_DATA", "")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert cache.folder().name == "fedslot"
+    assert cache.folder() == Path(user_cache_dir("fedslot"))
 
 
 def program(folder: Path, name: str, script: str) -> None:
