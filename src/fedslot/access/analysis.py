@@ -382,9 +382,7 @@ class PushPeriod(_Period):
         if self.ready is not None or self.slots < 2:
             return super().received_variance
         n, q = np.arange(2, len(self._start)), self.probability / self.slots
-        pairs = (
-            self.slots * (self.slots - 1) * q * q * (n * (n - 1) * (1 - 2 * q) ** (n - 2)) @ self._start[2:]
-        )
+        pairs = self.slots * (self.slots - 1) * q * q * (n * (n - 1) * (1 - 2 * q) ** (n - 2)) @ self._start[2:]
         return max(0.0, float(pairs) + self.received_mean - self.received_mean**2)
 
     @cached_property
@@ -539,6 +537,4 @@ def _window(law: Floats) -> tuple[int, int]:
 
 
 def _ratios(counts: Sequence[int], total: int) -> Floats:
-    return np.array(
-        [count / total for count in counts]
-    )  # integers divide with one rounding, whatever their size
+    return np.array([count / total for count in counts])  # integers divide with one rounding, whatever their size

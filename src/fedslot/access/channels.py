@@ -106,9 +106,7 @@ class Coded:
         chances = [float(p) for p in degrees.values()]
         whole = all(isinstance(d, int) and d >= 1 for d in degrees)
         if not whole or not all(0 <= p <= 1 for p in chances) or abs(sum(chances) - 1) > 1e-6:
-            raise InputError(
-                "degrees", dict(degrees), "numbers of copies from 1 with probabilities that add up to 1"
-            )
+            raise InputError("degrees", dict(degrees), "numbers of copies from 1 with probabilities that add up to 1")
         self.degrees = MappingProxyType({d: p / sum(chances) for d, p in degrees.items() if p > 0})
 
     @property
@@ -159,9 +157,7 @@ class Coded:
         """The slots of each UE's copies, (F N, most copies), 0 where there is none."""
         numbers, chances = list(self.degrees), list(self.degrees.values())
         choices = np.maximum(slots + 1 - earliest, 0)
-        wanted = np.asarray(numbers)[
-            np.searchsorted(np.cumsum(chances)[:-1], rng.random(len(earliest)), "right")
-        ]
+        wanted = np.asarray(numbers)[np.searchsorted(np.cumsum(chances)[:-1], rng.random(len(earliest)), "right")]
         count = np.minimum(wanted, choices)
         most = min(max(numbers), slots)
         uniform = rng.random((len(earliest), most))

@@ -136,9 +136,7 @@ def plan(
     else:
         check_whole("frames", frames, least=2)
         pushes = _simulated(medium, [slots - pull for pull in wanted], law, barring, frames, seed, progress)
-    splits = [
-        _split(pull, push, ready, value_ratio, budget) for pull, push in zip(wanted, pushes, strict=True)
-    ]
+    splits = [_split(pull, push, ready, value_ratio, budget) for pull, push in zip(wanted, pushes, strict=True)]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
 
 
@@ -252,9 +250,7 @@ def best_barring(slots: int, law: Floats) -> float:
         return slots / int(numbers[0])
 
     def received(p: Floats) -> Floats:
-        yields: Floats = (
-            numbers * p[:, None] * (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)
-        ) @ law[numbers]
+        yields: Floats = (numbers * p[:, None] * (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)) @ law[numbers]
         return yields
 
     low, high = 0.0, 1.0
@@ -295,10 +291,7 @@ def _search_barring(channel: Channel, slots: int, law: Floats, frames: int, seed
     if slots == 0 or len(law) == 1:
         return 1.0
     trials = [k / 20 for k in range(20, 0, -1)]
-    yields = [
-        (_play(channel, slots, law, p, max(2, frames // 10), seed, "plan-barring")[:, 0]).sum()
-        for p in trials
-    ]
+    yields = [(_play(channel, slots, law, p, max(2, frames // 10), seed, "plan-barring")[:, 0]).sum() for p in trials]
     return trials[int(np.argmax(yields))]
 
 
@@ -376,9 +369,7 @@ def parse_contenders(text: str) -> Law:
             return int(text)
         law_of(law)
     except (ValueError, IndexError) as error:
-        allowed = (
-            "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
-        )
+        allowed = "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
         raise InputError("contenders", text, allowed) from error
     return law
 
@@ -388,9 +379,6 @@ def _poisson(mean: float) -> dict[int, float]:
         raise InputError("contenders", mean, "a mean from 0 to 100000")
     spread = 8 * math.sqrt(mean) + 30
     numbers = range(max(0, math.floor(mean - spread)), math.ceil(mean + spread) + 1)
-    logs = [
-        n * math.log(mean) - mean - math.lgamma(n + 1) if mean else -math.inf * n if n else 0.0
-        for n in numbers
-    ]
+    logs = [n * math.log(mean) - mean - math.lgamma(n + 1) if mean else -math.inf * n if n else 0.0 for n in numbers]
     chances = {n: math.exp(log) for n, log in zip(numbers, logs, strict=True) if log > math.log(1e-14)}
     return {n: q / math.fsum(chances.values()) for n, q in chances.items()}

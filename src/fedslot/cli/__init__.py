@@ -8,6 +8,11 @@ from typing import Annotated
 import typer
 
 from fedslot import __version__
+from fedslot.cli.compare import compare
+from fedslot.cli.data import data_app
+from fedslot.cli.run import run
+from fedslot.cli.scenarios import presets, schema
+from fedslot.errors import InputError, RefusedError
 
 app = typer.Typer(
     name="fedslot",
@@ -33,10 +38,14 @@ def options(
     """Simulate, analyse and deploy federated learning over push-pull wireless access."""
 
 
+for command in (run, compare, presets, schema):
+    app.command()(command)
+app.add_typer(data_app, name="data")
+
+
 def main() -> None:
     """Run the command line; what the user can mend is one line on stderr and exit code 2."""
-    from fedslot.errors import InputError, RefusedError
-
+    sys.path.insert(0, "")  # a strategy, model or channel of the user's own may stand in the current folder
     try:
         app()
     except (InputError, RefusedError) as error:

@@ -79,9 +79,7 @@ def fetch(
 
 @data_app.command()
 def path(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A data set.", autocompletion=_complete)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set.", autocompletion=_complete)] = None,
 ) -> None:
     """Print the cache folder, or the file in which a data set is or will be."""
     from fedslot.data import cache

@@ -216,9 +216,7 @@ def read(name: str) -> Arrays:
         arrays = formats.npz(file, ARRAYS)
         intact = digest(arrays) == CATALOGUE[name].digest
     except FileNotFoundError as error:
-        raise RefusedError(
-            f"{name} is not in the cache {folder()}; type: fedslot data fetch {name}"
-        ) from error
+        raise RefusedError(f"{name} is not in the cache {folder()}; type: fedslot data fetch {name}") from error
     except PermissionError as error:
         raise RefusedError(f"{file} cannot be read: {reason(error)}") from error
     except Exception:  # a damaged archive raises nearly anything

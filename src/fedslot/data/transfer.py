@@ -78,9 +78,7 @@ def _receive(url: str, file: Pinned, part: Path, progress: Progress) -> str:
     what = f"{file.name} from {urlsplit(url).netloc}"
     try:
         with urllib.request.urlopen(request, timeout=_SILENCE) as reply:
-            resumed = reply.status == 206 and reply.headers.get("Content-Range", "").startswith(
-                f"bytes {have}-"
-            )
+            resumed = reply.status == 206 and reply.headers.get("Content-Range", "").startswith(f"bytes {have}-")
             if not resumed and reply.status != 200:
                 return f"HTTP {reply.status}, which was not asked for"
             have = have if resumed else 0  # a server without ranges sends the file from its beginning
@@ -133,9 +131,7 @@ def _client(program: str, *arguments: str, folder: Path, out: IO[bytes] | int = 
         raise SourceError(reason(error)) from error
     if ended.returncode:
         lines = ended.stderr.decode(errors="replace").splitlines()
-        told = [line for line in lines if re.match(r"npm (error|ERR!)|E:|dpkg-deb: error", line)] or lines[
-            -1:
-        ]
+        told = [line for line in lines if re.match(r"npm (error|ERR!)|E:|dpkg-deb: error", line)] or lines[-1:]
         raise SourceError(short(told[0] if told else f"{program} ended with code {ended.returncode}"))
 
 

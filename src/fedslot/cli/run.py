@@ -1,0 +1,44 @@
+"""`fedslot run`: one scenario, one strategy, one seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedslot.cli.options import OverrideOption, ResumeOption, ScenarioArgument, ThreadsOption, read_scenario
+
+
+def run(
+    scenario: ScenarioArgument,
+    override: OverrideOption = [],  # noqa: B006
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/run"),
+    resume: ResumeOption = False,
+    threads: ThreadsOption = 1,
+) -> None:
+    """Run a scenario; leaves scenario.yaml, rounds.csv, summary.json and a checkpoint in the folder.
+
+    Example: fedslot run quickstart -o strategy.name=greedy-shap --out out/greedy
+    """
+    wanted = read_scenario(scenario, override)
+
+    from fedslot.progress import Display
+    from fedslot.runs import run as run_scenario
+
+    label = f"{wanted.strategy.name}, seed {wanted.seed}"
+    try:
+        with Display([label], wanted.rounds) as display:
+            result = run_scenario(wanted, out, resume=resume, threads=threads, on_round=lambda round: display(0, round))
+    except KeyboardInterrupt:
+        typer.secho(f"stopped; continue with: fedslot run {_again(scenario, override, out)}", err=True)
+        raise typer.Exit(130) from None
+    summary = result.summary()
+    typer.echo(
+        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "
+        f"{summary['slots_spent']} slots ({summary['cost_sum']} by the sum rule); results in {out}"
+    )
+
+
+def _again(scenario: str, override: list[str], out: Path) -> str:
+    return " ".join([scenario, *(f"-o {word}" for word in override), f"--out {out}", "--resume"])

@@ -1,0 +1,50 @@
+"""`fedslot presets` and `fedslot schema`: what can be run, and every field of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from fedslot.cli.options import _complete_scenario
+
+
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(help="Show this preset's YAML.", autocompletion=_complete_scenario)
+    ] = None,
+) -> None:
+    """List the presets, or print one as YAML, to copy and change.
+
+    Example: fedslot presets quickstart > mine.yaml && fedslot run mine.yaml
+    """
+    from fedslot.errors import InputError
+    from fedslot.scenario import preset_text
+    from fedslot.scenario import presets as all_presets
+
+    known = all_presets()
+    if name is None:
+        width = max(map(len, known))
+        for preset, about in known.items():
+            typer.echo(f"{preset:<{width}}  {about}")
+    elif name in known:
+        typer.echo(preset_text(name), nl=False)
+    else:
+        raise InputError("preset", name, f"one of {', '.join(known)}")
+
+
+def schema(
+    keys: Annotated[bool, typer.Option("--keys", help="List the fields with their documentation instead.")] = False,
+) -> None:
+    """Print the JSON schema of a scenario, for editors and programs."""
+    from fedslot.scenario import Scenario
+    from fedslot.scenario import keys as all_keys
+
+    if not keys:
+        typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
+        return
+    known = all_keys()
+    width = max(map(len, known))
+    for key, about in known.items():
+        typer.echo(f"{key:<{width}}  {' '.join(about.split())}")
