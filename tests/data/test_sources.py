@@ -103,9 +103,7 @@ def test_own_features(tmp_path: Path) -> None:
         ((3, 2, 3), (3, 2, 3)),
     ],
 )
-def test_own_images_of_bytes_are_scaled(
-    tmp_path: Path, given: tuple[int, ...], loaded: tuple[int, ...]
-) -> None:
+def test_own_images_of_bytes_are_scaled(tmp_path: Path, given: tuple[int, ...], loaded: tuple[int, ...]) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (9, *given), dtype=np.uint8)
     pixels.flat[:2] = 0, 255
     data = load(saved(tmp_path, good() | {"x_train": pixels, "x_test": pixels[:4]}))
@@ -216,9 +214,7 @@ def test_own_file_with_any_byte_changed_gives_the_data_or_a_refusal(data: st.Dat
 
 @pytest.mark.parametrize("name", ["", "mnits", "MNIST", "data.csv", "digits.npy"])
 def test_unknown_name_lists_the_known(name: str) -> None:
-    with pytest.raises(
-        InputError, match=r"digits, mnist, fashion-mnist, cifar10, or a file that ends in \.npz"
-    ):
+    with pytest.raises(InputError, match=r"digits, mnist, fashion-mnist, cifar10, or a file that ends in \.npz"):
         load(name)
 
 

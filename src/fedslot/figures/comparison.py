@@ -25,7 +25,7 @@ def accuracy_by_slots(comparison: Comparison) -> Figure:
         _band(axes, slots, np.array([_at_slots(result, slots) for result in results]), name, position)
     if comparison.scenario.time_budget is not None:
         axes.axvline(comparison.scenario.time_budget, color="#999999", linewidth=0.8, linestyle="--")
-    axes.set(xlabel="Slots spent", ylabel="Test accuracy", xlim=(0, longest))
+    axes.set(xlabel="Slots spent", ylabel="Test accuracy", xlim=(0, longest), ylim=(0, 1))
     axes.legend(loc="lower right")
     return figure
 
@@ -37,7 +37,7 @@ def accuracy_by_round(comparison: Comparison) -> Figure:
         shortest = min(len(result.rounds) for result in results)
         curves = np.array([result.rounds["test_accuracy"].to_numpy()[:shortest] for result in results])
         _band(axes, np.arange(shortest, dtype=float), curves, name, position)
-    axes.set(xlabel="Global round", ylabel="Test accuracy")
+    axes.set(xlabel="Global round", ylabel="Test accuracy", ylim=(0, 1))
     axes.legend(loc="lower right")
     return figure
 
@@ -45,7 +45,7 @@ def accuracy_by_round(comparison: Comparison) -> Figure:
 def slots_to_targets(comparison: Comparison) -> Figure:
     """Slots until target accuracies, by the clock and as the paper sums them; a cross where a run fell short."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.72 * COLUMN))
-    titles = {"max": "by the clock (max rule)", "sum": "as plotted in the paper (sum rule)"}
+    titles = {"max": "By the clock (max rule)", "sum": "As plotted in the paper (sum rule)"}
     estimates = comparison.estimates()
     width = 0.8 / len(estimates)
     for axes, (rule, title) in zip(panels, titles.items(), strict=True):
@@ -61,7 +61,7 @@ def slots_to_targets(comparison: Comparison) -> Figure:
                 half = np.nan_to_num(estimate.high - estimate.mean)
                 axes.bar(x, estimate.mean, width, color=look(name, position)["color"], label=label)
                 axes.errorbar(x, estimate.mean, half, color="black", linewidth=0.7, capsize=1.5)
-        axes.set(xlabel="Target accuracy", ylabel=f"Slots, {title}")
+        axes.set(xlabel="Target accuracy", ylabel="Slots", title=title)
         axes.set_xticks(range(len(comparison.targets)), [f"{target:g}" for target in comparison.targets])
         axes.set_ylim(bottom=0)
         axes.grid(axis="x", visible=False)

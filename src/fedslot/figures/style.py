@@ -48,6 +48,8 @@ def style() -> Iterator[None]:
                 "axes.spines.top": False,
                 "axes.spines.right": False,
                 "axes.grid": True,
+                "axes.axisbelow": True,
+                "axes.titlesize": 8,
                 "grid.color": "#dddddd",
                 "grid.linewidth": 0.5,
                 "legend.frameon": False,

@@ -1,0 +1,32 @@
+# make demo | test | lint | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := out/demo
+
+.PHONY: demo test lint format clean
+
+demo: .venv/ready
+	rm -rf $(DEMO)
+	$(BIN)/fedslot compare quickstart --seeds 3 --out $(DEMO)
+	@echo "Open $(DEMO)/report.html in a browser."
+
+test: .venv/ready
+	$(BIN)/pytest -n auto
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

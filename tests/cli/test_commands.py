@@ -1,0 +1,143 @@
+"""The command line as a user meets it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import fedslot
+from fedslot.cli import app
+from fedslot.scenario import Scenario
+
+QUICK = ["-o", "rounds=3", "-o", "data.ues=20", "-o", "training.epochs=1", "-o", "strategy.warmup=1"]
+
+
+def fedslot_command(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fedslot", *words], capture_output=True, text=True, cwd=cwd, timeout=120, check=False
+    )
+
+
+def quick(*words: str) -> str:
+    """Output of a command run in this process, which must succeed."""
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_run_leaves_its_files_and_says_how_it_went(tmp_path: Path) -> None:
+    done = fedslot_command("run", "quickstart", *QUICK, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
+        "checkpoint.npz",
+        "rounds.csv",
+        "scenario.yaml",
+        "summary.json",
+    ]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert f"test accuracy {summary['final_accuracy']:.4f} after 3 rounds" in done.stdout
+    assert "round 3/3" in done.stderr, "plain lines when piped"
+    assert "\x1b" not in done.stderr
+    scenario = yaml.safe_load((tmp_path / "run" / "scenario.yaml").read_text())
+    assert scenario["data"]["ues"] == 20
+    assert Scenario(**scenario).rounds == 3
+
+
+def test_compare_prints_a_table_and_writes_a_report(tmp_path: Path) -> None:
+    done = fedslot_command(
+        "compare", "quickstart", *QUICK, "--strategies", "push-pull,fedavg", "--seeds", "2", "--out", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "push-pull" in done.stdout
+    assert "2 seeds" in done.stdout
+    for file in ("report.html", "comparison.csv", "runs.csv", "figures/accuracy_by_slots.pdf"):
+        assert (tmp_path / file).stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run", "quickstrat"], "did you mean quickstart"),
+        (["run", "quickstart", "-o", "frame.pull=11"], "frame.pull: 11 is not allowed; it must be at most"),
+        (["run", "quickstart", "-o", "frame.slots"], "key=value"),
+        (["run", "quickstart", "-o", "strategy.name=fedprox"], "strategy.name: 'fedprox' is not allowed"),
+        (["run", "quickstart", "-o", "push.channel=ether"], "push.channel: 'ether' is not allowed"),
+        (["run", "quickstart", "-o", "training.model=mlpp"], "training.model: 'mlpp' is not allowed"),
+        (["run", "quickstart", "-o", "data.dataset=none.npz"], "data.dataset"),
+        (["run", "quickstart", "-o", "data.ues=1001"], "data.ues: 1001 is not allowed"),
+        (["run", "quickstart", "-o", "valuation.samples=100000"], "valuation.samples: 100000 is not allowed"),
+        (["run", "quickstart", "-o", "training.device=warp"], "training.device: 'warp' is not allowed"),
+        (["compare", "quickstart", "--seeds", "0"], "seeds: 0 is not allowed"),
+        (["compare", "quickstart", "--targets", "high"], "targets: 'high' is not allowed"),
+        (["compare", "quickstart", "--strategies", "fedavg,fedavg"], "different from each other"),
+        (["compare", "quickstart", "--strategies", "fedavg,nonsense"], "strategy.name: 'nonsense' is not allowed"),
+        (["presets", "nonsense"], "preset: 'nonsense' is not allowed; it must be one of"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], expected: str) -> None:
+    done = fedslot_command(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert expected in done.stderr
+    assert list(tmp_path.iterdir()) == [], "nothing half-written"
+
+
+def test_interrupted_run_can_be_resumed(tmp_path: Path) -> None:
+    words = ["run", "quickstart", "-o", "rounds=200", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen([sys.executable, "-m", "fedslot", *words], stderr=subprocess.PIPE, text=True)
+    file = tmp_path / "run" / "rounds.csv"
+    while not (file.is_file() and file.read_text().count("\n") > 3):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in errors
+    assert "Traceback" not in errors
+    rows = file.read_text().count("\n") - 1
+    saved = dict(np.load(tmp_path / "run" / "checkpoint.npz"))
+    assert int(saved["round"]) == rows, "no finished round is lost"
+
+
+def test_own_strategy_in_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from fedslot.strategies.fedavg import FedAvg\n\nclass Mine(FedAvg):\n    pass\n")
+    common = ["run", "quickstart", *QUICK]
+    mine = fedslot_command(*common, "-o", "strategy.name=mine:Mine", "--out", "mine", cwd=tmp_path)
+    assert mine.returncode == 0, mine.stderr
+    theirs = fedslot_command(*common, "-o", "strategy.name=fedavg", "--out", "theirs", cwd=tmp_path)
+    assert theirs.returncode == 0, theirs.stderr
+    first, second = (fedslot.load(tmp_path / name).rounds.drop(columns="seconds") for name in ("mine", "theirs"))
+    assert first.equals(second)
+
+
+def test_schema_and_presets() -> None:
+    schema = json.loads(quick("schema"))
+    assert schema["properties"]["rounds"]["description"]
+    assert "frame.pull" in quick("schema", "--keys")
+    assert yaml.safe_load(quick("presets", "paper"))["data"]["dataset"] == "mnist"
+    assert quick("presets").count("\n") == len(fedslot.presets())
+    assert quick("--version").strip() == f"fedslot {fedslot.__version__}"
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "presets", "schema", "data"])
+def test_every_command_has_help(command: str) -> None:
+    assert "Usage" in quick(command, "--help")
+
+
+def test_completion_offers_names_and_keys() -> None:
+    from fedslot.cli import options
+
+    assert "quickstart" in options._complete_scenario("quick")
+    assert "frame.pull=" in options._complete_override("frame.")
+    assert options._complete_strategies("fedavg,push") == ["fedavg,push-pull"]

@@ -1,0 +1,217 @@
+"""Runs and their folders: the same rows in memory, on disk, after interruptions and for any thread count."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedslot.simulation
+from fedslot.errors import RefusedError
+from fedslot.records import RunFolder, write_atomically
+from fedslot.runs import Result, is_finished, load, run
+from fedslot.scenario import Scenario
+
+KILLS = int(os.environ.get("FEDSLOT_KILLS", "3"))
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return Scenario.load("quickstart", {"rounds": 12, "data.ues": 20, "strategy.warmup": 2, "training.epochs": 2})
+
+
+def rows(folder: Path) -> list[str]:
+    """Lines of rounds.csv without the column `seconds`, the last."""
+    return [line.rpartition(",")[0] for line in (folder / "rounds.csv").read_text().splitlines()]
+
+
+def test_folder_holds_what_memory_holds(scenario: Scenario, tmp_path: Path) -> None:
+    in_memory, on_disk = run(scenario), run(scenario, tmp_path / "run")
+    pd.testing.assert_frame_equal(
+        in_memory.rounds.drop(columns="seconds"), on_disk.rounds.drop(columns="seconds"), check_exact=True
+    )
+    assert in_memory.model is not None
+    assert np.array_equal(in_memory.model, on_disk.model)
+    assert load(tmp_path / "run").scenario == scenario
+    assert is_finished(tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["final_accuracy"] == on_disk.rounds["test_accuracy"].iloc[-1]
+    assert summary["slots_spent"] == on_disk.rounds["cost_max"].sum() == on_disk.rounds["slots_spent"].iloc[-1]
+
+
+def test_required_columns_come_first_to_last(scenario: Scenario, tmp_path: Path) -> None:
+    run(scenario, tmp_path)
+    header = (tmp_path / "rounds.csv").read_text().splitlines()[0].split(",")
+    needed = "round,test_accuracy,test_loss,val_loss,pulled,contenders,push_received,collided,cost_max,cost_sum,seconds"
+    assert [name for name in header if name in needed.split(",")] == needed.split(",")
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("at", [0, 4, 7, 11])
+def test_resumed_after_an_interruption(scenario: Scenario, tmp_path: Path, at: int) -> None:
+    def interrupt(round: fedslot.simulation.Round) -> None:
+        if round.round == at:
+            raise Stop
+
+    run(scenario, tmp_path / "whole")
+    with pytest.raises(Stop):
+        run(scenario, tmp_path / "broken", on_round=interrupt)
+    assert not is_finished(tmp_path / "broken")
+    seen: list[int] = []
+    run(scenario, tmp_path / "broken", resume=True, on_round=lambda round: seen.append(round.round))
+    assert seen == list(range(at + 1, 12)), "no finished round is computed again"
+    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
+
+
+def test_rows_behind_the_checkpoint_are_computed_again(scenario: Scenario, tmp_path: Path) -> None:
+    """As after kill -9: rows beyond the checkpoint, the last of them torn."""
+    run(scenario, tmp_path / "whole")
+    run(scenario, tmp_path / "torn")
+    (tmp_path / "torn" / "summary.json").unlink()
+    folder, simulation = RunFolder(tmp_path / "torn"), fedslot.simulation.Simulation(scenario)
+    for _, now in simulation.rounds():
+        if now.round == 5:
+            folder.save(now)
+            break
+    text = (tmp_path / "torn" / "rounds.csv").read_text()
+    (tmp_path / "torn" / "rounds.csv").write_text(text[: len(text) - 100])
+    run(scenario, tmp_path / "torn", resume=True)
+    assert rows(tmp_path / "torn") == rows(tmp_path / "whole")
+
+
+def test_killed_at_random_moments(scenario: Scenario, tmp_path: Path) -> None:
+    """kill -9 in mid-round, again and again, gives the same rows as a run that was left alone."""
+    scenario = scenario.replace({"rounds": 40, "strategy.name": "greedy-shap"})
+    run(scenario, tmp_path / "whole")
+    file = tmp_path / "killed.yaml"
+    file.write_text(scenario.to_yaml())
+    chance = random.Random(1)
+    for kill in range(KILLS):
+        command = [sys.executable, "-m", "fedslot", "run", str(file), "--out", str(tmp_path / "killed"), "--resume"]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        before = _count(tmp_path / "killed")
+        wanted = before if kill == 0 else min(before + chance.randint(1, 6), 38)
+        while _count(tmp_path / "killed") <= wanted and process.poll() is None:
+            time.sleep(0.001)
+        time.sleep(chance.random() * 0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not is_finished(tmp_path / "killed"), "the run was killed too late for this test to mean anything"
+    run(scenario, tmp_path / "killed", resume=True)
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+
+
+def _count(folder: Path) -> int:
+    file = folder / "rounds.csv"
+    return file.read_text().count("\n") if file.is_file() else 0
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "greedy-shap", "push-pull", "only-pull", "centralized"])
+def test_same_seed_same_rows(scenario: Scenario, tmp_path: Path, strategy: str) -> None:
+    scenario = scenario.replace({"strategy.name": strategy, "rounds": 5})
+    for name, threads in {"one": 1, "again": 1, "two": 2}.items():
+        run(scenario, tmp_path / name, threads=threads)
+    assert rows(tmp_path / "one") == rows(tmp_path / "again")
+    one, two = (load(tmp_path / name).rounds for name in ("one", "two"))
+    # the order of floating-point sums may differ with the number of threads; nothing else may
+    assert one[["pulled", "contenders", "collided", "cost_max"]].equals(
+        two[["pulled", "contenders", "collided", "cost_max"]]
+    )
+    np.testing.assert_allclose(one["test_loss"], two["test_loss"], rtol=1e-4)
+    other = run(scenario.replace({"seed": 1}), tmp_path / "other").rounds
+    assert not other["test_loss"].equals(one["test_loss"])
+
+
+def test_folders_that_are_not_ours_to_take(scenario: Scenario, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    run(scenario, done)
+    before = rows(done)
+    with pytest.raises(RefusedError, match="--resume"):
+        run(scenario, done)
+    with pytest.raises(RefusedError, match=r"another scenario: its frame.pull is 5, not 4"):
+        run(scenario.replace({"frame.pull": 4}), done, resume=True)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "diary.txt").write_text("private")
+    with pytest.raises(RefusedError, match="other things"):
+        run(scenario, tmp_path / "notes", resume=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RefusedError, match="is a file"):
+        run(scenario, tmp_path / "file")
+    assert rows(done) == before
+    assert [file.name for file in (tmp_path / "notes").iterdir()] == ["diary.txt"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK not a checkpoint", None])
+def test_a_damaged_checkpoint_is_noticed(scenario: Scenario, tmp_path: Path, damage: bytes | None) -> None:
+    run(scenario, tmp_path)
+    file = tmp_path / "checkpoint.npz"
+    file.write_bytes(file.read_bytes()[:-300] if damage is None else damage)
+    with pytest.raises(RefusedError, match="damaged"):
+        run(scenario, tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_other_shape_is_noticed(scenario: Scenario, tmp_path: Path) -> None:
+    run(scenario, tmp_path)
+    with np.load(tmp_path / "checkpoint.npz") as saved:
+        arrays = dict(saved)
+    np.savez(tmp_path / "checkpoint.npz", **{**arrays, "model": arrays["model"][:-1]})
+    with pytest.raises(RefusedError, match="damaged"):
+        run(scenario, tmp_path, resume=True)
+
+
+def test_rows_missing_before_the_checkpoint_are_noticed(scenario: Scenario, tmp_path: Path) -> None:
+    run(scenario, tmp_path)
+    lines = (tmp_path / "rounds.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "rounds.csv").write_text("".join(lines[:4]))
+    with pytest.raises(RefusedError, match="fewer rows"):
+        run(scenario, tmp_path, resume=True)
+
+
+def test_what_cannot_run_leaves_nothing_behind(scenario: Scenario, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data\.ues"):
+        run(scenario.replace({"data.ues": 5000, "push.contenders": 0}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_write_atomically_replaces_whole_files(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    write_atomically(file, "first, and rather long")
+    write_atomically(file, b"second")
+    assert file.read_bytes() == b"second"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.fixture
+def by_hand() -> Result:
+    """Three rounds with known costs and accuracies."""
+    table = pd.DataFrame(
+        {
+            "test_accuracy": [0.3, 0.8, 0.7],
+            "cost_max": [21, 15, 11],
+            "cost_sum": [230, 120, 80],
+            "slots_spent": [21, 36, 47],
+        }
+    )
+    return Result(Scenario(), table)
+
+
+def test_measures_by_hand(by_hand: Result) -> None:
+    assert by_hand.final_accuracy == 0.7
+    assert by_hand.slots_spent == 47
+    assert by_hand.slots_to(0.75) == 36
+    assert by_hand.slots_to(0.75, "sum") == 350
+    assert np.isnan(by_hand.slots_to(0.9))
+    assert np.isnan(by_hand.accuracy_at(20))
+    assert [by_hand.accuracy_at(slots) for slots in (21, 35, 36, 1000)] == [0.3, 0.3, 0.8, 0.7]
