@@ -21,6 +21,7 @@ from fedslot.exchange import Grant, Receipt, UEs
 from fedslot.fleet import Fleet
 from fedslot.learning.aggregation import average, coalition_weights
 from fedslot.learning.evaluation import Evaluator
+from fedslot.learning.mixtures import mixtures
 from fedslot.learning.models import Model
 from fedslot.learning.training import Job, Recipe, train
 from fedslot.rng import stream, torch_seed
@@ -147,12 +148,11 @@ class Simulation:
         """Shapley values of the received updates on the PS's validation samples."""
         if not self.strategy.needs_values or not len(received):
             return Valuation(np.zeros(len(received)), np.zeros(len(received)), 0)
-        rows, sizes = torch.cat([model.unsqueeze(0), updates]), self.fleet.sizes[received]
-        options = self.scenario.valuation
+        sizes, options = self.fleet.sizes[received], self.scenario.valuation
+        measure = mixtures(self.jury, torch.cat([model.unsqueeze(0), updates]))
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
-            weights = torch.from_numpy(coalition_weights(members, sizes)).to(rows)
-            losses, accuracies = self.jury.mixtures(rows, weights)
+            losses, accuracies = measure(torch.from_numpy(coalition_weights(members, sizes)).to(model))
             return (-losses if options.utility == "loss" else accuracies).cpu().numpy()
 
         game, rng = Game(len(received), utility), self._rng("valuation", round)

@@ -26,7 +26,7 @@ STACK = 64  # UEs trained side by side; bounds the memory that many received UEs
 
 def best_gradients(model: Model) -> tuple[Gradients, int]:
     """How to get gradients of a model, and for how many UEs at a time."""
-    layers = _perceptron(model.module)
+    layers = perceptron_layers(model.module)
     if layers:
         return perceptron_gradients(layers), STACK
     if model.convolves or model.draws:  # what a network draws must not depend on who is in the stack
@@ -77,7 +77,7 @@ def _slope(model: Model) -> Gradients:
     return grad(loss)
 
 
-def _perceptron(module: nn.Module) -> list[str]:
+def perceptron_layers(module: nn.Module) -> list[str]:
     """Names of the linear layers of a plain ReLU perceptron; none if the network is anything else."""
     if not isinstance(module, nn.Sequential):
         return []
