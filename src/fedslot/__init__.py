@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedslot.comparison import Comparison, compare
     from fedslot.errors import InputError, RefusedError
     from fedslot.exchange import Grant, Receipt
     from fedslot.runs import Result, load, run
@@ -29,6 +30,8 @@ _HOMES = {
     "run": "runs",
     "load": "runs",
     "Result": "runs",
+    "compare": "comparison",
+    "Comparison": "comparison",
     "Cell": "strategies",
     "Ledger": "strategies",
     "NoState": "strategies",
@@ -40,6 +43,7 @@ _HOMES = {
 
 __all__ = [
     "Cell",
+    "Comparison",
     "Grant",
     "InputError",
     "Ledger",
@@ -49,6 +53,7 @@ __all__ = [
     "Result",
     "Scenario",
     "__version__",
+    "compare",
     "load",
     "presets",
     "run",

@@ -41,8 +41,8 @@ class Estimate:
     def of(cls, values: Sequence[float] | NDArray[np.float64]) -> Estimate:
         """Estimate the mean of the values that are not NaN.
 
-        >>> Estimate.of([0.90, 0.92, 0.94]).mean
-        0.92
+        >>> Estimate.of([1.0, 2.0, 3.0]).mean
+        2.0
         """
         numbers = np.asarray(values, dtype=float)
         here = numbers[~np.isnan(numbers)]

@@ -1,0 +1,78 @@
+"""What the documentation shows is true: its examples run, its files exist."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedslot
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = [
+    module.name for module in pkgutil.walk_packages(fedslot.__path__, "fedslot.") if "__main__" not in module.name
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_in_pages(page: Path) -> None:
+    failed, _ = doctest.testfile(str(page), module_relative=False)
+    assert failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_public_names_are_there() -> None:
+    for name in fedslot.__all__:
+        assert getattr(fedslot, name) is not None
+    with pytest.raises(AttributeError):
+        fedslot.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_skeleton_of_a_strategy_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "strategies.md").read_text("utf-8")
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert code is not None
+    (tmp_path / "mine.py").write_text(code.group(1))
+    words = [
+        "compare",
+        "quickstart",
+        "--strategies",
+        "mine:Oldest,fedavg",
+        "--seeds",
+        "1",
+        "--workers",
+        "1",
+        "-o",
+        "rounds=3",
+        "--out",
+        "out",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedslot", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mine:Oldest" in done.stdout
