@@ -67,7 +67,7 @@ def test_the_skeleton_of_a_strategy_runs(tmp_path: Path) -> None:
         "out",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "fedslot", *words],
+        [sys.executable, "-m", "fedslot", "compare", "quickstart", *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,

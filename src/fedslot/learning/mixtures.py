@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedslot.learning.evaluation import Evaluator
-from fedslot.learning.gradients import perceptron_layers
+from fedslot.learning.steps import perceptron_layers
 
 # averages and samples that are in hand at a time: together they stay within the processor's cache
 MODELS, SAMPLES = 20, 500

@@ -9,8 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.learning.gradients import Gradients, best_gradients
 from fedslot.learning.models import Model
+from fedslot.learning.steps import Accumulate, best_way
+
+CACHE = 1 << 19  # floats that a stack of UEs may take for its parameters and minibatches: 2 MB
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,26 @@ def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, re
     """
     updates = start.new_empty(len(jobs), model.size)
     model.module.train()
-    gradients, stack = best_gradients(model)
+    accumulate, stackable = best_way(model)
     plans = [_minibatches(job, recipe.batches) for job in jobs]
-    longest_first = sorted(range(len(jobs)), key=lambda job: -len(plans[job]))
-    for begin in range(0, len(jobs), stack):
-        chosen = longest_first[begin : begin + stack]
+    for chosen in _stacks(plans, model.size, x[:1].numel(), stackable):
         with torch.random.fork_rng(devices=[], enabled=model.draws):
             if model.draws:
                 torch.manual_seed(jobs[chosen[0]].dropout_seed)
-            updates[chosen] = _descend(model, start, [plans[job] for job in chosen], x, y, recipe, gradients)
+            updates[chosen] = _descend(model, start, [plans[job] for job in chosen], x, y, recipe, accumulate)
     return updates
+
+
+def _stacks(plans: list[list[NDArray[np.int64]]], parameters: int, features: int, stackable: bool) -> list[list[int]]:
+    """Jobs to train side by side: of similar minibatches (little padding), few enough for the cache, longest first."""
+    by_size = sorted(range(len(plans)), key=lambda job: -len(plans[job][0]))
+    stacks: list[list[int]] = []
+    while by_size:
+        widest = len(plans[by_size[0]][0])
+        count = max(1, CACHE // (parameters + widest * features)) if stackable else 1
+        stacks.append(sorted(by_size[:count], key=lambda job: -len(plans[job])))
+        by_size = by_size[count:]
+    return stacks
 
 
 def _descend(
@@ -66,22 +78,25 @@ def _descend(
     x: Tensor,
     y: Tensor,
     recipe: Recipe,
-    gradients: Gradients,
+    accumulate: Accumulate,
 ) -> Tensor:
     """Step through the minibatches of several UEs side by side; `plans` come longest first."""
-    rows = start.repeat(len(plans), 1)
-    velocity = torch.zeros_like(rows)
+    # a contiguous tensor per layer rather than views of one matrix: matrix products are faster so
+    rows = {name: part.repeat(len(plans), *(1 for _ in part.shape)) for name, part in model.unflatten(start).items()}
+    velocity = {name: torch.zeros_like(part) for name, part in rows.items()}
+    flat = x.flatten(1)
     for step in range(len(plans[0])):
         going = sum(len(plan) > step for plan in plans)
         index, weight = _pad([plan[step] for plan in plans[:going]])
         index, weight = index.to(x.device), weight.to(x.device)
-        here, speed = rows[:going], velocity[:going]
-        slopes = gradients(model.unflatten(here), x[index], y[index], weight)
-        speed.mul_(recipe.momentum)
-        for name, part in model.unflatten(speed).items():
-            part.add_(slopes[name])
-        here.sub_(speed, alpha=recipe.lr)
-    return rows
+        # rows of a flat table are copied several times faster than entries of a deep one
+        samples = flat.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
+        here = {name: part[:going] for name, part in rows.items()}
+        speed = {name: part[:going] for name, part in velocity.items()}
+        accumulate(here, speed, recipe.momentum, samples, y[index], weight)
+        for name, part in here.items():
+            part.sub_(speed[name], alpha=recipe.lr)
+    return torch.cat([part.flatten(1) for part in rows.values()], dim=1)
 
 
 def _minibatches(job: Job, batches: int) -> list[NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""Gradients for a stack of UEs with weights of their own; the fastest way for each kind of network.
+"""Steps of momentum for a stack of UEs with weights of their own; the fastest way for each kind of network.
 
 Measured on a CPU: for a plain perceptron, batched matrix products written out are several times faster than
 `torch.func` (whose overhead exceeds such small products); for other networks `torch.func` over the stack
@@ -17,27 +17,29 @@ from torch.func import grad, vmap
 from fedslot.learning.models import Model
 
 Tensors = dict[str, Tensor]
-Gradients = Callable[[Tensors, Tensor, Tensor, Tensor], Tensors]
-"""Maps parameters (S, ...), samples (S, b, *shape), labels (S, b) and weights of the samples (S, b) to the
-gradients (S, ...) of each UE's weighted sum of cross-entropy losses."""
+Accumulate = Callable[[Tensors, Tensors, float, Tensor, Tensor, Tensor], None]
+"""velocity <- momentum * velocity + gradient, in place, for a stack of S UEs.
 
-STACK = 64  # UEs trained side by side; bounds the memory that many received UEs take
+Called with parameters (S, ...) and velocities (S, ...) by name, momentum, samples (S, b, *shape), labels (S, b)
+and weights of the samples (S, b); the gradient is that of each UE's weighted sum of cross-entropy losses."""
 
 
-def best_gradients(model: Model) -> tuple[Gradients, int]:
-    """How to get gradients of a model, and for how many UEs at a time."""
+def best_way(model: Model) -> tuple[Accumulate, bool]:
+    """How to step a model, and whether several UEs can be stacked."""
     layers = perceptron_layers(model.module)
     if layers:
-        return perceptron_gradients(layers), STACK
+        return perceptrons(layers), True
     if model.convolves or model.draws:  # what a network draws must not depend on who is in the stack
-        return single_gradients(model), 1
-    return vmap(_slope(model)), STACK
+        return one_network(model), False
+    return any_networks(model), True
 
 
-def perceptron_gradients(layers: list[str]) -> Gradients:
+def perceptrons(layers: list[str]) -> Accumulate:
     """Forward and backward pass of ReLU perceptrons as batched matrix products. layers: names, first to last."""
 
-    def gradients(parameters: Tensors, x: Tensor, y: Tensor, weight: Tensor) -> Tensors:
+    def accumulate(
+        parameters: Tensors, velocity: Tensors, momentum: float, x: Tensor, y: Tensor, weight: Tensor
+    ) -> None:
         inputs = [x.flatten(2)]
         for name in layers:
             weights, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
@@ -47,30 +49,44 @@ def perceptron_gradients(layers: list[str]) -> Gradients:
         slope = inputs.pop().softmax(2)
         slope.scatter_add_(2, y.unsqueeze(2), slope.new_full((), -1.0).expand(*y.shape, 1))
         slope *= weight.unsqueeze(2)
-        found = {}
         for name in reversed(layers):
             into = inputs.pop()
-            found[f"{name}.weight"] = torch.bmm(slope.mT, into)
-            found[f"{name}.bias"] = slope.sum(1)
+            velocity[f"{name}.weight"].baddbmm_(slope.mT, into, beta=momentum)
+            velocity[f"{name}.bias"].mul_(momentum).add_(slope.sum(1))
             if inputs:
                 slope = torch.bmm(slope, parameters[f"{name}.weight"]).mul_(into > 0)
-        return found
 
-    return gradients
-
-
-def single_gradients(model: Model) -> Gradients:
-    """Gradients of any network, for a stack of one."""
-    slope = _slope(model)
-
-    def gradients(parameters: Tensors, x: Tensor, y: Tensor, weight: Tensor) -> Tensors:
-        found = slope({name: tensor[0] for name, tensor in parameters.items()}, x[0], y[0], weight[0])
-        return {name: tensor.unsqueeze(0) for name, tensor in found.items()}
-
-    return gradients
+    return accumulate
 
 
-def _slope(model: Model) -> Gradients:
+def any_networks(model: Model) -> Accumulate:
+    """A stack of any networks, by `torch.func`."""
+    slopes = vmap(_slope(model))
+
+    def accumulate(
+        parameters: Tensors, velocity: Tensors, momentum: float, x: Tensor, y: Tensor, weight: Tensor
+    ) -> None:
+        for name, slope in slopes(parameters, x, y, weight).items():
+            velocity[name].mul_(momentum).add_(slope)
+
+    return accumulate
+
+
+def one_network(model: Model) -> Accumulate:
+    """Any network, for a stack of one."""
+    slopes = _slope(model)
+
+    def accumulate(
+        parameters: Tensors, velocity: Tensors, momentum: float, x: Tensor, y: Tensor, weight: Tensor
+    ) -> None:
+        alone = {name: tensor[0] for name, tensor in parameters.items()}
+        for name, slope in slopes(alone, x[0], y[0], weight[0]).items():
+            velocity[name][0].mul_(momentum).add_(slope)
+
+    return accumulate
+
+
+def _slope(model: Model) -> Callable[[Tensors, Tensor, Tensor, Tensor], Tensors]:
     def loss(parameters: Tensors, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         return nn.functional.cross_entropy(model.logits(parameters, x), y, reduction="none") @ weight
 
