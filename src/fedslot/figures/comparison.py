@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
@@ -22,7 +24,7 @@ def accuracy_by_slots(comparison: Comparison) -> Figure:
     longest = max(result.slots_spent for results in comparison.runs.values() for result in results)
     slots = np.linspace(0, longest, POINTS)
     for position, (name, results) in enumerate(comparison.runs.items()):
-        _band(axes, slots, np.array([_at_slots(result, slots) for result in results]), name, position)
+        band(axes, slots, np.array([_at_slots(result, slots) for result in results]), name, **look(name, position))
     if comparison.scenario.time_budget is not None:
         axes.axvline(comparison.scenario.time_budget, color="#999999", linewidth=0.8, linestyle="--")
     axes.set(xlabel="Slots spent", ylabel="Test accuracy", xlim=(0, longest), ylim=(0, 1))
@@ -36,7 +38,7 @@ def accuracy_by_round(comparison: Comparison) -> Figure:
     for position, (name, results) in enumerate(comparison.runs.items()):
         shortest = min(len(result.rounds) for result in results)
         curves = np.array([result.rounds["test_accuracy"].to_numpy()[:shortest] for result in results])
-        _band(axes, np.arange(shortest, dtype=float), curves, name, position)
+        band(axes, np.arange(shortest, dtype=float), curves, name, **look(name, position))
     axes.set(xlabel="Global round", ylabel="Test accuracy", ylim=(0, 1))
     axes.legend(loc="lower right")
     return figure
@@ -109,12 +111,12 @@ def _at_slots(result: Result, slots: NDArray[np.float64]) -> NDArray[np.float64]
     return np.where(slots > spent[-1], np.nan, found)
 
 
-def _band(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], name: str, position: int) -> None:
-    """Mean of the curves (seeds, points) with its confidence band, where every seed has a value."""
+def band(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], label: str, **look: Any) -> None:
+    """Draw the mean of curves (seeds, points) with its confidence band, where every seed has a value."""
     here = ~np.isnan(curves).any(axis=0)
     x, curves = x[here], curves[:, here]
     mean, count = curves.mean(axis=0), len(curves)
-    axes.plot(x, mean, label=name, **look(name, position))
+    axes.plot(x, mean, label=label, **look)
     if count > 1:
         half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * curves.std(axis=0, ddof=1) / count**0.5
-        axes.fill_between(x, mean - half, mean + half, color=look(name, position)["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)
