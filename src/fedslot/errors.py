@@ -15,7 +15,8 @@ class InputError(ValueError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, value, allowed
-        super().__init__(f"{field}: {_short(value)} is not allowed; it must be {allowed}")
+        # field and reasons may come from the user or from other libraries, with line breaks
+        super().__init__(" ".join(f"{field}: {_short(value)} is not allowed; it must be {allowed}".split()))
 
 
 class RefusedError(RuntimeError):

@@ -14,7 +14,7 @@ T = TypeVar("T")
 def find(field: str, name: str, known: Mapping[str, T]) -> T:
     """Look a part up in `known`, or import it; `field` is the scenario's key, for the message.
 
-    >>> find("training.model", "cnm", {"mlp": 1, "cnn": 2})
+    >>> find("training.model", "cnm", {"mlp": print, "cnn": print})
     Traceback (most recent call last):
     fedslot.errors.InputError: training.model: 'cnm' is not allowed; it must be one of mlp, cnn, or package.module:Name
     """
@@ -26,6 +26,8 @@ def find(field: str, name: str, known: Mapping[str, T]) -> T:
         raise InputError(field, name, allowed)
     try:
         found: T = getattr(importlib.import_module(package), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(field, name, f"{allowed} that can be imported ({error})") from None
+    if not callable(found):
+        raise InputError(field, name, f"{allowed} that can be called, not a {type(found).__name__}")
     return found

@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -24,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedslot.errors import InputError
 
+MOST_NESTED = 20  # levels of lists and mappings in options
 MOST_EXACT_PLAYERS = 16  # 65,536 utilities a round; each further UE doubles that
 
 Probability = Annotated[float, Field(gt=0, le=1)]
@@ -79,7 +81,7 @@ class Fleet(Section):
 
     stragglers: Fraction = 0.5
     """Share of UEs that train only a number of epochs that is uniform in [1, epochs], drawn once per UE."""
-    noise: float = Field(0.1, ge=0)
+    noise: float = Field(0.1, ge=0, le=1e6)
     """Standard deviation sigma of the noise on updates; UE k of K adds k * sigma / K to every parameter."""
     noise_order: Literal["shuffled", "index"] = "shuffled"
     """Whether the rising noise levels are dealt to the UEs at random or by index."""
@@ -120,7 +122,7 @@ class Training(Section):
     """Epochs for particular strategies in place of `epochs`; unequal budgets, as in the published figures."""
     batches: int = Field(5, ge=1)
     """Minibatches per epoch, B."""
-    lr: float = Field(0.01, gt=0)
+    lr: float = Field(0.01, gt=0, le=1e6)
     """Learning rate of SGD."""
     momentum: float = Field(0.5, ge=0, lt=1)
     """Momentum of SGD."""
@@ -190,6 +192,8 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         slots, pull, ues = self.frame.slots, self.frame.pull, self.data.ues
+        _plain("push.channel_options", self.push.channel_options)
+        _plain("strategy.options", self.strategy.options)
         if pull > slots:
             raise InputError("frame.pull", pull, f"at most frame.slots ({slots})")
         if pull > ues:
@@ -244,7 +248,7 @@ class Scenario(Section):
 
     def to_yaml(self) -> str:
         """The complete scenario, every field, in the order of the documentation."""
-        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+        return yaml.dump(self.model_dump(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def presets() -> dict[str, str]:
@@ -271,7 +275,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, object]:
         if not equals or not key:
             raise InputError("-o", word, "of the form key=value, e.g. frame.pull=5")
         try:
-            overrides[key.strip()] = _numbers(yaml.safe_load(value))
+            overrides[key.strip()] = _parse(value)
         except yaml.YAMLError:
             raise InputError(key, value, "a YAML value: a number, a word, true, false, null, [a, b]") from None
     return overrides
@@ -302,7 +306,7 @@ def _read(source: str | Path) -> dict[str, Any]:
         text = preset_text(str(source))
     else:
         path = Path(source)
-        if path.suffix not in {".yaml", ".yml"} or not path.is_file():
+        if path.suffix not in {".yaml", ".yml"} or not _is_file(path):
             close = difflib.get_close_matches(str(source), names, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise InputError("scenario", str(source), f"a preset ({', '.join(names)}) or a YAML file that exists{hint}")
@@ -311,7 +315,7 @@ def _read(source: str | Path) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError("scenario", str(source), f"a readable UTF-8 file ({error})") from None
     try:
-        fields = _numbers(yaml.safe_load(text))
+        fields = _parse(text)
     except yaml.YAMLError as error:
         raise InputError("scenario", str(source), f"valid YAML ({' '.join(str(error).split())})") from None
     if fields is None:
@@ -321,15 +325,33 @@ def _read(source: str | Path) -> dict[str, Any]:
     return {str(key): value for key, value in fields.items()}
 
 
-def _numbers(value: Any) -> Any:
-    # YAML 1.1 reads 1e9 (no dot) as a word; a user means the number.
-    if isinstance(value, dict):
-        return {key: _numbers(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_numbers(inner) for inner in value]
-    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
-        return float(value)
-    return value
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # say, a name that is too long
+        return False
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as users mean it: 1e9 (no dot) is a number, which YAML 1.1 reads as a word."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts a word that looks like such a number in quotes, so that it stays a word."""
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
+
+
+def _parse(text: str) -> Any:
+    """Read YAML; whatever is wrong with it is a YAMLError."""
+    try:
+        return yaml.load(text, _Loader)
+    except (ValueError, RecursionError) as error:  # the 13th month, a number of 5000 digits, ten thousand brackets
+        raise yaml.YAMLError(str(error)) from None
 
 
 def _set(fields: dict[str, Any], key: str, value: object) -> None:
@@ -342,6 +364,22 @@ def _set(fields: dict[str, Any], key: str, value: object) -> None:
             raise InputError(key, value, "a key of the scenario; `fedslot schema --keys` lists them")
         fields[name] = fields = dict(inner)
     fields[last] = value
+
+
+def _plain(field: str, value: object, depth: int = 0) -> None:
+    """Refuse what cannot be written to a file and read back as it was."""
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value) | all(type(key) is int for key in value):
+        inside: Iterable[object] = value.values()
+    elif isinstance(value, list):
+        inside = value
+    elif value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return
+    else:
+        inside, depth = (), MOST_NESTED
+    if depth >= MOST_NESTED:
+        raise InputError(field, value, "plain: numbers, words, true, false, null, and lists and mappings of these")
+    for inner in inside:
+        _plain(field, inner, depth + 1)
 
 
 def _one_line(error: ValidationError) -> InputError:
@@ -365,6 +403,8 @@ def _one_line(error: ValidationError) -> InputError:
     if first["type"] in {"model_type", "model_attributes_type"}:
         section = [key for key in known if key.startswith(f"{field}.")]
         return InputError(field, first["input"], f"a section with keys such as {', '.join(section[:3])}")
+    if first["type"] == "invalid_key":
+        return InputError(field, first["input"], "a word, as every key is")
     same_field = [e for e in error.errors() if tuple(map(str, e["loc"][: len(parts)])) == tuple(parts)]
     allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same_field))
     return InputError(

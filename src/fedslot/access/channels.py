@@ -8,7 +8,6 @@ A channel of your own is a class with the method `play` of `Channel`, named in a
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -68,10 +67,10 @@ class Capture:
     """
 
     def __init__(self, threshold_db: float = 6.0, noise: float = 0.0) -> None:
-        if not math.isfinite(threshold_db):
-            raise InputError("threshold_db", threshold_db, "a finite number of decibels")
-        if not 0 <= noise < math.inf:
-            raise InputError("noise", noise, "a power of at least 0")
+        if not -300 <= threshold_db <= 300:
+            raise InputError("threshold_db", threshold_db, "a number of decibels from -300 to 300")
+        if not 0 <= noise <= 1e100:
+            raise InputError("noise", noise, "a power from 0 to 1e100")
         self.threshold_db, self.noise = threshold_db, noise
 
     def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
@@ -193,7 +192,7 @@ CHANNELS: dict[str, Callable[..., Channel]] = {
 }
 
 
-def make_channel(name: str, **options: Any) -> Channel:
+def make_channel(name: str, /, **options: Any) -> Channel:
     """A channel by its name in `CHANNELS`, or any of your own as `package.module:Name`.
 
     options: what the channel's constructor takes.
@@ -207,14 +206,18 @@ def make_channel(name: str, **options: Any) -> Channel:
         module, colon, attribute = name.partition(":")
         try:
             maker = getattr(importlib.import_module(module), attribute) if colon and module else None
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, TypeError) as error:
             raise InputError("push.channel", name, allowed) from error
     if not callable(maker):
         raise InputError("push.channel", name, allowed)
     try:
         channel: Channel = maker(**options)
-    except TypeError as error:
-        raise InputError("push.channel", options, f"options that {name} takes ({error})") from error
+    except InputError:
+        raise
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError("push.channel_options", options, f"options that {name} takes ({error})") from error
+    if not callable(getattr(channel, "play", None)):
+        raise InputError("push.channel", name, f"{allowed} that has a method play")
     return channel
 
 

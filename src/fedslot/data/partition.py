@@ -74,7 +74,8 @@ def _rake(mixes: NDArray[np.float64], sizes: NDArray[np.float64], totals: NDArra
     table = mixes + 1e-12  # a tiny alpha gives zeros; no class may be left without a taker
     for _ in range(RAKING_SWEEPS):
         table *= (sizes / table.sum(axis=1))[:, None]
-        table *= totals / table.sum(axis=0)
+        # a class without samples has zero in both
+        table *= totals / np.maximum(table.sum(axis=0), np.finfo(float).tiny)
     return table
 
 

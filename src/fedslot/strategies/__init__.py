@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedslot.errors import InputError
 from fedslot.plugins import find
 from fedslot.strategies.base import Cell, NoState, Strategy
 from fedslot.strategies.centralized import Centralized
@@ -26,4 +27,13 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
 
 def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
     """The strategy of that name, or your own as `package.module:Name`."""
-    return find("strategy.name", name, STRATEGIES)(cell)
+    maker = find("strategy.name", name, STRATEGIES)
+    try:
+        strategy = maker(cell)
+    except TypeError as error:
+        raise InputError("strategy.name", name, f"a strategy that can be made from a Cell ({error})") from error
+    parts = ("init", "schedule", "observe", "needs_values", "pools_data")
+    missing = [part for part in parts if not hasattr(strategy, part)]
+    if missing:
+        raise InputError("strategy.name", name, f"a strategy with {', '.join(parts)}; it has no {missing[0]}")
+    return strategy

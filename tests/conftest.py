@@ -1,0 +1,121 @@
+"""What all tests share: one torch thread, hypothesis without deadlines, and scenarios drawn at random."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+torch.set_num_threads(1)
+
+
+def _section(required: dict[str, st.SearchStrategy[Any]], optional: dict[str, st.SearchStrategy[Any]]) -> Any:
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+def _mostly(good: st.SearchStrategy[Any], *bad: object) -> st.SearchStrategy[Any]:
+    """A good value nine times in ten, else a bad one."""
+    return st.integers(0, 9).flatmap(lambda n: good if n else st.sampled_from(bad))
+
+
+def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
+    numbers = st.floats(min_value=1e-3, max_value=1e3)
+    computing = _section(
+        {"slot": _mostly(st.sampled_from([0.001, 0.1, 1e6]), 0.0)},
+        {"shape": numbers, "scale": numbers, "accuracy": _mostly(st.floats(0.01, 0.99), 1.0), "redraw": st.booleans()},
+    )
+    options = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=8) | st.none(), max_size=2)
+    return _section(
+        {
+            "rounds": st.just(2),
+            "data": _section(
+                {"ues": _mostly(st.integers(1, 30), 0, 1001, 2.5)},
+                {
+                    "alpha": _mostly(st.sampled_from([1e-300, 0.01, 1.0, 100.0, 1e300]), 0.0, -1, float("nan")),
+                    "sizes": _mostly(st.sampled_from(["power-law", "equal"]), "big"),
+                    "validation": _mostly(st.floats(0.01, 0.99), 0.0, 1.0, 1e-9),
+                },
+            ),
+            "frame": _section(
+                {"slots": _mostly(st.integers(1, 8), 0, "8"), "pull": _mostly(st.integers(0, 8), -1, None, 9)}, {}
+            ),
+            "training": _section(
+                {"epochs": _mostly(st.integers(1, 2), 0, True)},
+                {
+                    "model": _mostly(st.sampled_from(["mlp", "cnn"]), "cmm", "math:pi", ".x:y", "fedslot.rng:stream"),
+                    "batches": _mostly(st.integers(1, 40), 0),
+                    "lr": _mostly(st.sampled_from([1e-9, 0.05, 10.0, 1e6]), 0, 1e39, float("inf")),
+                    "momentum": _mostly(st.floats(0, 0.99), 1.0),
+                    "device": _mostly(st.just("cpu"), "meta", "gpu", ""),
+                    "epochs_by_strategy": _mostly(
+                        st.dictionaries(st.sampled_from(["fedavg", "push-pull"]), st.integers(1, 2)), {"fedavg": 0}
+                    ),
+                },
+            ),
+        },
+        {
+            "seed": _mostly(st.integers(0, 2**70), -1, 0.5, "x"),
+            "time_budget": _mostly(st.none() | st.integers(9, 30), 0, 1, "long"),
+            "fleet": _section(
+                {},
+                {
+                    "stragglers": _mostly(st.floats(0, 1), 1.1),
+                    "noise": _mostly(st.sampled_from([0, 0.1, 1e5]), -0.1, 1e39),
+                    "noise_order": _mostly(st.sampled_from(["shuffled", "index"]), "up"),
+                    "computing": st.none() | computing,
+                },
+            ),
+            "push": _section(
+                {"contenders": _mostly(st.integers(0, 12) | st.just("ready"), -1, "all", 40)},
+                {
+                    "probability": _mostly(st.floats(0.01, 1) | st.just("auto"), 0, 1.5, "never"),
+                    "channel": _mostly(st.sampled_from(["collision", "capture", "crdsa", "irsa"]), "ether", ".x:y"),
+                    "channel_options": _mostly(st.just({}), {"name": 1}, {"degrees": 3}, {"threshold_db": 1e9}, []),
+                },
+            ),
+            "strategy": _section(
+                {
+                    "name": _mostly(
+                        st.sampled_from(["fedavg", "greedy-shap", "push-pull", "only-pull", "centralized"]),
+                        "fedavq",
+                        "math:pi",
+                        "builtins:list",
+                    )
+                },
+                {
+                    "warmup": _mostly(st.none() | st.integers(0, 3), -1),
+                    "memory": _mostly(st.floats(0, 0.99) | st.just("mean"), 1.0, "median"),
+                    "share": _mostly(st.floats(0.01, 1), 0.0),
+                    "options": _mostly(options, {"when": object()}, {"x": float("nan")}, {1: 2}),
+                },
+            ),
+            "valuation": _section(
+                {},
+                {
+                    "method": _mostly(st.sampled_from(["auto", "exact", "cyclic", "gtg"]), "guess"),
+                    "utility": st.sampled_from(["loss", "accuracy"]),
+                    "samples": _mostly(st.none() | st.integers(1, 9), 0, 10**6),
+                    "max_utilities": _mostly(st.integers(2, 200), 1),
+                    "permutations": _mostly(st.integers(1, 9), 0),
+                },
+            ),
+            "unknown": st.integers(),
+        },
+    ).map(lambda fields: fields if fields.get("unknown", 1) % 7 == 0 else _without(fields, "unknown"))
+
+
+def _without(fields: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != key}
+
+
+@pytest.fixture(scope="session")
+def scenario_fields() -> st.SearchStrategy[dict[str, Any]]:
+    """Fields of small scenarios, possible ones and impossible ones."""
+    return _small_scenarios()

@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedslot.data.partition import split
+from fedslot.errors import InputError
+
+
+def _balanced(samples: int, classes: int) -> np.ndarray:
+    return np.arange(samples) % classes
+
+
+def _mixes(partition, labels: np.ndarray) -> np.ndarray:
+    """(K, C) share of each label in each UE's samples."""
+    counts = np.array(
+        [np.bincount(labels[partition.share(ue)], minlength=labels.max() + 1) for ue in range(len(partition.sizes))]
+    )
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_every_sample_goes_to_one_ue_and_every_ue_has_one(data):
+    classes = data.draw(st.integers(1, 12), "classes")
+    labels = np.array(data.draw(st.lists(st.integers(0, classes - 1), min_size=1, max_size=200), "labels"))
+    ues = data.draw(st.integers(1, len(labels)), "ues")
+    alpha = data.draw(st.sampled_from([5e-324, 0.01, 0.1, 1.0, 50.0, 1e300]), "alpha")
+    sizes = data.draw(st.sampled_from(["power-law", "equal"]), "sizes")
+    partition = split(labels, ues, alpha, sizes, seed=data.draw(st.integers(0, 5), "seed"))
+    assert np.array_equal(np.sort(partition.samples), np.arange(len(labels)))
+    assert len(partition.sizes) == ues
+    assert partition.sizes.min() >= 1
+    assert partition.sizes.sum() == len(labels)
+    assert np.array_equal(np.concatenate([partition.share(ue) for ue in range(ues)]), partition.samples)
+
+
+def test_the_same_seed_gives_the_same_partition():
+    labels = _balanced(500, 10)
+    one, same, other = (split(labels, 20, 0.5, "power-law", seed) for seed in (1, 1, 2))
+    assert np.array_equal(one.samples, same.samples)
+    assert np.array_equal(one.offsets, same.offsets)
+    assert not np.array_equal(one.offsets, other.offsets)
+
+
+def test_more_ues_than_samples_are_refused():
+    with pytest.raises(InputError, match=r"data.ues: 11 is not allowed; it must be at most 10, the number of training"):
+        split(_balanced(10, 2), 11, 1.0, "equal", 0)
+    assert split(_balanced(10, 2), 10, 0.01, "power-law", 0).sizes.tolist() == [1] * 10
+
+
+@pytest.mark.parametrize("alpha", [1.0, 10.0])
+def test_sizes_follow_the_power_law(alpha):
+    """Sizes are in proportion to U^(1/3), whose distribution function is x^3 and whose mean is 3/4."""
+    ues = 2000
+    partition = split(_balanced(400 * ues, 10), ues, alpha, "power-law", 3)
+    x = np.sort(partition.sizes / partition.sizes.mean() * 0.75)
+    distance = np.abs(np.clip(x, 0, 1) ** 3 - (np.arange(ues) + 0.5) / ues).max()
+    # Kolmogorov-Smirnov: 1.63 / sqrt(n) is exceeded once in a hundred; 0.01 for the mean in place of the scale
+    assert distance < 1.63 / np.sqrt(ues) + 0.01
+    assert abs((x**2).mean() - 0.6) < 4 * np.sqrt((3 / 7 - 0.36) / ues) + 0.01  # E[X^2] = 3/5, E[X^4] = 3/7
+
+
+@pytest.mark.parametrize("ues", [1, 3, 50, 200])
+def test_equal_sizes_are_equal_within_rounding(ues):
+    """Each of the ten labels is rounded by less than one sample."""
+    sizes = split(_balanced(10_000, 10), ues, 1.0, "equal", 0).sizes
+    assert np.abs(sizes - 10_000 / ues).max() <= 10
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 1.0, 5.0])
+@pytest.mark.parametrize("sizes", ["power-law", "equal"])
+def test_label_mixes_scatter_as_dirichlet_does(alpha, sizes):
+    """The mean over UEs of sum of squared shares is (alpha + 1) / (C alpha + 1); one label is a Beta variable."""
+    classes, ues = 10, 1000
+    labels = _balanced(500 * ues, classes)
+    mixes = _mixes(split(labels, ues, alpha, sizes, 7), labels)
+    squares = (mixes**2).sum(axis=1)
+    expected = (alpha + 1) / (classes * alpha + 1)
+    # sampling error, and a little for raking, which pulls a thousand UEs' mean mix to the class totals
+    assert abs(squares.mean() - expected) < 4 * squares.std() / np.sqrt(ues) + 0.02 * expected
+    assert np.abs(mixes.mean(axis=0) - 1 / classes).max() < 0.02
+    below = (mixes[:, 0] < 1 / classes).mean()
+    beta = np.random.default_rng(0).beta(alpha, (classes - 1) * alpha, size=100_000)
+    assert abs(below - (beta < 1 / classes).mean()) < 4 * 0.5 / np.sqrt(ues)
+
+
+def test_smaller_alpha_means_fewer_labels_per_ue():
+    labels = _balanced(20_000, 10)
+    purity = [_mixes(split(labels, 100, alpha, "equal", 0), labels).max(axis=1).mean() for alpha in (0.01, 0.1, 1, 100)]
+    assert purity == sorted(purity, reverse=True)
+    assert purity[0] > 0.9
+    assert purity[-1] < 0.15
+
+
+def test_unbalanced_classes_are_used_up():
+    labels = np.repeat([0, 1, 2], [5, 90, 905])
+    partition = split(labels, 40, 0.3, "equal", 1)
+    assert np.bincount(labels[partition.samples]).tolist() == [5, 90, 905]
+
+
+def test_a_label_that_no_sample_has():
+    partition = split(np.array([0, 0, 0, 2, 2, 2]), 3, 1.0, "equal", 0)
+    assert sorted(partition.samples.tolist()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_who_gets_which_sample_of_a_label_is_random():
+    """Over seeds, sample 0 goes to each of four UEs about equally often."""
+    labels = np.zeros(40, dtype=np.int64)
+    owners = []
+    for seed in range(400):
+        partition = split(labels, 4, 1.0, "equal", seed)
+        owners.append(int(np.searchsorted(partition.offsets, np.flatnonzero(partition.samples == 0)[0], "right")) - 1)
+    counts = np.bincount(owners, minlength=4)
+    assert ((counts - 100) ** 2 / 100).sum() < 16.27  # chi-square, 3 degrees of freedom, one in a thousand
