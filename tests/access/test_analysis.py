@@ -55,7 +55,7 @@ def floats(values: list[Fraction]) -> list[float]:
     return [float(v) for v in values]
 
 
-# Whole numbers ----------------------------------------------------------------------------------------------
+# Whole numbers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("slots", "n"), SMALL)
@@ -107,7 +107,7 @@ def test_thousand_slots_and_contenders_to_the_last_place() -> None:
 
 
 def test_floats_would_not_do() -> None:
-    # Why integers: in floats the same sum of terms, each good to the last place, is nonsense from N = L = 200.
+    # Why integers: in floats the same sum of terms, each good to the last place, is nonsense at N = L = 200.
     size = 200
     floating = sum(
         (-1.0) ** (s + 1)
@@ -117,7 +117,7 @@ def test_floats_would_not_do() -> None:
     assert abs(floating - PushPeriod(size, size).last_slot_mean) > 1e6
 
 
-# The walk ---------------------------------------------------------------------------------------------------
+# The walk -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [30, 300, 1000])
@@ -232,7 +232,7 @@ def test_binomial_against_fractions(n: int, p: float) -> None:
         )
 
 
-# The paper's approximation ------------------------------------------------------------------------------------
+# The paper's approximation ------------------------------------------------------------------------
 
 
 def printed(slots: int, n: int, pull: int) -> float:
@@ -277,7 +277,7 @@ def test_where_the_paper_is_off() -> None:
     assert PushPeriod(1000, 1000).paper_error() < 2e-9  # it does become exact with many slots
 
 
-# Properties ----------------------------------------------------------------------------------------------------
+# Properties ---------------------------------------------------------------------------------------
 
 sizes = st.tuples(st.integers(0, 25), st.integers(0, 40))
 
@@ -351,7 +351,7 @@ def test_sum_rule_rewards_collisions() -> None:
     assert PushPeriod(0, 0).expected_cost_sum(20) == 230
 
 
-# What is refused ---------------------------------------------------------------------------------------------
+# What is refused ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

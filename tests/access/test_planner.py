@@ -78,7 +78,7 @@ def test_cost_of_a_frame_with_unready_ues_against_trial() -> None:
         assert abs(sample.mean() - expected) < 4 * sample.std() / math.sqrt(frames)
 
 
-# What is best ------------------------------------------------------------------------------------------------
+# What is best -------------------------------------------------------------------------------------
 
 
 def test_a_pull_slot_beats_a_push_slot_unless_pushes_are_worth_more() -> None:
@@ -88,7 +88,7 @@ def test_a_pull_slot_beats_a_push_slot_unless_pushes_are_worth_more() -> None:
 
 
 def test_value_ratio_from_which_push_pays() -> None:
-    # With the best barring a push slot yields (1 - 1/L)^(L-1) or more, 1/e in the limit: e, or less if L is small.
+    # With the best barring a push slot yields (1 - 1/N)^(N-1), 1/e for large crowds.
     def pays(ratio: float) -> bool:
         return plan(20, 100, value_ratio=ratio, barring="best").best.pull == 0
 
@@ -144,7 +144,7 @@ def test_barring_keeps_a_crowd_at_its_best_load() -> None:
     assert barred.expected_received_push == pytest.approx(10 * 0.99**99, rel=1e-12)
 
 
-# Simulated ---------------------------------------------------------------------------------------------------
+# Simulated ----------------------------------------------------------------------------------------
 
 
 def test_simulation_agrees_with_computation() -> None:
@@ -199,7 +199,7 @@ def test_progress_is_told() -> None:
     assert calls == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-# Contenders as text --------------------------------------------------------------------------------------------
+# Contenders as text -------------------------------------------------------------------------------
 
 
 def test_contenders_as_text() -> None:
