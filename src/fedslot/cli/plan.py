@@ -26,14 +26,12 @@ def plan(
     contenders: Annotated[
         str,
         typer.Option(
-            help="UEs that would contend for the push slots: a number, poisson:MEAN, binomial:N:P, or numbers "
+            help="UEs that would contend for push slots: a number, poisson:MEAN, binomial:N:P, or numbers "
             "with their probabilities as 5:0.5,10:0.5.",
         ),
     ] = "10",
     pull: Annotated[int | None, typer.Option(help="Only this number of pull slots, Q.")] = None,
-    value_ratio: Annotated[
-        float, typer.Option(help="Worth of a pushed update; a pulled one is worth 1.")
-    ] = 1.0,
+    value_ratio: Annotated[float, typer.Option(help="Worth of a pushed update, a pulled one being 1.")] = 1.0,
     ready: Annotated[
         float, typer.Option(help="Probability that a pulled UE is ready; one that is not wastes its slot.")
     ] = 1.0,
