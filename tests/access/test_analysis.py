@@ -249,6 +249,14 @@ def test_paper_cost_is_equation_5(slots: int, n: int, pull: int) -> None:
     assert paper_cost(slots, n, pull) == pytest.approx(printed(slots, n, pull), rel=1e-13)
 
 
+@pytest.mark.parametrize("slots", [1, 2, 3, 10, 40])
+def test_paper_cost_keeps_its_digits_when_success_is_rare(slots: int) -> None:
+    for n in range(1, 120):
+        p = (1 - Fraction(1, slots)) ** (n - 1)
+        exact = Fraction(slots + 1, n + 1) * sum(1 - (1 - p) ** k for k in range(1, n + 1))
+        assert paper_cost(slots, n) == pytest.approx(float(exact), rel=1e-11, abs=0)
+
+
 def test_paper_cost_at_its_edges() -> None:
     assert [paper_cost(0, 5, 20), paper_cost(8, 0, 12), paper_cost(0, 0, 3)] == [20, 12, 3]
     assert paper_cost(1, 1, 4) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -241,6 +242,15 @@ def test_one_copy_is_the_collision_channel() -> None:
     push = PushPeriod(10, 8)
     assert z_score((received > 0).sum(axis=1).astype(float), push.received_mean) < 4
     assert z_score(received.max(axis=1).astype(float), push.last_slot_mean) < 4
+
+
+@pytest.mark.parametrize(("slots", "contenders"), [(4, 2), (4, 3), (5, 3), (3, 4)])
+def test_two_copies_against_all_outcomes(slots: int, contenders: int) -> None:
+    pairs = list(combinations(range(1, slots + 1), 2))
+    outcomes = [naive_receiver(np.array(each), slots) for each in product(pairs, repeat=contenders)]
+    received = play(crdsa(), 30_000, contenders, slots, seed=12)
+    for measure in (lambda x: (x > 0).sum(axis=1), lambda x: x.max(axis=1), lambda x: x.sum(axis=1)):
+        assert z_score(measure(received).astype(float), measure(np.array(outcomes)).mean()) < 4
 
 
 def test_two_ues_with_two_copies_each() -> None:

@@ -87,13 +87,12 @@ def test_a_pull_slot_beats_a_push_slot_unless_pushes_are_worth_more() -> None:
     assert plan(20, 20, value_ratio=3.5).best.pull < 20
 
 
-def test_value_ratio_from_which_push_pays() -> None:
-    # With the best barring a push slot yields (1 - 1/N)^(N-1), 1/e for large crowds.
-    def pays(ratio: float) -> bool:
-        return plan(20, 100, value_ratio=ratio, barring="best").best.pull == 0
-
-    assert not pays(2.5)
-    assert pays(math.e)
+@pytest.mark.parametrize("contenders", [2, 3, 10, 100])
+def test_value_ratio_from_which_push_pays(contenders: int) -> None:
+    # At one contender a slot, a push slot yields (1 - 1/N)^(N-1): a bit more than 1/e.
+    ratio = (contenders / (contenders - 1)) ** (contenders - 1)
+    assert plan(20, contenders, value_ratio=ratio - 1e-6, barring="best").best.pull == 20
+    assert plan(20, contenders, value_ratio=ratio + 1e-6, barring="best").best.pull < 20
 
 
 def test_push_pays_when_pulled_ues_are_not_ready() -> None:

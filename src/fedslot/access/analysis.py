@@ -21,7 +21,7 @@ Two ways of counting, and each is the other's check:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -53,8 +53,8 @@ def received_counts(slots: int, contenders: int) -> list[int]:
     >>> received_counts(2, 2)
     [2, 0, 2]
     """
-    # The marking needs an unmarked slot for every contender left over; 0**0 = 1 says so at s = L = N.
-    marked = [math.comb(slots, s) * _others(slots, contenders, s) for s in range(min(slots, contenders) + 1)]
+    alone = _alone(slots, contenders)
+    marked = [choices * ways for choices, ways in zip(_combinations(slots, 0), alone, strict=False)]
     for start in range(len(marked)):  # sum_s marked[s] (y-1)^s, by repeated synthetic division
         for s in range(len(marked) - 2, start - 1, -1):
             marked[s] -= marked[s + 1]
@@ -70,7 +70,8 @@ def last_slot_counts(slots: int, contenders: int) -> list[int]:
     >>> last_slot_counts(2, 2)
     [2, 0, 2]
     """
-    terms = [(-1) ** s * _others(slots, contenders, s) for s in range(slots + 1)]
+    terms = [-ways if s % 2 else ways for s, ways in enumerate(_alone(slots, contenders))]
+    terms += [0] * (slots + 1 - len(terms))
     at_most = [terms[0]]  # at_most[k]: outcomes with X <= L - k
     while len(terms) > 1:
         terms = [a + b for a, b in pairwise(terms)]
@@ -84,18 +85,29 @@ def last_slot_total(slots: int, contenders: int) -> int:
     X is the number of slots j with a singleton at j or later, so E[X] adds up P(X > L - k) over k = 1..L, and
     the sum of C(k,s) over k is C(L+1,s+1).
     """
-    return sum(
-        (-1) ** (s + 1) * math.comb(slots + 1, s + 1) * _others(slots, contenders, s)
-        for s in range(1, min(slots, contenders) + 1)
-    )
+    alone = _alone(slots, contenders)
+    terms = [choices * ways for choices, ways in zip(_combinations(slots + 1, 1), alone, strict=False)]
+    return sum(terms[1::2]) - sum(terms[2::2])
 
 
-def _others(slots: int, contenders: int, marked: int) -> int:
-    """(N)_s (L-s)^(N-s): who is alone in s given slots, and where the other contenders went."""
-    if marked > min(slots, contenders):
-        return 0
-    elsewhere: int = (slots - marked) ** (contenders - marked)
-    return math.perm(contenders, marked) * elsewhere
+def _alone(slots: int, contenders: int) -> list[int]:
+    """(N)_s (L-s)^(N-s) for s = 0..min(L, N): who is alone in s given slots, and where the others went.
+
+    Python's 0**0 = 1 is right at s = L = N: all are alone, and nobody is left to go elsewhere.
+    """
+    who, ways = 1, []
+    for s in range(min(slots, contenders) + 1):
+        ways.append(who * (slots - s) ** (contenders - s))
+        who *= contenders - s
+    return ways
+
+
+def _combinations(n: int, first: int) -> Iterator[int]:
+    """C(n, k) for k = first..n, each from the one before."""
+    value = math.comb(n, first)
+    for k in range(first, n + 1):
+        yield value
+        value = value * (n - k) // (k + 1)
 
 
 # Everything else: the walk over the slots -----------------------------------------------------------------
@@ -455,17 +467,23 @@ def paper_cost(slots: int, contenders: int, pull: int = 0) -> float:
 
 def paper_push_cost(slots: int, law: Floats) -> float:
     """The push part of eq. (5), averaged over the number of contenders: `law[n]` is the chance of n."""
-    numbers = np.flatnonzero(law > 1e-16)
-    n = numbers[numbers > 0][:, None]
+    numbers = np.flatnonzero(law[1:]) + 1
+    n: Floats = numbers.astype(float)
     if slots == 0 or n.size == 0:
         return 0.0
     p = (1 - 1 / slots) ** (n - 1)
-    # The factors of Q add up to 1. With l_i = (L+1)(N-i+1)/(N+1), the sum of l_i p (1-p)^(i-1) telescopes to
-    # one of 1 - (1-p)^k over k = 1..N, which keeps its digits when p is tiny.
-    k = np.arange(1, n[-1, 0] + 1)
-    some = np.where(p < 1, -np.expm1(k * np.log1p(-np.where(p < 1, p, 0.5))), 1.0)
-    costs = (slots + 1) / (n + 1) * np.where(k <= n, some, 0.0).sum(axis=1, keepdims=True)
-    return float(law[n[:, 0]] @ costs[:, 0])
+    # The factors of Q add up to 1. With l_i = (L+1)(N-i+1)/(N+1), what is left is (L+1)/(N+1) times the sum
+    # of 1 - (1-p)^k over k = 1..N, or N - (1-p) (1 - (1-p)^N) / p. If N p is small the two parts of that
+    # cancel; its powers of p, with factors (-1)^(j+1) C(N+1,j+1), then say it better.
+    several = n * p > 0.01
+    usual, few = np.where(several & (p < 1), p, 0.5), np.where(several, 0.0, p)
+    result = np.where(p < 1, n + (1 - usual) / usual * np.expm1(n * np.log1p(-usual)), n)
+    series, term = np.zeros_like(n), n * (n + 1) / 2 * few
+    for j in range(1, 9):
+        series += term
+        term = -term * few * (n - j) / (j + 2)
+    costs = (slots + 1) / (n + 1) * np.where(several, result, series)
+    return float(law[numbers] @ costs)
 
 
 def expected_cost_max(pull: int, last_slot_mean: float, nothing: float, ready: float = 1.0) -> float:

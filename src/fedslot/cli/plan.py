@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -131,11 +131,9 @@ def _check_plot(path: Path, pull: int | None) -> None:
         raise InputError("--plot", str(path), "left out with --pull: a plot shows all splits")
 
 
-def _barring(text: str) -> Any:
-    if text == "best":
-        return "best"
+def _barring(text: str) -> float | Literal["best"]:
     try:
-        return float(text)
+        return "best" if text == "best" else float(text)
     except ValueError:
         raise InputError("--barring", text, "a probability, from 0 to 1, or best") from None
 
@@ -152,20 +150,18 @@ def _channel(name: str, threshold_db: float | None) -> Channel:
     return make_channel(name, threshold_db=threshold_db)
 
 
-def _with_progress(wanted: bool, compute: Any) -> Plan:
+def _with_progress(wanted: bool, compute: Callable[[Callable[[int, int], None] | None], Plan]) -> Plan:
     """Run a computation, with a progress bar on stderr if it is a long one and someone is there to see it."""
     import sys
 
     if not wanted or not sys.stderr.isatty():
-        result: Plan = compute(None)
-        return result
+        return compute(None)
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("Simulating splits", total=None)
-        result = compute(lambda done, of: bar.update(task, completed=done, total=of))
-    return result
+        return compute(lambda done, of: bar.update(task, completed=done, total=of))
 
 
 def _print_split(console: Console, split: Split) -> None:
@@ -206,7 +202,7 @@ def _print_table(console: Console, result: Plan, contenders: str) -> None:
         ),
     }
     if any(split.probability < 1 for split in splits):
-        columns["barring"] = lambda split: f"{split.probability:.3f}"
+        columns["barring"] = lambda split: f"{split.probability:.3g}"
     elif not simulated:
         columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
     if result.by == "value_in_budget":

@@ -57,7 +57,7 @@ def plot_plan(plan: Plan, path: Path | None = None) -> Figure:
     above.set_ylim(bottom=0)
     above.set_ylabel("updates a frame")
     above.set_title(f"Best: pull {plan.best.pull} of {plan.slots} slots", loc="left", fontsize="medium")
-    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    below.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     below.set_ylabel("slots")
     below.set_xlabel(f"pull slots, of {plan.slots} uplink slots (the rest are open to push)")
     if path is not None:
