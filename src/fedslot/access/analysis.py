@@ -163,7 +163,8 @@ class _Period:
     """Slot by slot: `waiting` UEs have something to send, each sends in slot j with probability `hazard[j]`.
 
     A UE that picks uniformly among its slots e..L does just that, with hazard 1 / (slots left), whatever its
-    e: so the number of waiting UEs is all there is to know, whoever they are and whenever they came.
+    e: so the number of waiting UEs is all there is to know, whoever they are and whenever they came. And one
+    that picks slot j with probability p_j does so with hazard p_j / (1 - p_1 - ... - p_(j-1)).
     """
 
     slots: int
@@ -253,10 +254,9 @@ class _Period:
             low, high = _window(law)
             n, m, chance = thinning(low, high, hazard)
             onward = chance * silence[np.maximum(n - m, 0)]
-            single = np.zeros(len(n)) if m[0, 0] > 1 or m[0, -1] < 1 else onward[:, 1 - m[0, 0]]
-            pmf[j] = law[low : high + 1] @ single
+            pmf[j] = law[low : high + 1] @ onward[:, m[0] == 1].sum(axis=1)
             silence = np.zeros(len(law))
-            silence[low : high + 1] = onward.sum(axis=1) - single
+            silence[low : high + 1] = onward[:, m[0] != 1].sum(axis=1)
             silence = silence[self._arrivals[j - 1] :]
         pmf[0] = self._start @ silence
         return pmf
