@@ -251,7 +251,7 @@ def test_paper_cost_is_equation_5(slots: int, n: int, pull: int) -> None:
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 10, 40])
 def test_paper_cost_keeps_its_digits_when_success_is_rare(slots: int) -> None:
-    for n in range(1, 120):
+    for n in (1, 2, 3, 5, 8, 13, 21, 34, 55, 89):
         p = (1 - Fraction(1, slots)) ** (n - 1)
         exact = Fraction(slots + 1, n + 1) * sum(1 - (1 - p) ** k for k in range(1, n + 1))
         assert paper_cost(slots, n) == pytest.approx(float(exact), rel=1e-11, abs=0)
