@@ -21,7 +21,7 @@ Two ways of counting, and each is the other's check:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -53,8 +53,8 @@ def received_counts(slots: int, contenders: int) -> list[int]:
     >>> received_counts(2, 2)
     [2, 0, 2]
     """
-    # The marking needs an unmarked slot for every contender left over; 0**0 = 1 says so at s = L = N.
-    marked = [math.comb(slots, s) * _others(slots, contenders, s) for s in range(min(slots, contenders) + 1)]
+    alone = _alone(slots, contenders)
+    marked = [choices * ways for choices, ways in zip(_combinations(slots, 0), alone, strict=False)]
     for start in range(len(marked)):  # sum_s marked[s] (y-1)^s, by repeated synthetic division
         for s in range(len(marked) - 2, start - 1, -1):
             marked[s] -= marked[s + 1]
@@ -70,7 +70,8 @@ def last_slot_counts(slots: int, contenders: int) -> list[int]:
     >>> last_slot_counts(2, 2)
     [2, 0, 2]
     """
-    terms = [(-1) ** s * _others(slots, contenders, s) for s in range(slots + 1)]
+    terms = [-ways if s % 2 else ways for s, ways in enumerate(_alone(slots, contenders))]
+    terms += [0] * (slots + 1 - len(terms))
     at_most = [terms[0]]  # at_most[k]: outcomes with X <= L - k
     while len(terms) > 1:
         terms = [a + b for a, b in pairwise(terms)]
@@ -84,25 +85,36 @@ def last_slot_total(slots: int, contenders: int) -> int:
     X is the number of slots j with a singleton at j or later, so E[X] adds up P(X > L - k) over k = 1..L, and
     the sum of C(k,s) over k is C(L+1,s+1).
     """
-    return sum(
-        (-1) ** (s + 1) * math.comb(slots + 1, s + 1) * _others(slots, contenders, s)
-        for s in range(1, min(slots, contenders) + 1)
-    )
+    alone = _alone(slots, contenders)
+    terms = [choices * ways for choices, ways in zip(_combinations(slots + 1, 1), alone, strict=False)]
+    return sum(terms[1::2]) - sum(terms[2::2])
 
 
-def _others(slots: int, contenders: int, marked: int) -> int:
-    """(N)_s (L-s)^(N-s): who is alone in s given slots, and where the other contenders went."""
-    if marked > min(slots, contenders):
-        return 0
-    elsewhere: int = (slots - marked) ** (contenders - marked)
-    return math.perm(contenders, marked) * elsewhere
+def _alone(slots: int, contenders: int) -> list[int]:
+    """(N)_s (L-s)^(N-s) for s = 0..min(L, N): who is alone in s given slots, and where the others went.
+
+    Python's 0**0 = 1 is right at s = L = N: all are alone, and nobody is left to go elsewhere.
+    """
+    who, ways = 1, []
+    for s in range(min(slots, contenders) + 1):
+        ways.append(who * (slots - s) ** (contenders - s))
+        who *= contenders - s
+    return ways
+
+
+def _combinations(n: int, first: int) -> Iterator[int]:
+    """C(n, k) for k = first..n, each from the one before."""
+    value = math.comb(n, first)
+    for k in range(first, n + 1):
+        yield value
+        value = value * (n - k) // (k + 1)
 
 
 # Everything else: the walk over the slots -----------------------------------------------------------------
 
 
 def binomial(n: NDArray[np.int64], m: NDArray[np.int64], p: float) -> Floats:
-    """P(m of n) when each does so with probability p, to a few units in the last place for any n.
+    """P(m of n) when each does so with probability p, to about the last place for any n.
 
     Logarithms of factorials lose digits as n grows (they are large, their differences are not). Stirling's
     formula with its remainder kept apart is exact and has only small terms.
@@ -111,43 +123,35 @@ def binomial(n: NDArray[np.int64], m: NDArray[np.int64], p: float) -> Floats:
     """
     n, m = np.broadcast_arrays(n, m)
     possible = (m >= 0) & (m <= n)
-    if p <= 0 or p >= 1:
+    if p < 1e-200 or p >= 1:
         return np.where(possible & (m == (n if p >= 1 else 0)), 1.0, 0.0)
-    k, rest = np.where(possible, m, 0), np.where(possible, n - m, 0)
-    inside = possible & (k > 0) & (rest > 0)
-    log_pmf = np.where(k == 0, rest * math.log1p(-p), k * math.log(p))  # the two ends, with no choice
-    a, b = k[inside].astype(float), rest[inside].astype(float)
-    total = a + b
-    surprise = a * np.log(a / (total * p)) + b * np.log1p((total * p - a) / (total * (1 - p)))
-    remainder = _stirling(1 << int(n.max(initial=0)).bit_length())
-    log_pmf[inside] = (
-        remainder[n[inside]] - remainder[k[inside]] - remainder[rest[inside]]
-        - surprise - 0.5 * np.log(2 * math.pi * a * (b / total))
-    )  # fmt: skip
+    k = np.where(possible, m, 0)
+    rest, total = n - k, np.maximum(n, 1)
+    excess = np.where(rest > 0, (total * p - k) / (total * (1 - p)), 0.0)
+    surprise = k * np.log(np.maximum(k, 1) / (total * p)) + rest * np.log1p(excess)
+    part = _stirling(1 << int(n.max(initial=1)).bit_length())
+    log_pmf = part[n] - part[k] - part[rest] - (surprise + 0.5 * math.log(2 * math.pi))
     return np.where(possible, np.exp(log_pmf), 0.0)
 
 
 @lru_cache(maxsize=8)
 def _stirling(largest: int) -> Floats:
-    """log k! - log(sqrt(2 pi k) (k/e)^k) for k = 0..largest (entry 0 is not used)."""
-    k = np.arange(largest + 1, dtype=float)
-    k[0] = 1.0
+    """log k! - log(sqrt(2 pi) (k/e)^k) for k = 0..largest, what is left of it without its large part."""
+    k = np.arange(1, largest + 1, dtype=float)
     x = 1 / (k * k)
     series = (1 / 12 - x * (1 / 360 - x * (1 / 1260 - x * (1 / 1680 - x * (1 / 1188))))) / k
-    small = min(largest, 15)  # the series is good to the last place only above
-    for i in range(1, small + 1):
-        exact = math.log(math.factorial(i)) - (i + 0.5) * math.log(i) + i - 0.5 * math.log(2 * math.pi)
-        series[i] = exact
-    return series
+    for i in range(1, min(largest, 15) + 1):  # where the series is not good to the last place
+        series[i - 1] = math.log(math.factorial(i)) - (i + 0.5) * math.log(i) + i - 0.5 * math.log(2 * math.pi)
+    return np.concatenate([[-0.5 * math.log(2 * math.pi)], series + 0.5 * np.log(k)])
 
 
 def thinning(low: int, high: int, p: float) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """The binomial laws of n = low..high, on a band of m outside of which nothing happens.
 
-    returns: n (W, 1), m (1, B) and P(m of n) (W, B). By Bernstein's inequality what the band leaves out is
-    below 1e-19 of a row; mostly far below.
+    returns: n (W, 1), m (1, B) and P(m of n) (W, B). The band, ten standard deviations and 20 to either side,
+    leaves out less than 1e-20 of a row.
     """
-    spread = [12 * math.sqrt(n * p * (1 - p)) + 30 for n in (low, high)]
+    spread = [10 * math.sqrt(n * p * (1 - p)) + 20 for n in (low, high)]
     first, last = max(0, math.floor(low * p - spread[0])), min(high, math.ceil(high * p + spread[1]))
     n, m = np.arange(low, high + 1)[:, None], np.arange(first, last + 1)[None, :]
     return n, m, binomial(n, m, p)
@@ -157,7 +161,8 @@ class _Period:
     """Slot by slot: `waiting` UEs have something to send, each sends in slot j with probability `hazard[j]`.
 
     A UE that picks uniformly among its slots e..L does just that, with hazard 1 / (slots left), whatever its
-    e: so the number of waiting UEs is all there is to know, whoever they are and whenever they came.
+    e: so the number of waiting UEs is all there is to know, whoever they are and whenever they came. And one
+    that picks slot j with probability p_j does so with hazard p_j / (1 - p_1 - ... - p_(j-1)).
     """
 
     slots: int
@@ -247,10 +252,9 @@ class _Period:
             low, high = _window(law)
             n, m, chance = thinning(low, high, hazard)
             onward = chance * silence[np.maximum(n - m, 0)]
-            single = np.zeros(len(n)) if m[0, 0] > 1 or m[0, -1] < 1 else onward[:, 1 - m[0, 0]]
-            pmf[j] = law[low : high + 1] @ single
+            pmf[j] = law[low : high + 1] @ onward[:, m[0] == 1].sum(axis=1)
             silence = np.zeros(len(law))
-            silence[low : high + 1] = onward.sum(axis=1) - single
+            silence[low : high + 1] = onward[:, m[0] != 1].sum(axis=1)
             silence = silence[self._arrivals[j - 1] :]
         pmf[0] = self._start @ silence
         return pmf
@@ -403,7 +407,7 @@ class PushPeriod(_Period):
     def expected_cost_paper(self, pull: int) -> float:
         """The paper's eq. (5), averaged over the number of UEs that send; see `paper_cost`."""
         sending = sending_law(self._start, min(1.0, float(self.slot_probabilities.sum())))
-        return float(sum(q * paper_cost(self.slots, n, pull) for n, q in enumerate(sending) if q > 0))
+        return pull + paper_push_cost(self.slots, sending)
 
     def paper_error(self, pull: int = 0) -> float:
         """Relative error of the paper's expected cost; with pull = 0, of its push part alone."""
@@ -454,14 +458,28 @@ def paper_cost(slots: int, contenders: int, pull: int = 0) -> float:
     slots: push slots, L; contenders: N; pull: Q. Where the printed success probability means nothing (no push
     slots: a division by zero; no contenders: above 1) nothing can be received, and the cost is Q.
     """
-    if slots == 0 or contenders == 0:
-        return float(pull)
-    p = (1 - 1 / slots) ** (contenders - 1)
-    # The factors of Q add up to 1. With l_i = (L+1)(N-i+1)/(N+1), the sum of l_i p (1-p)^(i-1) telescopes to one
-    # of 1 - (1-p)^k, which keeps its digits when p is tiny.
-    k = np.arange(1, contenders + 1)
-    some = -np.expm1(k * math.log1p(-p)) if p < 1 else np.ones(contenders)
-    return float(pull + (slots + 1) / (contenders + 1) * some.sum())
+    return pull + paper_push_cost(slots, law_of(contenders))
+
+
+def paper_push_cost(slots: int, law: Floats) -> float:
+    """The push part of eq. (5), averaged over the number of contenders: `law[n]` is the chance of n."""
+    numbers = np.flatnonzero(law[1:]) + 1
+    n: Floats = numbers.astype(float)
+    if slots == 0 or n.size == 0:
+        return 0.0
+    p = (1 - 1 / slots) ** (n - 1)
+    # The factors of Q add up to 1. With l_i = (L+1)(N-i+1)/(N+1), what is left is (L+1)/(N+1) times the sum
+    # of 1 - (1-p)^k over k = 1..N, or N - (1-p) (1 - (1-p)^N) / p. If N p is small the two parts of that
+    # cancel; its powers of p, with factors (-1)^(j+1) C(N+1,j+1), then say it better.
+    several = n * p > 0.01
+    usual, few = np.where(several & (p < 1), p, 0.5), np.where(several, 0.0, p)
+    result = np.where(p < 1, n + (1 - usual) / usual * np.expm1(n * np.log1p(-usual)), n)
+    series, term = np.zeros_like(n), n * (n + 1) / 2 * few
+    for j in range(1, 9):
+        series += term
+        term = -term * few * (n - j) / (j + 2)
+    costs = (slots + 1) / (n + 1) * np.where(several, result, series)
+    return float(law[numbers] @ costs)
 
 
 def expected_cost_max(pull: int, last_slot_mean: float, nothing: float, ready: float = 1.0) -> float:
@@ -488,7 +506,7 @@ def law_of(contenders: Law) -> Floats:
         check_whole("contenders", contenders)
         contenders = {int(contenders): 1.0}
     for number, chance in contenders.items():
-        check_whole("contenders", number)
+        check_whole("contenders", number, most=1_000_000)
         check_probability("contenders", chance)
     if not contenders or abs(math.fsum(contenders.values()) - 1) > 1e-9:
         raise InputError("contenders", dict(contenders), "numbers with probabilities that add up to 1")

@@ -5,10 +5,10 @@ Hoeffding's inequality then says, for any h the user picks,
 
     E[T] <= mean(T) + (b - a) sqrt(log(1/h) / (2K))    with probability at least 1 - h.
 
-The theorem as printed differs in three ways. It fixes h = exp(-2 T_max^2 / (K (b - a)^2)), which is Hoeffding's
-probability that the K times together are off by T_max, and so a *failure* probability: the closer to 1, the
-less is said. Its margin has the factor log(1/eps^2) (2q - p(1 - theta)) where Hoeffding has b - a, and no
-1/sqrt(K). And it names no probability at all, though its right side is random.
+The theorem as printed differs in three ways. It fixes h = exp(-2 T_max^2 / (K (b - a)^2)), which is
+Hoeffding's probability that the K times together are off by T_max, and so a *failure* probability: the closer
+to 1, the less is said. Its margin has the factor log(1/eps^2) (2q - p(1 - theta)) where Hoeffding has b - a,
+and no 1/sqrt(K). And it names no probability at all, though its right side is random.
 
 So `failure` below is, for both, what Hoeffding guarantees of the margin: for the printed one that is
 h^(K (A / (b - a))^2) with A its factor.
@@ -58,7 +58,7 @@ class LatencyBound:
         It needs a positive margin, a value below b (which E[T] never exceeds), and a fair chance to hold.
         """
         if self.margin <= 0:
-            return f"its margin {self.margin:.4g} is not above 0: no bound on a mean from a sample can be so tight"
+            return f"its margin {self.margin:.4g} is not above 0, and a sample mean is as often too low"
         if self.bound >= self.upper:
             return f"it is not below {self.upper:.4g}, which no time exceeds"
         if self.failure >= 0.5:
@@ -100,8 +100,8 @@ def printed_bound(
 ) -> LatencyBound:
     """Theorem 1 as printed: mean + log(1/eps^2) (2q - p(1-theta)) sqrt(log(1/h) / 2).
 
-    h = exp(-2 T_max^2 / (K (2 T_F - p log(1/eps))^2)). In the paper's setting T_max = M tau = T_F and K = 200,
-    so h is exp(-2 / (4 K)) = 0.9975 if p log(1/eps) is small against T_F, and larger for more UEs.
+    h = exp(-2 T_max^2 / (K (2 T_F - p log(1/eps))^2)). In the paper's setting T_max = M tau = T_F and
+    K = 200, so h = exp(-2 / (4 K)) = 0.9975 where p log(1/eps) is small against T_F.
 
     mean: average of the observed times; ues: K; frame_length: T_F; budget: T_max, in the unit of the times.
     epsilon, theta: local and global accuracy; p, q: the theorem's scaling constants of local and global work.

@@ -2,7 +2,7 @@
 
 >>> best = plan(slots=20, contenders=10, value_ratio=4.0).best
 >>> best.pull, round(best.expected_received_push, 2), round(best.expected_value, 2)
-(6, 5.13, 26.52)
+(6, 5.13, 26.53)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedslot.access.analysis import (
     expected_cost_max,
     last_pull_mean,
     law_of,
-    paper_cost,
+    paper_push_cost,
     sending_law,
     thinning,
 )
@@ -46,7 +46,7 @@ class Split:
     expected_cost_max, expected_cost_sum: of a whole frame, downlink slot and unready UEs considered.
     nothing_pushed: probability that no push is received.
     value_per_slot: expected_value / expected_cost_max.
-    expected_frames, value_in_budget: how many frames the budget lasts, and their value; None without a budget.
+    expected_frames, value_in_budget: how many frames the budget lasts, and their value; None without one.
     standard_errors: of the fields that were simulated; empty if all is computed.
     """
 
@@ -154,7 +154,7 @@ class _Push:
     """Sum of the push slots that were received."""
     paper: float | None
     errors: Callable[[int, float], dict[str, float]] | None = None
-    """Standard errors of received, last_slot, nothing, cost_max and cost_sum, given pull and last pull slot."""
+    """Standard errors by field of `Split`, given the pull slots and the expected last of them in use."""
 
 
 def _split(pull: int, push: _Push, ready: float, value_ratio: float, budget: float | None) -> Split:
@@ -185,14 +185,14 @@ def _split(pull: int, push: _Push, ready: float, value_ratio: float, budget: flo
     return split
 
 
-# The collision channel, exactly ------------------------------------------------------------------------------
+# The collision channel, exactly ------------------------------------------------------------------------
 
 
 def push_table(slots: int, contenders: int) -> tuple[Floats, Floats]:
     """E[X] and P(nothing received) for all of 0..`slots` push slots and 0..`contenders` contenders.
 
-    One recursion gives them all: with j slots, m of n contenders pick the last of them. If m = 1 the last slot
-    is received; else it goes on with j - 1 slots and n - m contenders. Only positive terms.
+    One recursion gives them all: with j slots, m of n contenders pick the last of them. If m = 1 that slot is
+    received and X = j; else it goes on with j - 1 slots and n - m contenders. Only positive terms.
 
     returns: two arrays (slots + 1, contenders + 1).
 
@@ -203,11 +203,12 @@ def push_table(slots: int, contenders: int) -> tuple[Floats, Floats]:
     last = np.zeros((slots + 1, contenders + 1))
     nothing = np.ones((slots + 1, contenders + 1))
     for j in range(1, slots + 1):
-        n, m, chance = thinning(0, contenders, 1 / j)
+        crowd = min(contenders, 60 * (j + 1))  # of more, one gets through with probability below 1e-20
+        n, m, chance = thinning(0, crowd, 1 / j)
         left = np.maximum(n - m, 0)  # where m > n the chance is 0
         onward = np.where(m == 1, 0.0, chance)
-        last[j] = (onward * last[j - 1][left]).sum(axis=1) + j * chance[:, m[0] == 1].sum(axis=1)
-        nothing[j] = (onward * nothing[j - 1][left]).sum(axis=1)
+        last[j, : crowd + 1] = (onward * last[j - 1][left]).sum(axis=1) + j * chance[:, m[0] == 1].sum(axis=1)
+        nothing[j, : crowd + 1] = (onward * nothing[j - 1][left]).sum(axis=1)
     return last, nothing
 
 
@@ -219,7 +220,6 @@ def _computed(pushes: list[int], law: Floats, barring: float | Literal["best"]) 
         probability = best_barring(slots, law) if barring == "best" else barring
         sending = sending_law(law, probability)
         received = float(sending @ (n * (1 - 1 / slots) ** np.maximum(n - 1, 0))) if slots else 0.0
-        paper = sum(q * paper_cost(slots, k) for k, q in enumerate(sending) if q > 1e-15)
         results.append(
             _Push(
                 slots=slots,
@@ -229,7 +229,7 @@ def _computed(pushes: list[int], law: Floats, barring: float | Literal["best"]) 
                 last_slot=float(sending @ last[slots]),
                 nothing=float(sending @ nothing[slots]),
                 slot_sum=received * (slots + 1) / 2,  # all slots are alike
-                paper=float(paper),
+                paper=paper_push_cost(slots, sending),
             )
         )
     return results
@@ -250,18 +250,23 @@ def best_barring(slots: int, law: Floats) -> float:
         return slots / int(numbers[0])
 
     def received(p: Floats) -> Floats:
+<<<<<<< HEAD
         yields: Floats = (numbers * p[:, None] * (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)) @ law[numbers]
+=======
+        alone = (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)
+        yields: Floats = p * (alone @ (numbers * law[numbers]))
+>>>>>>> access
         return yields
 
     low, high = 0.0, 1.0
     for _ in range(6):  # a mixture can have several peaks: scan, then look closer around the highest
-        grid = np.linspace(low, high, 65)
+        grid = np.linspace(low, high, 33)
         peak = int(np.argmax(received(grid)))
-        low, high = float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, 64)])
+        low, high = float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, 32)])
     return float(grid[peak])
 
 
-# Any other channel, by simulation ----------------------------------------------------------------------------
+# Any other channel, by simulation ----------------------------------------------------------------------
 
 
 def _simulated(
@@ -339,13 +344,13 @@ def _measure(slots: int, probability: float, sending: float, frames: Floats) -> 
     )
 
 
-# What a command line can say ----------------------------------------------------------------------------------
+# What a command line can say ---------------------------------------------------------------------------
 
 
 def parse_contenders(text: str) -> Law:
-    """Contenders from text: `10`, `poisson:8`, `binomial:40:0.25`, or numbers with probabilities `5:0.5,10:0.5`.
+    """Contenders from text: `10`, `poisson:8`, `binomial:40:0.25`, or numbers and chances `5:0.5,10:0.5`.
 
-    Poisson is cut where less than 1e-12 is left.
+    Numbers that are less likely than 1e-14 are left out.
 
     >>> parse_contenders("10"), parse_contenders("5:0.5,10:0.5")
     (10, {5: 0.5, 10: 0.5})
@@ -354,31 +359,50 @@ def parse_contenders(text: str) -> Law:
     try:
         if kind == "poisson":
             (mean,) = map(float, rest)
-            law = _poisson(mean)
-        elif kind == "binomial":
-            of, chance = int(rest[0]), float(rest[1])
-            check_probability("contenders", chance)
-            full = sending_law(law_of(of), chance) if len(rest) == 2 else np.zeros(0)
-            law = {n: float(q) for n, q in enumerate(full) if q > 0}
-            law = {n: q / math.fsum(law.values()) for n, q in law.items()}
-        elif rest:
+            return _likely(_poisson(mean))
+        if kind == "binomial":
+            number, chance = rest
+            check_probability("contenders", float(chance))
+            return _likely(dict(enumerate(sending_law(law_of(int(number)), float(chance)).tolist())))
+        if rest:
             pairs = [pair.split(":") for pair in text.split(",")]
             law = {int(number): float(chance) for number, chance in pairs}
+<<<<<<< HEAD
         else:
             check_whole("contenders", int(text))
             return int(text)
         law_of(law)
     except (ValueError, IndexError) as error:
         allowed = "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
+=======
+            law_of(law)
+            return law
+        law_of(int(text))
+        return int(text)
+    except ValueError as error:
+        allowed = (
+            "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
+        )
+>>>>>>> access
         raise InputError("contenders", text, allowed) from error
-    return law
 
 
 def _poisson(mean: float) -> dict[int, float]:
-    if not 0 <= mean <= 1e5:
-        raise InputError("contenders", mean, "a mean from 0 to 100000")
+    if not 0 <= mean <= 100_000:
+        raise ValueError(mean)
+    if mean == 0:
+        return {0: 1.0}
     spread = 8 * math.sqrt(mean) + 30
     numbers = range(max(0, math.floor(mean - spread)), math.ceil(mean + spread) + 1)
+<<<<<<< HEAD
     logs = [n * math.log(mean) - mean - math.lgamma(n + 1) if mean else -math.inf * n if n else 0.0 for n in numbers]
     chances = {n: math.exp(log) for n, log in zip(numbers, logs, strict=True) if log > math.log(1e-14)}
     return {n: q / math.fsum(chances.values()) for n, q in chances.items()}
+=======
+    return {n: math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in numbers}
+
+
+def _likely(law: dict[int, float]) -> dict[int, float]:
+    kept = {n: chance for n, chance in law.items() if chance > 1e-14}
+    return {n: chance / math.fsum(kept.values()) for n, chance in kept.items()}
+>>>>>>> access

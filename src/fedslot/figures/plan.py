@@ -1,0 +1,63 @@
+"""The plan as a picture: what every split of a frame yields, and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedslot.access.planner import Plan
+
+BLUE, ORANGE, GREEN, GREY = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#666666",
+)  # told apart by colour-blind readers too
+
+
+def plot_plan(plan: Plan, path: Path | None = None) -> Figure:
+    """Draw yield and cost against the number of pull slots; the paper's approximation is dashed.
+
+    path: where to save, as .png, .pdf or .svg; nowhere if None.
+    """
+    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    pull = [split.pull for split in plan.splits]
+    errors = [split.standard_errors for split in plan.splits]
+    simulated = any(errors)
+
+    series = [
+        (above, "expected_value", "value", ORANGE, "-"),
+        (above, "expected_received", "received updates", BLUE, "-"),
+        (above, "expected_received_push", "of them pushed", BLUE, ":"),
+        (below, "expected_cost_max", "cost of a frame (last received slot + 1)", GREEN, "-"),
+    ]
+    for axes, field, label, color, style in series:
+        values = [getattr(split, field) for split in plan.splits]
+        if field == "expected_value" and values == [split.expected_received for split in plan.splits]:
+            continue  # pushed and pulled updates are worth the same: one curve says it
+        axes.plot(pull, values, style, color=color, label=label, marker="o" if len(pull) <= 41 else "", markersize=3)
+        if simulated:
+            spread = [2 * error.get(field, 0.0) for error in errors]
+            low = [v - e for v, e in zip(values, spread, strict=True)]
+            high = [v + e for v, e in zip(values, spread, strict=True)]
+            axes.fill_between(pull, low, high, color=color, alpha=0.2, linewidth=0)
+    paper = [s.expected_cost_paper + 1 for s in plan.splits if s.expected_cost_paper is not None]
+    if len(paper) == len(pull):
+        below.plot(pull, paper, "--", color=GREY, label="the paper's approximation (eq. 5) + 1")
+    for axes in (above, below):
+        axes.axvline(plan.best.pull, color=ORANGE, alpha=0.35, linewidth=5, zorder=0)
+        axes.grid(color="0.9", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(fontsize="small", edgecolor="none", framealpha=0.8)
+    above.set_ylim(bottom=0)
+    above.set_ylabel("updates a frame")
+    above.set_title(f"Best: pull {plan.best.pull} of {plan.slots} slots", loc="left", fontsize="medium")
+    below.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    below.set_ylabel("slots")
+    below.set_xlabel(f"pull slots, of {plan.slots} uplink slots (the rest are open to push)")
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure

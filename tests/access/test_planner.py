@@ -1,0 +1,245 @@
+"""The planner against the analysis, and the simulated channels against what is known of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedslot.access.analysis import PushPeriod, law_of
+from fedslot.access.channels import Capture, Coded, Collision
+from fedslot.access.planner import Plan, best_barring, parse_contenders, plan, push_table
+from fedslot.errors import InputError
+
+
+class AlsoCollision(Collision):
+    """The collision channel in disguise, so that the planner simulates it."""
+
+
+def test_table_agrees_with_the_integers() -> None:
+    last, nothing = push_table(25, 60)
+    for slots in range(26):
+        for n in (0, 1, 2, 7, 25, 60):
+            push = PushPeriod(slots, n)
+            assert last[slots, n] == pytest.approx(push.last_slot_mean, rel=1e-13, abs=1e-20)
+            assert nothing[slots, n] == pytest.approx(push.nothing_probability, rel=1e-13, abs=1e-20)
+
+
+def test_table_with_a_crowd_far_beyond_the_slots() -> None:
+    last, nothing = push_table(5, 2000)
+    assert last[5, 2000] == 0
+    assert nothing[5, 2000] == 1
+    assert last[5, 300] == pytest.approx(PushPeriod(5, 300).last_slot_mean, rel=1e-10)
+
+
+@pytest.mark.parametrize("contenders", [0, 1, 10, 35, {0: 0.2, 4: 0.5, 12: 0.3}])
+@pytest.mark.parametrize("barring", [1.0, 0.4])
+@pytest.mark.parametrize("ready", [1.0, 0.6])
+def test_every_split_agrees_with_the_analysis(contenders, barring: float, ready: float) -> None:
+    result = plan(12, contenders, value_ratio=2.0, ready=ready, barring=barring, budget=500)
+    assert [split.pull for split in result.splits] == list(range(13))
+    for split in result.splits:
+        push = PushPeriod(12 - split.pull, contenders, probability=barring)
+        expected = {
+            "push": 12 - split.pull,
+            "success_probability": push.success_probability,
+            "expected_received_push": push.received_mean,
+            "expected_received": ready * split.pull + push.received_mean,
+            "expected_value": ready * split.pull + 2 * push.received_mean,
+            "expected_cost_exact": push.expected_cost_exact(split.pull),
+            "expected_cost_paper": push.expected_cost_paper(split.pull),
+            "expected_cost_max": push.expected_cost_max(split.pull, ready),
+            "expected_cost_sum": push.expected_cost_sum(split.pull, ready),
+            "nothing_pushed": push.nothing_probability,
+        }
+        for name, value in expected.items():
+            assert getattr(split, name) == pytest.approx(value, rel=1e-11, abs=1e-13), name
+        assert split.value_per_slot == pytest.approx(split.expected_value / split.expected_cost_max)
+        assert split.expected_frames == pytest.approx(500 / split.expected_cost_max)
+        assert split.value_in_budget == pytest.approx(500 * split.value_per_slot)
+        assert not split.standard_errors
+
+
+def test_cost_of_a_frame_with_unready_ues_against_trial() -> None:
+    rng = np.random.default_rng(4)
+    frames, pull, slots, n, ready = 40_000, 6, 5, 7, 0.35
+    received = Collision().play(np.ones((frames, n), dtype=np.int64), slots, rng)
+    pulled = np.where(rng.random((frames, pull)) < ready, np.arange(1, pull + 1), 0)
+    slot = np.concatenate([pulled, np.where(received > 0, received + pull, 0)], axis=1)
+    split = plan(pull + slots, n, pulls=[pull], ready=ready).splits[0]
+    for sample, expected in [
+        (slot.max(axis=1) + 1, split.expected_cost_max),
+        (slot.sum(axis=1) + (slot > 0).sum(axis=1), split.expected_cost_sum),
+        ((slot > 0).sum(axis=1), split.expected_received),
+    ]:
+        assert abs(sample.mean() - expected) < 4 * sample.std() / math.sqrt(frames)
+
+
+# What is best -------------------------------------------------------------------------------------
+
+
+def test_a_pull_slot_beats_a_push_slot_unless_pushes_are_worth_more() -> None:
+    assert plan(20, 20).best.pull == 20
+    assert plan(20, 20, value_ratio=2.0).best.pull == 20
+    assert plan(20, 20, value_ratio=3.5).best.pull < 20
+
+
+@pytest.mark.parametrize("contenders", [2, 3, 10, 100])
+def test_value_ratio_from_which_push_pays(contenders: int) -> None:
+    # At one contender a slot, a push slot yields (1 - 1/N)^(N-1): a bit more than 1/e.
+    ratio = (contenders / (contenders - 1)) ** (contenders - 1)
+    assert plan(20, contenders, value_ratio=ratio - 1e-6, barring="best").best.pull == 20
+    assert plan(20, contenders, value_ratio=ratio + 1e-6, barring="best").best.pull < 20
+
+
+def test_push_pays_when_pulled_ues_are_not_ready() -> None:
+    assert plan(20, 20, ready=0.2).best.pull == 0
+    assert plan(20, 20, ready=0.9).best.pull == 20
+
+
+def test_best_may_lie_inside() -> None:
+    result = plan(20, 10, value_ratio=4.0)
+    values = [split.expected_value for split in result.splits]
+    assert result.best.pull == int(np.argmax(values))
+    assert 0 < result.best.pull < 20
+
+
+def test_of_equals_the_most_certain_is_best() -> None:
+    assert plan(10, 1).best.pull == 10  # nine pulls and one sure push are worth no more
+
+
+def test_a_budget_changes_what_is_best_to_value_in_time() -> None:
+    result = plan(20, 10, value_ratio=4.0, budget=1000)
+    assert result.by == "value_in_budget"
+    assert result.best.value_in_budget == max(split.value_in_budget or 0 for split in result.splits)
+
+
+@pytest.mark.parametrize(("slots", "n"), [(10, 25), (10, 5), (1, 3), (7, 7), (20, 21)])
+def test_best_barring_of_a_number_is_one_a_slot(slots: int, n: int) -> None:
+    best = best_barring(slots, law_of(n))
+    assert best == min(1, slots / n)
+    grid = [PushPeriod(slots, n, p).received_mean for p in np.linspace(0.01, 1, 100)]
+    assert PushPeriod(slots, n, best).received_mean >= max(grid) - 1e-12
+
+
+@given(st.integers(1, 12), st.lists(st.tuples(st.integers(0, 60), st.floats(0.05, 1)), min_size=2, max_size=4))
+@settings(deadline=None, max_examples=40)
+def test_best_barring_of_a_law_is_the_best_on_a_grid(slots: int, parts: list[tuple[int, float]]) -> None:
+    weights = dict(parts)
+    law = {n: w / math.fsum(weights.values()) for n, w in weights.items()}
+    best = PushPeriod(slots, law, best_barring(slots, law_of(law))).received_mean
+    assert best >= max(PushPeriod(slots, law, p).received_mean for p in np.linspace(0, 1, 41)) - 1e-9
+
+
+def test_barring_keeps_a_crowd_at_its_best_load() -> None:
+    free, barred = plan(20, 100, pulls=[10]).splits[0], plan(20, 100, pulls=[10], barring="best").splits[0]
+    assert free.expected_received_push < 0.01
+    assert barred.probability == 0.1
+    assert barred.expected_received_push == pytest.approx(10 * 0.99**99, rel=1e-12)
+
+
+# Simulated ----------------------------------------------------------------------------------------
+
+
+def test_simulation_agrees_with_computation() -> None:
+    options = {"value_ratio": 3.0, "ready": 0.7, "barring": 0.8, "budget": 400}
+    law = {4: 0.5, 11: 0.5}
+    exact, trial = plan(9, law, **options), plan(9, law, channel=AlsoCollision(), frames=20_000, **options)
+    for computed, simulated in zip(exact.splits, trial.splits, strict=True):
+        assert simulated.expected_cost_paper is None
+        for name, error in simulated.standard_errors.items():
+            off = abs(getattr(simulated, name) - getattr(computed, name))
+            assert off <= 4 * error + 1e-9, (computed.pull, name, off / error)
+        assert simulated.success_probability == pytest.approx(computed.success_probability, abs=0.02)
+
+
+def test_capture_in_the_planner() -> None:
+    ratio = 10**0.3
+    result = plan(10, 12, channel=Capture(3.0), frames=10_000)
+    for split in result.splits[:-1]:
+        expected = 12 * (1 - ratio / (1 + ratio) / split.push) ** 11
+        assert abs(split.expected_received_push - expected) < 4 * split.standard_errors["expected_received_push"]
+    assert result.splits[-1].expected_received_push == 0
+
+
+def test_coded_access_beats_the_collision_channel_at_moderate_load() -> None:
+    plain, coded = plan(40, 20, pulls=[0]).best, plan(40, 20, pulls=[0], channel="irsa", frames=2000).best
+    assert coded.expected_received_push > plain.expected_received_push + 3
+    assert coded.expected_received_push > 19
+
+
+def test_best_barring_by_trial() -> None:
+    one = plan(20, 80, pulls=[0], channel=AlsoCollision(), barring="best", frames=4000).best
+    assert one.probability == pytest.approx(0.25, abs=0.06)
+    crowd = plan(30, 90, pulls=[0], channel=Coded({3: 1.0}), frames=2000)
+    barred = plan(30, 90, pulls=[0], channel=Coded({3: 1.0}), frames=2000, barring="best")
+    assert barred.best.expected_received_push > 3 * crowd.best.expected_received_push
+
+
+def test_simulation_is_repeatable_and_a_split_does_not_depend_on_the_others() -> None:
+    def simulated(seed: int, pulls: list[int] | None = None) -> Plan:
+        return plan(8, 6, channel="crdsa", frames=500, seed=seed, pulls=pulls)
+
+    assert simulated(3) == simulated(3)
+    assert simulated(3).splits[5] == simulated(3, [5]).splits[0]
+    assert simulated(3) != simulated(4)
+
+
+def test_progress_is_told() -> None:
+    calls: list[tuple[int, int]] = []
+    plan(3, 4, channel="capture", frames=10, progress=lambda done, of: calls.append((done, of)))
+    assert calls == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+# Contenders as text -------------------------------------------------------------------------------
+
+
+def test_contenders_as_text() -> None:
+    assert parse_contenders("10") == 10
+    assert parse_contenders("5:0.5,10:0.5") == {5: 0.5, 10: 0.5}
+    poisson = parse_contenders("poisson:8")
+    assert isinstance(poisson, dict)
+    assert sum(n * q for n, q in poisson.items()) == pytest.approx(8, rel=1e-11)
+    assert poisson[8] == pytest.approx(8**8 * math.exp(-8) / math.factorial(8), rel=1e-11)
+    assert parse_contenders("poisson:0") == {0: 1.0}
+    binomial = parse_contenders("binomial:40:0.25")
+    assert isinstance(binomial, dict)
+    assert binomial[10] == pytest.approx(math.comb(40, 10) * 0.25**10 * 0.75**30, rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ten", "-1", "1.5", "poisson", "poisson:x", "poisson:-1", "poisson:nan", "poisson:1:2", "binomial:4",
+     "binomial:4:2", "binomial:4:0.5:1", "5:0.5", "5:0.5,10", "5:-0.5,6:1.5", "99999999999", "uniform:3"],
+)  # fmt: skip
+def test_bad_contenders_are_refused_in_one_line(text: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        parse_contenders(text)
+    assert str(refusal.value).startswith(f"contenders: {text!r} is not allowed; it must be a whole number, poisson")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"slots": 0}, "slots"),
+        ({"slots": 2.0}, "slots"),
+        ({"contenders": -1}, "contenders"),
+        ({"pulls": [21]}, "pull"),
+        ({"value_ratio": -1}, "value_ratio"),
+        ({"value_ratio": math.nan}, "value_ratio"),
+        ({"ready": 1.1}, "ready"),
+        ({"budget": 0}, "budget"),
+        ({"barring": 2.0}, "barring"),
+        ({"channel": "aloha"}, "push.channel"),
+        ({"channel": "crdsa", "frames": 1}, "frames"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(arguments: dict[str, object], field: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        plan(**{"slots": 20, "contenders": 10, **arguments})  # type: ignore[arg-type]
+    assert refusal.value.field == field
+    assert "\n" not in str(refusal.value)
