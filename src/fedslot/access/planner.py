@@ -250,12 +250,8 @@ def best_barring(slots: int, law: Floats) -> float:
         return slots / int(numbers[0])
 
     def received(p: Floats) -> Floats:
-<<<<<<< HEAD
-        yields: Floats = (numbers * p[:, None] * (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)) @ law[numbers]
-=======
         alone = (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)
         yields: Floats = p * (alone @ (numbers * law[numbers]))
->>>>>>> access
         return yields
 
     low, high = 0.0, 1.0
@@ -367,23 +363,12 @@ def parse_contenders(text: str) -> Law:
         if rest:
             pairs = [pair.split(":") for pair in text.split(",")]
             law = {int(number): float(chance) for number, chance in pairs}
-<<<<<<< HEAD
-        else:
-            check_whole("contenders", int(text))
-            return int(text)
-        law_of(law)
-    except (ValueError, IndexError) as error:
-        allowed = "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
-=======
             law_of(law)
             return law
         law_of(int(text))
         return int(text)
     except ValueError as error:
-        allowed = (
-            "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
-        )
->>>>>>> access
+        allowed = "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
         raise InputError("contenders", text, allowed) from error
 
 
@@ -394,15 +379,9 @@ def _poisson(mean: float) -> dict[int, float]:
         return {0: 1.0}
     spread = 8 * math.sqrt(mean) + 30
     numbers = range(max(0, math.floor(mean - spread)), math.ceil(mean + spread) + 1)
-<<<<<<< HEAD
-    logs = [n * math.log(mean) - mean - math.lgamma(n + 1) if mean else -math.inf * n if n else 0.0 for n in numbers]
-    chances = {n: math.exp(log) for n, log in zip(numbers, logs, strict=True) if log > math.log(1e-14)}
-    return {n: q / math.fsum(chances.values()) for n, q in chances.items()}
-=======
     return {n: math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in numbers}
 
 
 def _likely(law: dict[int, float]) -> dict[int, float]:
     kept = {n: chance for n, chance in law.items() if chance > 1e-14}
     return {n: chance / math.fsum(kept.values()) for n, chance in kept.items()}
->>>>>>> access

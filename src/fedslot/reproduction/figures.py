@@ -104,14 +104,11 @@ def fig6(laboratory: Laboratory) -> Figure:
             estimates = [slots_to(laboratory, name, PUBLISHED_EPOCHS[name], target, rule) for target in paper.index]
             means = [estimate.mean if estimate.count == estimate.total else np.nan for estimate in estimates]
             half = np.nan_to_num([estimate.high - estimate.mean for estimate in estimates])
-            label = f"{column}, E = {PUBLISHED_EPOCHS[name]}"
-            axes.bar(x, means, width, color=COLORS[name], label=label)
+            axes.bar(x, means, width, color=COLORS[name], label=f"{column}, E = {PUBLISHED_EPOCHS[name]}")
             axes.errorbar(x, means, half, color="black", linestyle="none", linewidth=0.6)
             if rule == "sum":
-                label = "published" if position == 0 else None
-                axes.bar(
-                    x, paper[column], width, fill=False, edgecolor="black", linestyle="--", linewidth=0.6, label=label
-                )
+                outline = {"fill": False, "edgecolor": "black", "linestyle": "--", "linewidth": 0.6}
+                axes.bar(x, paper[column], width, label="published" if position == 0 else None, **outline)
         axes.set_xticks(range(len(paper)), [f"{target:g}" for target in paper.index])
         axes.set(xlabel="Target accuracy", ylabel="Slots", title=title)
         axes.grid(axis="x", visible=False)
