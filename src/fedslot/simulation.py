@@ -209,7 +209,10 @@ class Simulation:
 
     def _tensors(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         device = self.scenario.training.device
-        return torch.tensor(x, device=device), torch.tensor(y, device=device)
+        samples = torch.tensor(x, device=device)
+        if self.model.convolves and samples.dim() == 4:  # the order in which convolutions on a CPU are fastest
+            samples = samples.contiguous(memory_format=torch.channels_last)
+        return samples, torch.tensor(y, device=device)
 
     def _evaluators(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> tuple[Evaluator, Evaluator, Evaluator]:
         """Split the held-out samples: one part tests, one part validates, some of which judge coalitions."""

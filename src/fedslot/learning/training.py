@@ -84,19 +84,26 @@ def _descend(
     # a contiguous tensor per layer rather than views of one matrix: matrix products are faster so
     rows = {name: part.repeat(len(plans), *(1 for _ in part.shape)) for name, part in model.unflatten(start).items()}
     velocity = {name: torch.zeros_like(part) for name, part in rows.items()}
-    flat = x.flatten(1)
     for step in range(len(plans[0])):
         going = sum(len(plan) > step for plan in plans)
         index, weight = _pad([plan[step] for plan in plans[:going]])
         index, weight = index.to(x.device), weight.to(x.device)
-        # rows of a flat table are copied several times faster than entries of a deep one
-        samples = flat.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
+        samples = _gather(x, index)
         here = {name: part[:going] for name, part in rows.items()}
         speed = {name: part[:going] for name, part in velocity.items()}
         accumulate(here, speed, recipe.momentum, samples, y[index], weight)
         for name, part in here.items():
             part.sub_(speed[name], alpha=recipe.lr)
     return torch.cat([part.flatten(1) for part in rows.values()], dim=1)
+
+
+def _gather(x: Tensor, index: Tensor) -> Tensor:
+    """Samples (S, b, *shape) by index (S, b), in the memory order of x."""
+    channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    stored = x.permute(0, 2, 3, 1) if channels_last else x
+    # rows of a flat table are copied several times faster than entries of a deep one
+    found = stored.flatten(1).index_select(0, index.flatten()).view(*index.shape, *stored.shape[1:])
+    return found.permute(0, 1, 4, 2, 3) if channels_last else found
 
 
 def _minibatches(job: Job, batches: int) -> list[NDArray[np.int64]]:
