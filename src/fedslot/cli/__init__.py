@@ -11,6 +11,7 @@ from fedslot import __version__
 from fedslot.cli.compare import compare
 from fedslot.cli.data import data_app
 from fedslot.cli.plan import plan
+from fedslot.cli.reproduce import reproduce
 from fedslot.cli.run import run
 from fedslot.cli.scenarios import presets, schema
 from fedslot.errors import InputError, RefusedError
@@ -39,7 +40,7 @@ def root(
     """Simulate, analyse and deploy federated learning over push-pull wireless access."""
 
 
-for command in (run, compare, plan, presets, schema):
+for command in (run, compare, plan, reproduce, presets, schema):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -86,10 +86,14 @@ class Laboratory:
             if seed < self.seeds[experiment.dataset]
         ]
 
+    @property
+    def runs(self) -> Path:
+        """The folder of all runs; a quick look has its own."""
+        return self.out / ("runs" if self.rounds is None else f"runs-{self.rounds}-rounds")
+
     def path(self, experiment: Experiment, seed: int) -> Path:
         """The folder of one run."""
-        kind = "runs" if self.rounds is None else f"runs-{self.rounds}-rounds"
-        return self.out / kind / experiment.folder(seed)
+        return self.runs / experiment.folder(seed)
 
     def results(self, dataset: str, curve: str, epochs: int) -> list[Result]:
         """The finished runs of an experiment, one per seed."""
