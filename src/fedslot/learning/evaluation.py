@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from fedslot.learning.models import Model
+from fedslot.learning.models import Model, chain, flattens
 
 CHUNK = 2_000_000  # activations (floats) that a batch of mixtures may take; keeps it near the cache
 SAMPLES = 8192  # samples that pass the network at once
@@ -39,18 +39,18 @@ class Evaluator:
         samples is computed once per model and mixed, not once per mixture. The rest of the network is small.
         """
         self.model.module.eval()
-        head = _linear_head(self.model.module)
+        head = _linear_head(self.model.module, vectors=self.x.dim() == 2)
         if head is None:
             measured = [self.evaluate(mixed) for mixed in weights @ rows]
-            return tuple(torch.tensor(column) for column in zip(*measured, strict=True))  # type: ignore[return-value]
+            losses, accuracies = torch.tensor(measured, dtype=torch.float64).unbind(1)
+            return losses, accuracies
         first, tail = head
         named = self.model.unflatten(rows)
         inside = self.x.flatten(1) @ named[f"{first}.weight"].mT + named[f"{first}.bias"].unsqueeze(1)  # (R, V, H)
         rest = {name: tensor for name, tensor in named.items() if name.split(".")[0] != first}
         batch = max(1, CHUNK // inside[0].numel())
         chunks = [self._mixed(inside, rest, tail, some) for some in torch.split(weights, batch)]
-        losses, accuracies = zip(*chunks, strict=True)
-        return torch.cat(losses), torch.cat(accuracies)
+        return torch.cat([loss for loss, _ in chunks]), torch.cat([accuracy for _, accuracy in chunks])
 
     def _mixed(
         self, inside: Tensor, rest: dict[str, Tensor], tail: nn.Module, weights: Tensor
@@ -61,17 +61,20 @@ class Evaluator:
         return _measure(scores, self.y)
 
 
-def _linear_head(module: nn.Module) -> tuple[str, nn.Module] | None:
-    """The name of the first layer and the network behind it, if it is a plain stack that begins linearly."""
-    if not isinstance(module, nn.Sequential):
-        return None
-    parts = list(module.named_children())
-    if isinstance(parts[0][1], nn.Flatten):
+def _linear_head(module: nn.Module, vectors: bool) -> tuple[str, nn.Module] | None:
+    """The name of the first layer and the network behind it, if it is a plain chain that begins linearly.
+
+    vectors: whether the samples are vectors as they come.
+    """
+    parts = chain(module)
+    if parts and flattens(parts[0][1]):
         parts.pop(0)
-    (first, layer), *behind = parts
-    if not isinstance(layer, nn.Linear) or layer.bias is None:
+    elif not vectors:
         return None
-    return first, nn.Sequential(OrderedDict(behind))  # the parts keep their names, so the parameters do
+    match parts:
+        case [(first, layer), *behind] if type(layer) is nn.Linear and layer.bias is not None:
+            return first, nn.Sequential(OrderedDict(behind))  # the parts keep their names, so the parameters do
+    return None
 
 
 def _measure(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

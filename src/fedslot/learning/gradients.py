@@ -8,13 +8,14 @@ convolution.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from fedslot.learning.models import Model
+from fedslot.learning.models import Model, chain, flattens
 
 Tensors = dict[str, Tensor]
 Gradients = Callable[[Tensors, Tensor, Tensor, Tensor], Tensors]
@@ -24,12 +25,12 @@ gradients (S, ...) of each UE's weighted sum of cross-entropy losses."""
 STACK = 64  # UEs trained side by side; bounds the memory that many received UEs take
 
 
-def best_gradients(model: Model) -> tuple[Gradients, int]:
-    """How to get gradients of a model, and for how many UEs at a time."""
+def best_gradients(model: Model, x: Tensor, y: Tensor) -> tuple[Gradients, int]:
+    """How to get gradients of a model, and for how many UEs at a time. x, y: some samples to try it on."""
     layers = _perceptron(model.module)
     if layers:
         return perceptron_gradients(layers), STACK
-    if model.convolves or model.draws:  # what a network draws must not depend on who is in the stack
+    if model.convolves or not _stacks(model, x, y):
         return single_gradients(model), 1
     return vmap(_slope(model)), STACK
 
@@ -70,6 +71,23 @@ def single_gradients(model: Model) -> Gradients:
     return gradients
 
 
+def _stacks(model: Model, x: Tensor, y: Tensor) -> bool:
+    """Whether `torch.func` can stack a network.
+
+    Not if it draws random numbers, which must not depend on who else is in the stack, nor if it branches on
+    its values, nor if it has parts that can only be taken one after the other.
+    """
+    model.module.train()
+    weight = x.new_ones(1, 1)
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("error")
+        try:
+            vmap(_slope(model))(model.unflatten(model.initial.unsqueeze(0)), x[None, :1], y[None, :1], weight)
+        except (RuntimeError, UserWarning):
+            return False
+    return True
+
+
 def _slope(model: Model) -> Gradients:
     def loss(parameters: Tensors, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         return nn.functional.cross_entropy(model.logits(parameters, x), y, reduction="none") @ weight
@@ -79,12 +97,10 @@ def _slope(model: Model) -> Gradients:
 
 def _perceptron(module: nn.Module) -> list[str]:
     """Names of the linear layers of a plain ReLU perceptron; none if the network is anything else."""
-    if not isinstance(module, nn.Sequential):
-        return []
-    parts = list(module.named_children())
-    if parts and isinstance(parts[0][1], nn.Flatten):
+    parts = chain(module)
+    if parts and flattens(parts[0][1]):
         parts.pop(0)
     linear, relu = parts[::2], parts[1::2]
-    plain = len(linear) == len(relu) + 1 and all(isinstance(part, nn.ReLU) for _, part in relu)
-    biased = all(isinstance(part, nn.Linear) and part.bias is not None for _, part in linear)
+    plain = len(linear) == len(relu) + 1 and all(type(part) is nn.ReLU for _, part in relu)
+    biased = all(type(part) is nn.Linear and part.bias is not None for _, part in linear)
     return [name for name, _ in linear] if plain and biased else []

@@ -47,13 +47,13 @@ def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, re
     """
     updates = start.new_empty(len(jobs), model.size)
     model.module.train()
-    gradients, stack = best_gradients(model)
+    gradients, stack = best_gradients(model, x, y)
     plans = [_minibatches(job, recipe.batches) for job in jobs]
     longest_first = sorted(range(len(jobs)), key=lambda job: -len(plans[job]))
     for begin in range(0, len(jobs), stack):
         chosen = longest_first[begin : begin + stack]
-        with torch.random.fork_rng(devices=[], enabled=model.draws):
-            if model.draws:
+        with torch.random.fork_rng(devices=[], enabled=stack == 1):
+            if stack == 1:  # a network that draws is trained one UE at a time
                 torch.manual_seed(jobs[chosen[0]].dropout_seed)
             updates[chosen] = _descend(model, start, [plans[job] for job in chosen], x, y, recipe, gradients)
     return updates
