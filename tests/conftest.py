@@ -119,3 +119,10 @@ def _without(fields: dict[str, Any], key: str) -> dict[str, Any]:
 def scenario_fields() -> st.SearchStrategy[dict[str, Any]]:
     """Fields of small scenarios, possible ones and impossible ones."""
     return _small_scenarios()
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Names without addresses: the workers of pytest-xdist must agree on them."""
+    if " at 0x" in repr(val):
+        return getattr(val, "__name__", type(val).__name__)
+    return None

@@ -52,22 +52,9 @@ def test_the_skeleton_of_a_strategy_runs(tmp_path: Path) -> None:
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert code is not None
     (tmp_path / "mine.py").write_text(code.group(1))
-    words = [
-        "compare",
-        "quickstart",
-        "--strategies",
-        "mine:Oldest,fedavg",
-        "--seeds",
-        "1",
-        "--workers",
-        "1",
-        "-o",
-        "rounds=3",
-        "--out",
-        "out",
-    ]
+    options = ["--strategies", "mine:Oldest,fedavg", "--seeds", "1", "--workers", "1", "-o", "rounds=3", "--out", "out"]
     done = subprocess.run(
-        [sys.executable, "-m", "fedslot", "compare", "quickstart", *words],
+        [sys.executable, "-m", "fedslot", "compare", "quickstart", *options],
         cwd=tmp_path,
         capture_output=True,
         text=True,

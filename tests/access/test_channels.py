@@ -187,7 +187,7 @@ def naive_receiver(copies: np.ndarray, slots: int) -> np.ndarray:
     return received
 
 
-@pytest.mark.parametrize("channel", [crdsa(2), crdsa(3), irsa(), Coded({1: 0.3, 2: 0.7})], ids=repr)
+@pytest.mark.parametrize("channel", [crdsa(2), crdsa(3), irsa(), Coded({1: 0.3, 2: 0.7})])
 @pytest.mark.parametrize(("slots", "contenders"), [(1, 3), (4, 3), (6, 5), (12, 9), (20, 16), (15, 30)])
 def test_cancellation_against_a_naive_receiver(channel: Coded, slots: int, contenders: int) -> None:
     rng = np.random.default_rng(slots * 100 + contenders)

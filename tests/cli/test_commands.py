@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 import fedslot
-from fedslot.cli import app
+from fedslot.cli import app, main
 from fedslot.scenario import Scenario
 
 QUICK = ["-o", "rounds=3", "-o", "data.ues=20", "-o", "training.epochs=1", "-o", "strategy.warmup=1"]
@@ -83,14 +83,31 @@ def test_compare_prints_a_table_and_writes_a_report(tmp_path: Path) -> None:
         (["presets", "nonsense"], "preset: 'nonsense' is not allowed; it must be one of"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], expected: str) -> None:
-    done = fedslot_command(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert expected in done.stderr
+def test_bad_input_is_one_line_and_exit_code_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    expected: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fedslot", *words])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as exit:
+        main()
+    assert exit.value.code == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+    assert expected in output.err
     assert list(tmp_path.iterdir()) == [], "nothing half-written"
+
+
+def test_bad_input_of_a_process(tmp_path: Path) -> None:
+    done = fedslot_command("run", "quickstart", "-o", "frame.pull=11", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: frame.pull: 11 is not allowed; it must be at most frame.slots (10)\n"
 
 
 def test_interrupted_run_can_be_resumed(tmp_path: Path) -> None:

@@ -9,23 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from fedslot.cli import plan as command
+from fedslot.cli import app
 from fedslot.errors import InputError
 
 
 @pytest.fixture
-def app() -> typer.Typer:
-    application = typer.Typer()
-    application.command()(command.plan)
-    application.callback()(lambda: None)  # more than one command, as in the real one
-    return application
-
-
-@pytest.fixture
-def run(app: typer.Typer):
+def run():
     def call(*arguments: str) -> Result:
         return CliRunner().invoke(app, ["plan", *arguments], catch_exceptions=False)
 

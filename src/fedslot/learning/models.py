@@ -26,8 +26,8 @@ def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """The paper's small convolutional network: twice 8 filters 4x4 and a 2x2 maximum, then linear."""
-    if len(shape) != 3 or min(shape[1:]) < 6:
-        raise InputError(FIELD, "cnn", f"mlp for samples of shape {shape}; cnn takes images of 6x6 or more")
+    if len(shape) != 3 or min(shape[1:]) < 7:
+        raise InputError(FIELD, "cnn", f"mlp for samples of shape {shape}; cnn takes images of 7x7 or more")
     channels, height, width = shape
     pooled = [((side - 1) // 2 - 1) // 2 for side in (height, width)]
     return nn.Sequential(
@@ -67,12 +67,18 @@ class Model:
         """
         factory = find(FIELD, name, MODELS)
         try:
-            torch.empty(0, device=device)
+            torch.zeros(1, device=device).item()
         except (RuntimeError, AssertionError):
             raise InputError("training.device", device, "a device that PyTorch finds here, e.g. cpu") from None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(torch_seed(seed, "initial-model"))
-            module = factory(shape, classes)
+            try:
+                module = factory(shape, classes)
+            except InputError:
+                raise
+            except Exception as error:
+                allowed = f"a factory that makes a network from (shape, classes); {shape} and {classes} gave: {error}"
+                raise InputError(FIELD, name, allowed) from error
         _check(name, module, shape, classes)
         return cls(module, device)
 
@@ -80,11 +86,6 @@ class Model:
     def size(self) -> int:
         """Number of parameters, P."""
         return len(self.initial)
-
-    @property
-    def draws(self) -> bool:
-        """Whether the network draws random numbers in training (dropout)."""
-        return any(isinstance(part, nn.modules.dropout._DropoutNd) for part in self.module.modules())
 
     @property
     def convolves(self) -> bool:
@@ -105,19 +106,44 @@ class Model:
         return scores
 
 
+def chain(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The parts of a plain chain of layers by name, in order; none if the network is anything else.
+
+    A subclass may do something else with its parts, and shared parameters have a name only once.
+    """
+    named = [sum(1 for _ in module.named_parameters(remove_duplicate=unique)) for unique in (False, True)]
+    if type(module) is not nn.Sequential or named[0] != named[1]:
+        return []
+    return list(module._modules.items())  # named_children() omits a part's second use
+
+
+def flattens(part: nn.Module) -> bool:
+    """Whether a part makes each sample a vector, and does no more."""
+    return type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1)
+
+
 def _check(name: str, module: object, shape: tuple[int, ...], classes: int) -> None:
     if not isinstance(module, nn.Module):
         raise InputError(FIELD, name, f"a factory of an nn.Module, not of a {type(module).__name__}")
     if any(True for _ in module.buffers()):
         # running statistics are no parameters: averaging them is not what Algorithm 1 does
         raise InputError(FIELD, name, "a network without buffers; use GroupNorm or LayerNorm for BatchNorm")
+    if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
+        # stacked UEs are padded to the largest minibatch, and the padding would enter the statistics
+        raise InputError(FIELD, name, "a network without BatchNorm; use GroupNorm or LayerNorm")
+    if not all(parameter.requires_grad for parameter in module.parameters()):
+        raise InputError(FIELD, name, "a network without frozen parameters; every parameter is trained and sent")
+    trainable = [part for _, part in module.named_modules(remove_duplicate=False) if part._parameters]
+    if len(trainable) != len(set(trainable)):
+        raise InputError(FIELD, name, "a network that has no layer in two places; functional calls mix them up")
     if not any(True for _ in module.parameters()):
         raise InputError(FIELD, name, "a network with parameters to train")
     try:
         with torch.no_grad():
             scores = module.eval()(torch.zeros(2, *shape))
-    except (RuntimeError, ValueError, IndexError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(FIELD, name, f"a network for samples of shape {shape} ({reason})") from None
+    except Exception as error:
+        raise InputError(FIELD, name, f"a network for samples of shape {shape} ({error})") from error
+    if not isinstance(scores, Tensor):
+        raise InputError(FIELD, name, f"a network that gives a tensor of scores, not a {type(scores).__name__}")
     if scores.shape != (2, classes):
         raise InputError(FIELD, name, f"a network that gives {classes} scores, not {tuple(scores.shape[1:])}")

@@ -8,13 +8,14 @@ convolution.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from fedslot.learning.models import Model
+from fedslot.learning.models import Model, chain, flattens
 
 Tensors = dict[str, Tensor]
 Accumulate = Callable[[Tensors, Tensors, float, Tensor, Tensor, Tensor], None]
@@ -24,12 +25,12 @@ Called with parameters (S, ...) and velocities (S, ...) by name, momentum, sampl
 and weights of the samples (S, b); the gradient is that of each UE's weighted sum of cross-entropy losses."""
 
 
-def best_way(model: Model) -> tuple[Accumulate, bool]:
-    """How to step a model, and whether several UEs can be stacked."""
+def best_way(model: Model, x: Tensor, y: Tensor) -> tuple[Accumulate, bool]:
+    """How to step a model, and whether several UEs can be stacked. x, y: some samples to try it on."""
     layers = perceptron_layers(model.module)
     if layers:
         return perceptrons(layers), True
-    if model.convolves or model.draws:  # what a network draws must not depend on who is in the stack
+    if model.convolves or not _stackable(model, x, y):
         return one_network(model), False
     return any_networks(model), True
 
@@ -86,6 +87,23 @@ def one_network(model: Model) -> Accumulate:
     return accumulate
 
 
+def _stackable(model: Model, x: Tensor, y: Tensor) -> bool:
+    """Whether `torch.func` can stack a network.
+
+    Not if it draws random numbers, which must not depend on who else is in the stack, nor if it branches on
+    its values, nor if it has parts that can only be taken one after the other.
+    """
+    model.module.train()
+    weight = x.new_ones(1, 1)
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("error")
+        try:
+            vmap(_slope(model))(model.unflatten(model.initial.unsqueeze(0)), x[None, :1], y[None, :1], weight)
+        except (RuntimeError, UserWarning):
+            return False
+    return True
+
+
 def _slope(model: Model) -> Callable[[Tensors, Tensor, Tensor, Tensor], Tensors]:
     def loss(parameters: Tensors, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         return nn.functional.cross_entropy(model.logits(parameters, x), y, reduction="none") @ weight
@@ -95,12 +113,10 @@ def _slope(model: Model) -> Callable[[Tensors, Tensor, Tensor, Tensor], Tensors]
 
 def perceptron_layers(module: nn.Module) -> list[str]:
     """Names of the linear layers of a plain ReLU perceptron; none if the network is anything else."""
-    if not isinstance(module, nn.Sequential):
-        return []
-    parts = list(module.named_children())
-    if parts and isinstance(parts[0][1], nn.Flatten):
+    parts = chain(module)
+    if parts and flattens(parts[0][1]):
         parts.pop(0)
     linear, relu = parts[::2], parts[1::2]
-    plain = len(linear) == len(relu) + 1 and all(isinstance(part, nn.ReLU) for _, part in relu)
-    biased = all(isinstance(part, nn.Linear) and part.bias is not None for _, part in linear)
+    plain = len(linear) == len(relu) + 1 and all(type(part) is nn.ReLU for _, part in relu)
+    biased = all(type(part) is nn.Linear and part.bias is not None for _, part in linear)
     return [name for name, _ in linear] if plain and biased else []

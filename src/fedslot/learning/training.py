@@ -49,11 +49,11 @@ def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, re
     """
     updates = start.new_empty(len(jobs), model.size)
     model.module.train()
-    accumulate, stackable = best_way(model)
+    accumulate, stackable = best_way(model, x, y)
     plans = [_minibatches(job, recipe.batches) for job in jobs]
     for chosen in _stacks(plans, model.size, x[:1].numel(), stackable):
-        with torch.random.fork_rng(devices=[], enabled=model.draws):
-            if model.draws:
+        with torch.random.fork_rng(devices=[], enabled=not stackable):
+            if not stackable:  # a network that draws is trained one UE at a time
                 torch.manual_seed(jobs[chosen[0]].dropout_seed)
             updates[chosen] = _descend(model, start, [plans[job] for job in chosen], x, y, recipe, accumulate)
     return updates

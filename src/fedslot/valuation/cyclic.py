@@ -13,26 +13,33 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedslot.valuation.exact import exact
 from fedslot.valuation.game import Game, Valuation
+
+FEW_PLAYERS = 6  # 64 coalitions, of which two blocks ask for up to 62
 
 
 def cyclic(game: Game, rng: np.random.Generator, tolerance: float = 0.25, max_utilities: int = 1000) -> Valuation:
     """Estimate Shapley values by cyclic blocks, two at least, until they are known well enough to rank players.
 
+    Up to six players, where two blocks would ask for nearly all coalitions, the values are exact.
+
     tolerance: stop once the root mean square standard error is below this share of the standard deviation
         of the values over players.
-    max_utilities: begin no further block that would evaluate more than this.
+    max_utilities: begin no further block once all blocks together would ask for more than this. What the game
+        remembers counts too: with few players it soon knows all coalitions, and nothing else would end the loop.
     """
     players = game.players
-    if players == 1:
-        return Valuation(np.array([game.full - game.empty]), np.zeros(1), game.utilities)
+    if players <= FEW_PLAYERS:
+        # all subsets cost no more; and two circles of few players may well be the same, with no scatter at all
+        return exact(game)
     arcs = players * (players - 1)
     blocks = [_block(game, rng), _block(game, rng)]
     while True:
         values = np.mean(blocks, axis=0)
         errors = np.std(blocks, axis=0, ddof=1) / np.sqrt(len(blocks))
         known = np.sqrt(np.mean(errors**2)) <= tolerance * values.std()
-        if known or game.utilities + arcs > max_utilities:
+        if known or (len(blocks) + 1) * arcs + 2 > max_utilities:
             return Valuation(values, errors, game.utilities)
         blocks.append(_block(game, rng))
 

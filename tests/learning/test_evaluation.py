@@ -1,0 +1,175 @@
+"""Mixtures against evaluating each averaged model by itself; losses against NumPy."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from fedslot.learning import evaluation, mixtures
+from fedslot.learning.evaluation import Evaluator
+from fedslot.learning.models import Model
+
+SHAPE, CLASSES = (1, 8, 8), 4
+
+
+def vectors(shape, classes):
+    return nn.Sequential(nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, classes))
+
+
+def one_linear_layer(shape, classes):
+    return nn.Linear(64, classes)
+
+
+def relu_shared(shape, classes):
+    relu = nn.ReLU()
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), relu, nn.Linear(6, 5), relu, nn.Linear(5, classes))
+
+
+def flat_from_the_second_on(shape, classes):
+    return nn.Sequential(nn.Flatten(2), nn.Linear(64, 3), nn.Flatten(), nn.Linear(3 * shape[0], classes))
+
+
+def dropping(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Dropout(0.5), nn.ReLU(), nn.Linear(6, classes))
+
+
+def tied_weights(shape, classes):
+    one, two = nn.Linear(64, 64), nn.Linear(64, 64)
+    two.weight = one.weight
+    return nn.Sequential(nn.Flatten(), one, nn.ReLU(), two, nn.ReLU(), nn.Linear(64, classes))
+
+
+class TripledLinear(nn.Linear):
+    def forward(self, x):
+        return 3 * super().forward(x)
+
+
+def own_layer(shape, classes):
+    return nn.Sequential(nn.Flatten(), TripledLinear(64, 6), nn.ReLU(), nn.Linear(6, classes))
+
+
+class _Skipping(nn.Sequential):
+    def forward(self, x):
+        return self[2](self[0](x.flatten(1)))
+
+
+def own_forward(shape, classes):
+    return _Skipping(nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, classes))
+
+
+def images_into_a_linear_layer(shape, classes):
+    return nn.Sequential(nn.Linear(8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, classes))
+
+
+def named_parts(shape, classes):
+    network = nn.Sequential()
+    for name, part in [("flat", nn.Flatten()), ("into", nn.Linear(64, 6)), ("act", nn.Tanh())]:
+        network.add_module(name, part)
+    network.add_module("norm", nn.LayerNorm(6))
+    network.add_module("out", nn.Linear(6, classes))
+    return network
+
+
+def starts_without_bias(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6, bias=False), nn.ReLU(), nn.Linear(6, classes))
+
+
+class residual(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.inside, self.out = nn.Linear(64, 64), nn.Linear(64, classes)
+
+    def forward(self, x):
+        return self.out(x.flatten(1) + self.inside(x.flatten(1)).tanh())
+
+
+KINDS = [
+    ("mlp", SHAPE),
+    ("cnn", SHAPE),
+    ("named_parts", SHAPE),
+    ("relu_shared", SHAPE),
+    ("dropping", SHAPE),
+    ("tied_weights", SHAPE),
+    ("own_layer", SHAPE),
+    ("own_forward", SHAPE),
+    ("images_into_a_linear_layer", SHAPE),
+    ("flat_from_the_second_on", (2, 8, 8)),
+    ("starts_without_bias", SHAPE),
+    ("residual", SHAPE),
+    ("vectors", (64,)),
+    ("one_linear_layer", (64,)),
+    ("mlp", (64,)),
+]
+
+
+def _case(name: str, shape: tuple[int, ...], rows: int = 5, samples: int = 90):
+    model = Model.build(name if name in {"mlp", "cnn"} else f"{__name__}:{name}", shape, CLASSES, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(samples, *shape, generator=generator)
+    y = torch.randint(0, CLASSES, (samples,), generator=generator)
+    models = model.initial + 0.3 * torch.randn(rows, model.size, generator=generator)
+    weights = torch.rand(11, rows, generator=generator)
+    weights[0, 1:] = 0  # a model by itself
+    weights[1, ::2] = 0
+    return model, x, y, models, weights / weights.sum(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize(("name", "shape"), KINDS)
+def test_mixtures_are_the_averaged_models(name, shape):
+    model, x, y, rows, weights = _case(name, shape)
+    losses, accuracies = mixtures.mixtures(Evaluator(model, x, y), rows)(weights)
+    assert losses.dtype == accuracies.dtype == torch.float64
+    assert losses.shape == accuracies.shape == (11,)
+    model.module.eval()
+    for mixture, weight in enumerate(weights):
+        averaged = sum(part * row for part, row in zip(weight, rows, strict=True))
+        with torch.no_grad():
+            scores = functional_call(model.module, model.unflatten(averaged), (x,))
+        assert float(losses[mixture]) == pytest.approx(float(cross_entropy(scores, y)), rel=1e-4)
+        assert float(accuracies[mixture]) == pytest.approx(float((scores.argmax(1) == y).float().mean()), abs=1.01 / 90)
+    assert losses.std() > 1e-3
+
+
+def test_mixtures_in_chunks(monkeypatch):
+    model, x, y, rows, weights = _case("mlp", SHAPE)
+    at_once = mixtures.mixtures(Evaluator(model, x, y), rows)(weights)
+    monkeypatch.setattr(mixtures, "MODELS", 2)  # two mixtures at a time, an odd one at the end
+    monkeypatch.setattr(mixtures, "SAMPLES", 32)
+    in_parts = mixtures.mixtures(Evaluator(model, x, y), rows)(weights)
+    for whole, parts in zip(at_once, in_parts, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_evaluation_in_parts(monkeypatch):
+    model, x, y, rows, _ = _case("cnn", SHAPE)
+    whole = Evaluator(model, x, y).evaluate(rows[0])
+    monkeypatch.setattr(evaluation, "SAMPLES", 32)
+    assert Evaluator(model, x, y).evaluate(rows[0]) == pytest.approx(whole, rel=1e-5)
+
+
+def test_loss_and_accuracy_by_hand():
+    """Scores log 1, log 2, log 5 give probabilities 1/8, 2/8, 5/8."""
+    model = Model(nn.Sequential(nn.Linear(3, 3)))
+    identity = torch.cat([torch.eye(3).reshape(-1), torch.zeros(3)])
+    x = torch.log(torch.tensor([[1.0, 2, 5], [1, 2, 5], [5, 2, 1]]))
+    y = torch.tensor([2, 1, 0])
+    evaluator = Evaluator(model, x, y)
+    expected = -np.log([5 / 8, 2 / 8, 5 / 8]).mean()
+    assert evaluator.evaluate(identity) == pytest.approx((expected, 2 / 3), rel=1e-6)
+    losses, accuracies = mixtures.mixtures(evaluator, torch.stack([identity, 0 * identity]))(
+        torch.tensor([[1.0, 0], [0, 1]])
+    )
+    assert losses.tolist() == pytest.approx([expected, np.log(3)], rel=1e-6)
+    assert accuracies[0].item() == pytest.approx(2 / 3)
+
+
+def test_dropout_is_off_in_evaluation():
+    model, x, y, rows, weights = _case("dropping", SHAPE)
+    model.module.train()
+    evaluator = Evaluator(model, x, y)
+    assert evaluator.evaluate(rows[0]) == evaluator.evaluate(rows[0])
+    model.module.train()
+    first, second = (mixtures.mixtures(evaluator, rows)(weights)[0] for _ in range(2))
+    assert torch.equal(first, second)

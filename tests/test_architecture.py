@@ -1,0 +1,103 @@
+"""The rooms keep to themselves: who may import whom, and what must load quickly."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedslot
+
+ROOT = Path(fedslot.__file__).parent
+PARTS = ("access", "learning", "valuation", "strategies")
+HEAVY = {"torch", "numpy", "scipy", "matplotlib", "pandas", "sklearn"}
+
+
+def _name(file: Path) -> str:
+    parts = file.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(file: Path, *, top: bool = False) -> set[str]:
+    """Names of all that a file imports, anywhere or only when it is itself imported; `from a import b` as a.b."""
+    tree = ast.parse(file.read_text("utf-8"))
+    package = _name(file) if file.name == "__init__.py" else _name(file).rpartition(".")[0]
+    found: set[str] = set()
+
+    def walk(node: ast.AST) -> None:
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*parents, *([node.module] if node.module else [])])
+            found.update(f"{module}.{alias.name}" for alias in node.names)
+        if top and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return
+        if top and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        for child in ast.iter_child_nodes(node):
+            walk(child)
+
+    walk(tree)
+    return found
+
+
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def test_imports_are_seen():
+    """The instrument works: the loop imports what one sees it import."""
+    loop = _imports(ROOT / "simulation.py")
+    assert {"torch", "fedslot.access.frame.play", "fedslot.strategies.Cell", "fedslot.valuation.exact"} <= loop
+    assert {_name(file).split(".")[1] for file in FILES if file.parent.parent == ROOT} >= set(PARTS)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_parts_of_a_round_never_import_one_another(part):
+    others = [f"fedslot.{other}" for other in PARTS if other != part] + ["fedslot.simulation", "fedslot.runs"]
+    files = sorted((ROOT / part).rglob("*.py"))
+    assert len(files) > 2
+    for file in files:
+        guilty = {name for name in _imports(file) if any(name == o or name.startswith(f"{o}.") for o in others)}
+        assert not guilty, file
+
+
+@pytest.mark.parametrize("module", ["rng", "errors", "exchange", "plugins"])
+def test_what_all_share_depends_on_none_of_them(module):
+    ours = {name for name in _imports(ROOT / f"{module}.py") if name.startswith("fedslot")}
+    assert ours <= {"fedslot.errors.InputError"}
+
+
+def test_only_the_command_line_imports_typer():
+    users = {_name(file) for file in FILES if any(name.split(".")[0] == "typer" for name in _imports(file))}
+    assert users
+    assert all(name.startswith("fedslot.cli") for name in users)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "cli").rglob("*.py")), ids=_name)
+def test_the_command_line_puts_heavy_imports_off(file):
+    """Neither heavy libraries nor modules of ours that load them, before a command runs."""
+    heavy = {_name(other) for other in FILES if HEAVY & {name.split(".")[0] for name in _imports(other, top=True)}}
+    for name in _imports(file, top=True):
+        assert name.split(".")[0] not in HEAVY
+        assert not any(name == module or name.startswith(f"{module}.") for module in heavy - {"fedslot"})
+
+
+@pytest.mark.parametrize("module", ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario"])
+def test_light_modules_load_without_heavy_libraries(module):
+    script = f"import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(
+        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout
+    )
+    assert module in loaded
+    assert not {"torch", "matplotlib", "pandas", "sklearn", "scipy"} & set(loaded)
+
+
+def test_the_public_names_are_there():
+    for name in fedslot.__all__:
+        assert getattr(fedslot, name) is not None
+    with pytest.raises(AttributeError, match="nothing_of_that_kind"):
+        fedslot.nothing_of_that_kind  # noqa: B018
+    assert dir(fedslot) == sorted(fedslot.__all__)

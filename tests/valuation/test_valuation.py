@@ -1,0 +1,393 @@
+"""Shapley values against brute force over all orders, and the sampled ones against the exact."""
+
+from functools import partial
+from itertools import permutations
+from math import factorial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedslot.learning.aggregation import coalition_weights
+from fedslot.learning.mixtures import mixtures
+from fedslot.scenario import Scenario
+from fedslot.simulation import Simulation
+from fedslot.valuation import EXACT_PLAYERS, Game, auto, cyclic, exact, gtg
+
+
+class Table:
+    """A game given by the utilities of all coalitions, which notes what it is asked."""
+
+    def __init__(self, utilities) -> None:
+        self.utilities = np.asarray(utilities, dtype=float)
+        self.players = int(np.log2(len(self.utilities)))
+        self.asked: list[int] = []
+        self.batches: list[int] = []
+
+    def __call__(self, members: np.ndarray) -> np.ndarray:
+        codes = members @ (1 << np.arange(self.players))
+        self.asked += codes.tolist()
+        self.batches.append(len(codes))
+        return self.utilities[codes]
+
+    def game(self) -> Game:
+        return Game(self.players, self)
+
+
+def _random(players: int, seed: int) -> Table:
+    return Table(np.random.default_rng(seed).standard_normal(2**players))
+
+
+def _learning_like(players: int, seed: int) -> Table:
+    """Utility as in learning: a saturating function of the members' weighted mean quality, and interactions."""
+    rng = np.random.default_rng(seed)
+    sizes, quality = rng.uniform(0.2, 1, players), rng.normal(0.5, 0.5, players)
+    skill = rng.normal(0, 0.4, (players, 6))  # what each knows of six topics; a coalition needs all of them
+    members = (np.arange(2**players)[:, None] >> np.arange(players)) & 1
+    weight = members * sizes
+    weight = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
+    topics = weight @ skill
+    utilities = -np.exp(-(weight @ quality)) - 0.5 * (topics**2).sum(axis=1) + 0.3 * np.log1p(members @ sizes)
+    return Table(utilities)
+
+
+def _by_all_orders(table: Table) -> np.ndarray:
+    values = np.zeros(table.players)
+    for order in permutations(range(table.players)):
+        coalition = 0
+        for player in order:
+            joined = coalition | 1 << player
+            values[player] += table.utilities[joined] - table.utilities[coalition]
+            coalition = joined
+    return values / factorial(table.players)
+
+
+tables = st.integers(1, 7).flatmap(
+    lambda players: st.lists(st.floats(-10, 10), min_size=2**players, max_size=2**players).map(Table)
+)
+
+
+@settings(max_examples=60)
+@given(tables)
+def test_exact_is_the_mean_over_all_orders(table):
+    assume(table.players <= 6)  # 720 orders
+    found = exact(table.game())
+    np.testing.assert_allclose(found.values, _by_all_orders(table), atol=1e-9)
+    assert not found.errors.any()
+    assert found.utilities == 2**table.players
+
+
+def test_known_games():
+    """Airport: runways of cost 1, 2 and 4. Majority of three with a veto player. Gloves: two left, one right."""
+    cost = Table([max([c for player, c in enumerate((1, 2, 4)) if code >> player & 1], default=0) for code in range(8)])
+    np.testing.assert_allclose(exact(cost.game()).values, [1 / 3, 1 / 3 + 1 / 2, 1 / 3 + 1 / 2 + 2])
+    veto = Table([float(code & 1 and code != 1) for code in range(8)])
+    np.testing.assert_allclose(exact(veto.game()).values, [2 / 3, 1 / 6, 1 / 6])
+    gloves = Table([min((code & 1) + (code >> 1 & 1), code >> 2 & 1) for code in range(8)])
+    np.testing.assert_allclose(exact(gloves.game()).values, [1 / 6, 1 / 6, 2 / 3])
+
+
+METHODS = {
+    "exact": lambda game, rng: exact(game),
+    "cyclic": lambda game, rng: cyclic(game, rng),
+    "gtg": lambda game, rng: gtg(game, rng, between=0, within=0),
+    "auto": lambda game, rng: auto(game, rng),
+}
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+@settings(max_examples=40)
+@given(tables, st.integers(0, 1000))
+def test_values_share_out_what_all_gain(method, table, seed):
+    """Efficiency, of the estimates too."""
+    found = method(table.game(), np.random.default_rng(seed))
+    assert found.values.sum() == pytest.approx(table.utilities[-1] - table.utilities[0], abs=1e-9)
+    assert len(found.values) == len(found.errors) == table.players
+
+
+@settings(max_examples=40)
+@given(tables, st.integers(0, 1000), st.floats(-3, 3))
+def test_exact_values_are_additive(one, seed, factor):
+    other = _random(one.players, seed)
+    both = Table(one.utilities + factor * other.utilities)
+    np.testing.assert_allclose(
+        exact(both.game()).values, exact(one.game()).values + factor * exact(other.game()).values, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+@settings(max_examples=30)
+@given(tables, st.integers(0, 5), st.integers(0, 100))
+def test_a_player_who_adds_nothing_is_worth_nothing(method, table, player, seed):
+    player %= table.players
+    codes = np.arange(len(table.utilities))
+    null = Table(table.utilities[codes & ~(1 << player)])
+    found = method(null.game(), np.random.default_rng(seed))
+    assert found.values[player] == pytest.approx(0, abs=1e-12)
+
+
+@settings(max_examples=30)
+@given(tables)
+def test_players_who_are_alike_are_worth_the_same(table):
+    """Utilities that depend on the number of players 0 and 1 in the coalition, not on which."""
+    assume(table.players >= 2)
+    codes = np.arange(len(table.utilities))
+    either = np.where((codes & 3) == 2, codes - 1, codes)
+    found = exact(Table(table.utilities[either]).game())
+    assert found.values[0] == pytest.approx(found.values[1], abs=1e-9)
+
+
+@settings(max_examples=30)
+@given(tables, st.randoms(use_true_random=False))
+def test_values_follow_the_players_when_they_are_renamed(table, random):
+    names = list(range(table.players))
+    random.shuffle(names)
+    codes = np.arange(len(table.utilities))
+    renamed = sum((codes >> old & 1) << new for old, new in enumerate(names))
+    swapped = np.empty_like(table.utilities)
+    swapped[renamed] = table.utilities
+    np.testing.assert_allclose(exact(Table(swapped).game()).values[names], exact(table.game()).values, atol=1e-9)
+
+
+SAMPLED = {
+    "cyclic, 2 blocks": lambda game, rng: cyclic(game, rng, tolerance=1e-12, max_utilities=2),
+    "cyclic, 5 blocks": lambda game, rng: cyclic(
+        game, rng, tolerance=1e-12, max_utilities=5 * game.players * (game.players - 1) + 2
+    ),
+    "gtg": lambda game, rng: gtg(game, rng, permutations=10, between=0, within=0),
+}
+
+
+@pytest.mark.parametrize("method", SAMPLED.values(), ids=SAMPLED)
+@pytest.mark.parametrize("players", [7, 8])
+@pytest.mark.parametrize("make", [_random, _learning_like], ids=["random", "learning-like"])
+def test_sampled_values_are_unbiased(method, players, make):
+    """The mean over many generators is the exact value within four standard errors, for each player."""
+    table = make(players, 3)
+    truth = exact(table.game()).values
+    found = np.array([method(table.game(), np.random.default_rng(seed)).values for seed in range(400)])
+    error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    assert np.all(np.abs(found.mean(axis=0) - truth) <= 4 * error + 1e-12)
+    assert error.max() > 0
+
+
+@pytest.mark.parametrize("players", [1, 2, 3, 4, 5, 6])
+def test_cyclic_is_exact_where_two_blocks_ask_for_nearly_all_coalitions(players):
+    table = _random(players, 1)
+    found = cyclic(table.game(), np.random.default_rng(0))
+    np.testing.assert_allclose(found.values, exact(table.game()).values, atol=1e-12)
+    np.testing.assert_allclose(found.errors, 0, atol=1e-12)
+    assert found.utilities == 2**players
+
+
+@pytest.mark.parametrize("players", [7, 9])
+@pytest.mark.parametrize("make", [_random, _learning_like], ids=["random", "learning-like"])
+@pytest.mark.parametrize("blocks", [2, 12])
+def test_standard_errors_of_cyclic_blocks_are_honest(players, make, blocks):
+    """95% intervals by Student's t with (blocks - 1) degrees of freedom cover the truth about that often."""
+    limit = blocks * players * (players - 1) + 2
+    covered, spread, claimed = [], [], []
+    for seed in range(60):
+        table = make(players, 1000 + seed)
+        truth = exact(table.game()).values
+        found = cyclic(table.game(), np.random.default_rng(seed), tolerance=1e-12, max_utilities=limit)
+        reach = stats.t.ppf(0.975, blocks - 1) * found.errors
+        covered.append(np.abs(found.values - truth) <= reach)
+        assert found.errors.all()
+        spread.append((found.values - truth) ** 2)
+        claimed.append(found.errors**2)
+    # 60 games; the errors within a game hang together, so take the games for the sample
+    coverage = np.mean(covered, axis=1)
+    assert abs(coverage.mean() - 0.95) < 4 * coverage.std() / np.sqrt(60) + 0.015
+    assert 0.75 < np.mean(spread) / np.mean(claimed) < 1.33
+
+
+def test_standard_errors_of_gtg_are_about_right():
+    """Permutations of one sweep are not quite independent; the claim is on the safe side, within a factor."""
+    ratios = []
+    for seed in range(60):
+        table = _random(6, seed)
+        found = gtg(table.game(), np.random.default_rng(seed), permutations=30, between=0, within=0)
+        ratios.append([np.mean((found.values - exact(table.game()).values) ** 2), np.mean(found.errors**2)])
+    spread, claimed = np.mean(ratios, axis=0)
+    assert 0.5 < spread / claimed < 1.25
+
+
+@pytest.mark.parametrize("players", [7, 8, 12])
+def test_a_block_asks_for_the_arcs_of_a_circle(players):
+    """Y(Y - 1) arcs, the empty coalition and the full one; every later block only for what is new."""
+    table = _random(players, 0)
+    found = cyclic(table.game(), np.random.default_rng(0), max_utilities=2)
+    arcs = players * (players - 1)
+    assert table.batches[0] == arcs + 2
+    sizes = np.bincount([code.bit_count() for code in table.asked[: arcs + 2]], minlength=players + 1)
+    assert sizes.tolist() == [1, *[players] * (players - 1), 1]
+    assert found.utilities == len(table.asked) <= 2 * arcs + 2
+    assert len(table.asked) == len(set(table.asked))
+
+
+@pytest.mark.parametrize("blocks", [2, 3, 7])
+def test_cyclic_keeps_to_its_budget(blocks):
+    players = 10
+    arcs = players * (players - 1)
+    for slack in (0, 1, arcs - 1):
+        table = _random(players, 0)
+        found = cyclic(table.game(), np.random.default_rng(0), 1e-12, max_utilities=blocks * arcs + 2 + slack)
+        assert len(table.batches) == blocks
+        assert found.utilities <= blocks * arcs + 2
+
+
+def test_cyclic_stops_once_values_are_known_well_enough():
+    additive = Table([sum(player + 1 for player in range(8) if code >> player & 1) for code in range(256)])
+    found = cyclic(additive.game(), np.random.default_rng(0), tolerance=0.25, max_utilities=10**6)
+    assert len(additive.batches) <= 2  # the first two blocks agree; the second may have found nothing new
+    np.testing.assert_allclose(found.values, [1, 2, 3, 4, 5, 6, 7, 8])
+    for tolerance in (0.5, 0.2, 0.1):
+        table = _learning_like(9, 4)
+        found = cyclic(table.game(), np.random.default_rng(1), tolerance, max_utilities=10**5)
+        assert np.sqrt(np.mean(found.errors**2)) <= tolerance * found.values.std()
+
+
+@pytest.mark.parametrize("players", [4, 7, 9])
+@pytest.mark.parametrize("noise", [0.0, 1e-3, np.nan])
+def test_cyclic_ends_where_no_player_stands_out(players, noise):
+    """Equal values are never told apart, and a small game runs out of coalitions to ask for."""
+    codes = np.arange(2**players)
+    sizes = np.array([code.bit_count() for code in codes.tolist()])
+    ring = sum(((codes >> p) & 1) * ((codes >> ((p + 1) % players)) & 1) for p in range(players))
+    table = Table(np.sqrt(sizes) + noise * ring)
+    found = cyclic(table.game(), np.random.default_rng(0), tolerance=0.25, max_utilities=1000)
+    assert found.utilities <= 2**players
+
+
+def test_gtg_asks_for_each_coalition_once_and_starts_with_each_player():
+    table = _random(7, 0)
+    found = gtg(table.game(), np.random.default_rng(0), permutations=14, between=0, within=0)
+    assert len(table.asked) == len(set(table.asked)) == found.utilities
+    assert {1 << player for player in range(7)} <= set(table.asked)
+    # two sweeps of 7 permutations: the empty, the full, 7 first players, and at most 14 coalitions of each size 2..6
+    assert found.utilities <= 2 + 7 + 14 * 5
+
+
+@pytest.mark.parametrize(("permutations", "players", "sweeps"), [(20, 8, 3), (20, 20, 1), (20, 4, 5), (1, 5, 1)])
+def test_gtg_rounds_up_to_whole_sweeps(permutations, players, sweeps):
+    """A game that pays the first player's rank tells how often each was first."""
+    firsts = np.zeros(2**players)
+    for player in range(players):
+        firsts[1 << player] = 1.0  # only singletons pay, and whoever comes second loses it
+    table = Table(firsts)
+    orders: list[int] = []
+    game = Game(players, table)
+    rng = np.random.default_rng(0)
+    permute = rng.permutation
+
+    class Counting:
+        def permutation(self, x):
+            orders.append(len(x))
+            return permute(x)
+
+    gtg(game, Counting(), permutations, between=0, within=0)  # type: ignore[arg-type]
+    assert len(orders) == sweeps * players
+
+
+def test_gtg_leaves_out_a_round_that_changed_nothing():
+    table = _random(5, 0)
+    table.utilities[-1] = table.utilities[0] + 0.00099
+    found = gtg(table.game(), np.random.default_rng(0), between=0.001)
+    assert not found.values.any()
+    assert found.utilities == 2
+    assert gtg(table.game(), np.random.default_rng(0), between=0.00098).values.any()
+
+
+def test_gtg_cuts_a_permutation_short_at_the_utility_of_all():
+    """Whoever contains player 0 has all there is: permutations end with it, so nothing larger is asked for."""
+    players = 6
+    table = Table([float(code & 1) for code in range(2**players)])
+    found = gtg(table.game(), np.random.default_rng(0), permutations=60, between=1e-4, within=1e-4)
+    np.testing.assert_allclose(found.values, [1, 0, 0, 0, 0, 0], atol=1e-12)
+    full = 2**players - 1
+    for code in table.asked:
+        if code & 1 and code not in {1, full}:
+            # asked for because player 0 joined the others, who were worth nothing
+            assert (code & ~1) in table.asked
+    cut = len(table.asked)
+    table.asked.clear()
+    gtg(table.game(), np.random.default_rng(0), permutations=60, between=1e-4, within=0)
+    assert cut < len(table.asked)
+
+
+def test_gtg_cuts_err_by_no_more_than_the_threshold():
+    """What a cut permutation leaves unshared is less than the threshold."""
+    for seed in range(20):
+        table = _learning_like(6, seed)
+        within = 0.05
+        found = gtg(table.game(), np.random.default_rng(seed), between=0, within=within)
+        gain = table.utilities[-1] - table.utilities[0]
+        assert abs(found.values.sum() - gain) < within
+
+
+def test_auto_is_exact_up_to_eight_players():
+    small, large = _random(EXACT_PLAYERS, 0), _random(EXACT_PLAYERS + 1, 0)
+    found = auto(small.game(), np.random.default_rng(0))
+    np.testing.assert_allclose(found.values, exact(small.game()).values)
+    assert not found.errors.any()
+    sampled = auto(large.game(), np.random.default_rng(0), tolerance=0.3, max_utilities=400)
+    again = cyclic(large.game(), np.random.default_rng(0), tolerance=0.3, max_utilities=400)
+    np.testing.assert_array_equal(sampled.values, again.values)
+
+
+@given(st.lists(st.integers(0, 31), min_size=1, max_size=40))
+def test_a_game_never_asks_twice_not_even_within_a_batch(codes):
+    table = _random(5, 0)
+    game = table.game()
+    members = (np.array(codes)[:, None] >> np.arange(5)) & 1 == 1
+    for _ in range(2):
+        np.testing.assert_array_equal(game(members), table.utilities[codes])
+    assert sorted(table.asked) == sorted(set(codes))
+    assert game.utilities == len(set(codes))
+
+
+def test_games_of_more_than_eight_players_keep_coalitions_apart():
+    """Codes span several bytes."""
+    table = _random(11, 0)
+    exact(table.game())
+    assert sorted(table.asked) == list(range(2**11))
+
+
+def _real_games() -> list[Table]:
+    """The games of several rounds of a real run on digits: 8 received UEs, all 256 coalitions."""
+    simulation = Simulation(Scenario.load("quickstart", {"strategy.name": "fedavg", "frame.slots": 8, "rounds": 13}))
+    members = (np.arange(256)[:, None] >> np.arange(8)) & 1 == 1
+    games = []
+    now = simulation.start()
+    for _, after in simulation.rounds():
+        if now.round % 3 == 0:
+            grant = simulation.strategy.schedule(now.state, now.round, simulation._rng("schedule", now.round))
+            updates = simulation._train(now.model, grant.pull, now.round)
+            rows = torch.cat([now.model.unsqueeze(0), updates])
+            weights = torch.from_numpy(coalition_weights(members, simulation.fleet.sizes[grant.pull])).to(rows)
+            games.append(Table(-mixtures(simulation.jury, rows)(weights)[0].numpy()))
+        now = after
+    return games
+
+
+def _errors(table: Table, method, seeds: int = 40) -> tuple[float, float]:
+    """Mean utilities, and root mean square error relative to the spread of the exact values."""
+    truth = exact(table.game()).values
+    found = [method(table.game(), np.random.default_rng(seed)) for seed in range(seeds)]
+    square = np.mean([(valuation.values - truth) ** 2 for valuation in found])
+    return float(np.mean([valuation.utilities for valuation in found])), float(np.sqrt(square) / truth.std())
+
+
+@pytest.mark.parametrize("kind", ["learning-like", "real"])
+def test_cyclic_blocks_err_less_than_guided_sampling_at_equal_utilities(kind):
+    """At eight players, on average over games, even where guided sampling may evaluate a few more."""
+    games = _real_games() if kind == "real" else [_learning_like(8, seed) for seed in range(8)]
+    for blocks, orders in ((2, 24), (3, 40)):
+        ours = [_errors(game, partial(cyclic, tolerance=1e-12, max_utilities=blocks * 56 + 2)) for game in games]
+        theirs = [_errors(game, partial(gtg, permutations=orders, between=0, within=0)) for game in games]
+        assert np.mean([used for used, _ in theirs]) >= np.mean([used for used, _ in ours])
+        assert np.mean([error for _, error in ours]) < 0.75 * np.mean([error for _, error in theirs])
