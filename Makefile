@@ -8,7 +8,7 @@ DEMO := out/demo
 
 demo: .venv/ready
 	rm -rf $(DEMO)
-	$(BIN)/fedslot compare quickstart --seeds 3 --out $(DEMO)
+	$(BIN)/fedslot compare quickstart --seeds 5 --out $(DEMO)
 	@echo "Open $(DEMO)/report.html in a browser."
 
 test: .venv/ready

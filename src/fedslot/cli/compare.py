@@ -82,17 +82,19 @@ def _numbers(words: str) -> list[float]:
 
 
 def _table(comparison: Comparison) -> Table:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(
         title=f"{len(comparison.seeds)} seeds, mean and 95% confidence interval",
-        caption="slots by the clock, in brackets as the paper sums them; 2/3: so many runs got there",
+        caption="Slots by the clock, in brackets as the paper sums them. 2/3: two of three runs got there.",
+        box=SIMPLE_HEAD,
     )
     table.add_column("strategy", no_wrap=True)
-    table.add_column("final accuracy", justify="right")
-    table.add_column(f"accuracy at {comparison.horizon} slots", justify="right")
+    table.add_column("final\naccuracy", justify="right", no_wrap=True)
+    table.add_column(f"accuracy at\n{comparison.horizon} slots", justify="right", no_wrap=True)
     for target in comparison.targets:
-        table.add_column(f"slots to {target:g}", justify="right")
+        table.add_column(f"slots\nto {target:g}", justify="right")
     for strategy, estimates in comparison.estimates().items():
         cells = [_accuracy(estimates["final_accuracy"]), _accuracy(estimates["accuracy_at_horizon"])]
         for target in comparison.targets:

@@ -27,7 +27,7 @@ def accuracy_by_slots(comparison: Comparison) -> Figure:
         band(axes, slots, np.array([_at_slots(result, slots) for result in results]), name, **look(name, position))
     if comparison.scenario.time_budget is not None:
         axes.axvline(comparison.scenario.time_budget, color="#999999", linewidth=0.8, linestyle="--")
-    axes.set(xlabel="Slots spent", ylabel="Test accuracy", xlim=(0, longest), ylim=(0, 1))
+    axes.set(xlabel="Slots spent", ylabel="Test accuracy", xlim=(0, longest), ylim=_zoom(axes))
     axes.legend(loc="lower right")
     return figure
 
@@ -39,7 +39,7 @@ def accuracy_by_round(comparison: Comparison) -> Figure:
         shortest = min(len(result.rounds) for result in results)
         curves = np.array([result.rounds["test_accuracy"].to_numpy()[:shortest] for result in results])
         band(axes, np.arange(shortest, dtype=float), curves, name, **look(name, position))
-    axes.set(xlabel="Global round", ylabel="Test accuracy", ylim=(0, 1))
+    axes.set(xlabel="Global round", ylabel="Test accuracy", ylim=_zoom(axes))
     axes.legend(loc="lower right")
     return figure
 
@@ -109,6 +109,12 @@ def _at_slots(result: Result, slots: NDArray[np.float64]) -> NDArray[np.float64]
     accuracy = np.concatenate([[np.nan], result.rounds["test_accuracy"].to_numpy()])
     found = accuracy[np.searchsorted(spent, slots, side="right")]
     return np.where(slots > spent[-1], np.nan, found)
+
+
+def _zoom(axes: Axes) -> tuple[float, float]:
+    """Limits that leave out the lowest tenth of the curves, where all of them climb and none can be told apart."""
+    heights = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()])
+    return float(np.floor(10 * np.quantile(heights, 0.1)) / 10), 1.0
 
 
 def band(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], label: str, **look: Any) -> None:
