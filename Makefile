@@ -1,10 +1,10 @@
-# make demo | test | lint | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | test | lint | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format reproduce clean
 
 demo: .venv/ready
 	rm -rf $(DEMO)
@@ -13,6 +13,14 @@ demo: .venv/ready
 
 test: .venv/ready
 	$(BIN)/pytest -n auto
+
+# hours of computing, resumable; then the page and its pictures go into docs/
+reproduce: .venv/ready
+	$(BIN)/fedslot data fetch mnist cifar10
+	$(BIN)/fedslot reproduce all --out out/reproduction
+	mkdir -p docs/images/reproduction
+	cp out/reproduction/reproduction.md docs/reproduction.md
+	cp out/reproduction/images/reproduction/*.png docs/images/reproduction/
 
 lint: .venv/ready
 	$(BIN)/ruff check .
