@@ -112,6 +112,12 @@ class Simulation:
     def _access(self, grant: Grant, round: int) -> Receipt:
         """Play the frame on the channel."""
         contenders, slots = self.scenario.push.contenders, self.scenario.frame.slots
+        pull = set(grant.pull.tolist())
+        if len(grant.pull) > slots or len(pull) < len(grant.pull) or not pull <= set(range(self.fleet.ues)):
+            raise RefusedError(
+                f"round {round}: strategy {self.scenario.strategy.name} granted {len(grant.pull)} pull slots; it may "
+                f"grant {slots} at most, each to another UE from 0 to {self.fleet.ues - 1}"
+            )
         number = None if contenders == "ready" else contenders
         hopefuls = draw_hopefuls(number, self.fleet.ues, grant.pull, self._rng("hopefuls", round))
         return play(grant, slots, hopefuls, self.fleet.ready(round), self.channel, self._rng("push", round))
@@ -153,7 +159,7 @@ class Simulation:
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             losses, accuracies = measure(torch.from_numpy(coalition_weights(members, sizes)).to(model))
-            return (-losses if options.utility == "loss" else accuracies).cpu().numpy()
+            return self._finite(-losses if options.utility == "loss" else accuracies, round).cpu().numpy()
 
         game, rng = Game(len(received), utility), self._rng("valuation", round)
         match options.method:
@@ -165,7 +171,6 @@ class Simulation:
                 valuation = cyclic(game, rng, options.tolerance, options.max_utilities)
             case "auto":
                 valuation = auto(game, rng, options.tolerance, options.max_utilities)
-        self._finite(torch.from_numpy(valuation.values), round)
         return valuation
 
     def _aggregate(self, model: Tensor, updates: Tensor, received: UEs) -> Tensor:
@@ -202,7 +207,7 @@ class Simulation:
         if not math.isfinite(numbers.sum()) and not torch.isfinite(numbers).all():
             training = self.scenario.training
             raise RefusedError(
-                f"round {round}: training diverged, an update is no longer finite; "
+                f"round {round}: training diverged, an update or its loss is no longer finite; "
                 f"lower training.lr ({training.lr}) or fleet.noise ({self.scenario.fleet.noise})"
             )
         return numbers

@@ -117,6 +117,7 @@ def _pad(minibatches: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
     index = np.zeros((len(minibatches), max(map(len, minibatches))), dtype=np.int64)
     weight = np.zeros(index.shape, dtype=np.float32)
     for row, minibatch in enumerate(minibatches):
+        index[row] = minibatch[0]  # the padding is the UE's own: another's samples have no place in its training
         index[row, : len(minibatch)] = minibatch
         weight[row, : len(minibatch)] = 1 / len(minibatch)
     return torch.from_numpy(index), torch.from_numpy(weight)

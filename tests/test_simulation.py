@@ -1,0 +1,396 @@
+"""Algorithm 1 as a whole: against a plain re-enactment, and what must hold whatever is run."""
+
+import math
+from dataclasses import asdict
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
+
+from fedslot.data.sources import load
+from fedslot.errors import InputError, RefusedError
+from fedslot.exchange import Grant, Receipt
+from fedslot.rng import stream
+from fedslot.scenario import Scenario
+from fedslot.simulation import Round, Simulation, Snapshot
+from fedslot.strategies import STRATEGIES, Cell, NoState
+
+SMALL = {
+    "rounds": 4,
+    "data.ues": 12,
+    "frame.slots": 5,
+    "frame.pull": 2,
+    "push.contenders": 4,
+    "training.epochs": 2,
+    "training.lr": 0.05,
+    "strategy.warmup": 1,
+}
+
+
+def _scenario(overrides: dict[str, object] | None = None) -> Scenario:
+    return Scenario().replace({**SMALL, **(overrides or {})})
+
+
+def _run(overrides: dict[str, object] | None = None) -> list[Round]:
+    return [record for record, _ in Simulation(_scenario(overrides)).rounds()]
+
+
+def _but_seconds(records: list[Round]) -> list[dict[str, object]]:
+    return [{name: value for name, value in asdict(record).items() if name != "seconds"} for record in records]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_runs_on_digits_and_its_records_add_up(name):
+    records = _run({"strategy.name": name})
+    assert [record.round for record in records] == [0, 1, 2, 3]
+    spent = 0
+    for record in records:
+        spent += record.cost_max
+        assert record.slots_spent == spent
+        assert 0 <= record.test_accuracy <= 1
+        assert record.contenders == record.push_received + record.collided
+        assert record.push_received <= 3
+        assert record.cost_max <= 6
+        received = record.pulled + record.push_received
+        assert received + 1 <= record.cost_max + 1 or received == 0
+        assert record.wasted == 0
+        assert record.utilities == (2**received if name not in {"fedavg", "centralized"} and received else 0)
+        assert record.seconds > 0
+    pulled = {"fedavg": [5] * 4, "greedy-shap": [5] * 4, "push-pull": [5, 2, 2, 2], "only-pull": [5, 2, 2, 2]}
+    assert [record.pulled for record in records] == pulled.get(name, [1] * 4)
+    pushes = [record.contenders for record in records]
+    assert pushes == ([0, 4, 4, 4] if name == "push-pull" else [0] * 4)
+    costs = {"fedavg": 6, "greedy-shap": 6, "centralized": 2}
+    if name in costs:
+        assert [record.cost_max for record in records] == [costs[name]] * 4
+
+
+def test_learning_happens():
+    """Twenty rounds on clean, even data take a model from guessing to most digits right."""
+    records = _run(
+        {
+            "rounds": 20,
+            "fleet.noise": 0.0,
+            "fleet.stragglers": 0.0,
+            "data.alpha": 100.0,
+            "training.epochs": 10,
+            "strategy.name": "fedavg",
+        }
+    )
+    assert records[-1].test_accuracy > 0.75
+    assert records[-1].test_loss < records[0].test_loss
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_same_seed_gives_the_same_rounds(name):
+    overrides = {"strategy.name": name, "fleet.computing": {"slot": 0.005, "redraw": True}, "push.probability": "auto"}
+    first = _but_seconds(_run(overrides))
+    torch.manual_seed(99)
+    np.random.seed(99)  # noqa: NPY002
+    assert _but_seconds(_run(overrides)) == first
+    assert _but_seconds(_run({**overrides, "seed": 1})) != first
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_going_on_from_a_snapshot_gives_the_rounds_of_an_unbroken_run(name):
+    simulation = Simulation(_scenario({"strategy.name": name}))
+    steps = list(simulation.rounds())
+    resumed = Simulation(_scenario({"strategy.name": name})).rounds(steps[1][1])
+    assert _but_seconds([record for record, _ in resumed]) == _but_seconds([record for record, _ in steps[2:]])
+
+
+def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
+    """Common random numbers."""
+    simulations = [Simulation(_scenario({"strategy.name": name, "seed": 3})) for name in STRATEGIES]
+    first = simulations[0]
+    for other in simulations[1:]:
+        assert np.array_equal(first.fleet.partition.samples, other.fleet.partition.samples)
+        assert np.array_equal(first.fleet.partition.offsets, other.fleet.partition.offsets)
+        assert np.array_equal(first.fleet.epochs, other.fleet.epochs)
+        assert np.array_equal(first.fleet.noise, other.fleet.noise)
+        assert torch.equal(first.model.initial, other.model.initial)
+        for part in ("test", "validation", "jury"):
+            assert torch.equal(getattr(first, part).x, getattr(other, part).x)
+        # an update is the same whoever asks for it, and with whom
+        one, many = (s._train(s.model.initial, np.array(ues), 2) for s, ues in ((first, [7]), (other, [3, 7, 9])))
+        if not other.strategy.pools_data:
+            torch.testing.assert_close(one[0], many[1], rtol=1e-5, atol=1e-6)
+    assert not torch.equal(first.model.initial, Simulation(_scenario({"seed": 4})).model.initial)
+
+
+def test_held_out_samples_are_split_without_overlap():
+    simulation = Simulation(_scenario({"data.validation": 0.25, "valuation.samples": 50}))
+    data = load("digits")
+    sizes = [len(part.y) for part in (simulation.test, simulation.validation, simulation.jury)]
+    assert sizes == [len(data.y_test) - round(0.25 * len(data.y_test)), round(0.25 * len(data.y_test)), 50]
+    both = torch.cat([simulation.test.x, simulation.validation.x]).flatten(1)
+    everything = torch.tensor(data.x_test).flatten(1)
+    assert sorted(both.tolist()) == sorted(everything.tolist())
+    assert torch.equal(simulation.jury.x, simulation.validation.x[:50])
+
+
+def test_a_run_equals_a_plain_re_enactment():
+    """FedAvg by hand: nn.Module and torch.optim per UE, NumPy for noise and averages."""
+    scenario = _scenario({"strategy.name": "fedavg", "rounds": 2, "data.alpha": 0.3, "fleet.noise": 0.05})
+    simulation = Simulation(scenario)
+    fleet, module = simulation.fleet, simulation.model.module
+    state = simulation.model.initial.clone()
+    for record, now in simulation.rounds():
+        ues = stream(scenario.seed, "schedule", record.round).choice(12, size=5, replace=False)
+        locals_ = []
+        for ue in ues:
+            torch.nn.utils.vector_to_parameters(state.clone(), module.parameters())
+            module.train()
+            optimiser = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.5)
+            share, shuffle = fleet.partition.share(ue), stream(scenario.seed, "shuffle", record.round, ue)
+            for _ in range(fleet.epochs[ue]):
+                for minibatch in np.array_split(shuffle.permutation(share), min(5, len(share))):
+                    optimiser.zero_grad()
+                    cross_entropy(module(simulation.x[minibatch]), simulation.y[minibatch]).backward()
+                    optimiser.step()
+            flat = torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+            noise = stream(scenario.seed, "noise", record.round, ue).standard_normal(len(flat), dtype=np.float32)
+            locals_.append(flat + fleet.noise[ue] * noise)
+        state = torch.tensor(np.average(locals_, axis=0, weights=fleet.sizes[ues]), dtype=torch.float32)
+        torch.testing.assert_close(now.model, state, rtol=1e-4, atol=1e-5)
+        torch.nn.utils.vector_to_parameters(state, module.parameters())
+        with torch.no_grad():
+            scores = module.eval()(simulation.test.x)
+        assert record.test_loss == pytest.approx(float(cross_entropy(scores, simulation.test.y)), rel=1e-4)
+        assert record.test_accuracy == pytest.approx(
+            float((scores.argmax(1) == simulation.test.y).float().mean()), abs=3e-3
+        )
+
+
+@pytest.mark.parametrize("utility", ["loss", "accuracy"])
+def test_values_are_the_shapley_values_of_the_averaged_models(utility):
+    """All orders of four UEs, each coalition averaged and evaluated by itself."""
+    simulation = Simulation(_scenario({"valuation.method": "exact", "valuation.utility": utility}))
+    start, received = simulation.model.initial, np.array([8, 2, 5, 0])
+    updates = simulation._train(start, received, 0)
+    found = simulation._value(start, updates, received, 0)
+    sizes = simulation.fleet.sizes[received]
+
+    def worth(coalition: frozenset[int]) -> float:
+        inside = sorted(coalition)
+        weights = torch.tensor(sizes[inside] / sizes[inside].sum(), dtype=torch.float32)
+        loss, accuracy = simulation.validation.evaluate(weights @ updates[inside] if inside else start)
+        return -loss if utility == "loss" else accuracy
+
+    worths = {coalition: worth(coalition) for coalition in map(frozenset, _subsets(4))}
+    expected = np.zeros(4)
+    for order in permutations(range(4)):
+        for place, player in enumerate(order):
+            expected[player] += worths[frozenset(order[: place + 1])] - worths[frozenset(order[:place])]
+    np.testing.assert_allclose(found.values, expected / math.factorial(4), atol=1e-5 if utility == "loss" else 6e-3)
+    assert found.utilities == 16
+
+
+def _subsets(count: int) -> list[list[int]]:
+    return [[player for player in range(count) if code >> player & 1] for code in range(2**count)]
+
+
+@pytest.mark.parametrize("method", ["exact", "cyclic", "gtg", "auto"])
+def test_every_way_to_value_runs(method):
+    records = _run({"valuation.method": method, "strategy.name": "greedy-shap", "frame.slots": 9, "frame.pull": 3})
+    assert all(record.utilities > 0 for record in records)
+    assert (max(record.value_error for record in records) > 0) == (method in {"cyclic", "gtg", "auto"})
+
+
+def test_noise_has_the_level_of_its_ue():
+    overrides = {"fleet.noise": 0.6, "fleet.noise_order": "index", "data.ues": 6}
+    noisy, clean = Simulation(_scenario(overrides)), Simulation(_scenario({**overrides, "fleet.noise": 0.0}))
+    ues = np.arange(6)
+    noise = noisy._train(noisy.model.initial, ues, 1) - clean._train(clean.model.initial, ues, 1)
+    count = noisy.model.size
+    for ue, row in enumerate(noise):
+        assert float(row.std()) == pytest.approx(0.1 * ue, rel=4 / math.sqrt(2 * count), abs=1e-6)
+        assert abs(float(row.mean())) <= 4 * 0.1 * ue / math.sqrt(count) + 1e-8
+    correlation = np.corrcoef(noise[1:].numpy())[np.triu_indices(5, 1)]
+    assert np.abs(correlation).max() < 4 / math.sqrt(count)
+    again = noisy._train(noisy.model.initial, ues, 2) - clean._train(clean.model.initial, ues, 2)
+    assert abs(np.corrcoef(noise[3].numpy(), again[3].numpy())[0, 1]) < 4 / math.sqrt(count)
+
+
+def test_only_received_ues_have_influence():
+    """Samples of everyone who was not received may be anything."""
+    plain, spoilt = Simulation(_scenario({"rounds": 1})), Simulation(_scenario({"rounds": 1}))
+    received = set(range(5))  # the warm-up pulls the first five
+    others = [spoilt.fleet.partition.share(ue) for ue in range(12) if ue not in received]
+    spoilt.x[np.concatenate(others)] = torch.nan
+    (_, one), (_, other) = next(plain.rounds()), next(spoilt.rounds())
+    torch.testing.assert_close(one.model, other.model, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(one.state.value[:5], other.state.value[:5], rtol=1e-4)
+
+
+def test_centralized_trains_on_the_data_of_its_senders_without_noise_or_straggling():
+    overrides = {"strategy.name": "centralized", "strategy.share": 0.25, "rounds": 1}
+    noisy = Simulation(_scenario({**overrides, "fleet.noise": 5.0, "fleet.stragglers": 1.0}))
+    quiet = Simulation(_scenario({**overrides, "fleet.noise": 0.0, "fleet.stragglers": 0.0}))
+    (record, after), (_, same) = next(noisy.rounds()), next(quiet.rounds())
+    assert torch.equal(after.model, same.model)
+    assert (record.pulled, record.cost_max, record.utilities) == (3, 4, 0)
+    quiet.x[quiet.fleet.partition.share(3)] = torch.nan  # the fourth UE does not send
+    assert torch.equal(next(quiet.rounds())[1].model, same.model)
+    quiet.x[quiet.fleet.partition.share(2)] *= 0.5
+    assert not torch.equal(next(quiet.rounds())[1].model, same.model)
+
+
+@pytest.mark.parametrize("name", ["push-pull", "fedavg", "centralized"])
+def test_a_round_in_which_nothing_is_received_leaves_the_model_as_it_is(name):
+    """No one is ready in time: every pull is wasted, no one pushes, and the downlink slot is all it costs."""
+    simulation = Simulation(_scenario({"strategy.name": name, "fleet.computing": {"slot": 1e-9}}))
+    for record, now in simulation.rounds():
+        assert torch.equal(now.model, simulation.model.initial)
+        assert (record.pulled, record.push_received, record.contenders) == (0, 0, 0)
+        assert record.wasted > 0
+        assert (record.cost_max, record.cost_sum, record.utilities) == (1, 0, 0)
+    assert record.slots_spent == 4
+
+
+def test_contenders_may_be_whoever_is_ready():
+    """Everyone is ready at once: all who are not pulled contend."""
+    computing = {"fleet.computing": {"slot": 1e9}, "push.contenders": "ready"}
+    records = _run({**computing, "strategy.warmup": 0})
+    # not quite at once: the first pull slot begins with the downlink's end
+    assert {record.contenders for record in records} == {10}
+    barred = _run({**computing, "strategy.warmup": 0, "push.probability": "auto", "rounds": 40})
+    assert np.mean([record.contenders for record in barred]) == pytest.approx(3, abs=4 * math.sqrt(10 * 0.21 / 40))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("budget", [6, 11, 12, 17, 40])
+def test_the_time_budget_is_kept(name, budget):
+    """No frame begins that might not fit, and one that fits does begin."""
+    records = _run({"strategy.name": name, "time_budget": budget, "rounds": 100, "training.epochs": 1})
+    assert records[-1].slots_spent <= budget
+    before = [0, *[record.slots_spent for record in records]]
+    assert all(spent + 6 <= budget for spent in before[:-1])
+    assert before[-1] + 6 > budget
+    if name in {"fedavg", "greedy-shap"}:
+        assert len(records) == budget // 6
+
+
+def test_rounds_end_a_run_before_the_budget_does():
+    assert len(_run({"time_budget": 10_000})) == 4
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"training.lr": 1e6},
+        {"training.lr": 1e4, "strategy.name": "fedavg"},
+        {"training.lr": 1e6, "strategy.name": "centralized"},
+        {"fleet.noise": 1e6, "valuation.method": "cyclic"},
+        {"fleet.noise": 1e6, "valuation.method": "gtg", "training.lr": 1e3},
+        {"fleet.noise": 1e6, "valuation.method": "exact", "training.lr": 1e2},
+    ],
+)
+def test_divergence_is_told_in_one_line(overrides):
+    with pytest.raises(RefusedError, match=r"round \d+: training diverged.*training\.lr") as caught:
+        _run({"rounds": 60, **overrides})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"data.dataset": "mnits"}, "data.dataset"),
+        ({"data.dataset": "missing.npz"}, "data.dataset"),
+        ({"data.ues": 1001}, "data.ues"),
+        ({"data.validation": 1e-9}, "data.validation"),
+        ({"valuation.samples": 10_000}, "valuation.samples"),
+        ({"training.model": "rnn"}, "training.model"),
+        ({"training.device": "meta"}, "training.device"),
+        ({"strategy.name": "greedy"}, "strategy.name"),
+        ({"push.channel": "ether"}, "push.channel"),
+        ({"push.channel": "builtins:dict"}, "push.channel"),
+        ({"push.channel_options": {"name": "x"}}, "push.channel_options"),
+        ({"push.channel": "irsa", "push.channel_options": {"degrees": 3}}, "push.channel_options"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_the_first_round(overrides, field):
+    with pytest.raises(InputError) as caught:
+        Simulation(_scenario(overrides))
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+
+
+class Everyone:
+    """A user's own strategy that asks for too much, or for the impossible."""
+
+    needs_values = False
+    pools_data = False
+
+    def __init__(self, cell: Cell) -> None:
+        self.pull = np.array(cell.options["pull"], dtype=np.int64)
+
+    def init(self) -> NoState:
+        return NoState()
+
+    def schedule(self, state: NoState, round: int, rng: np.random.Generator) -> Grant:
+        return Grant(self.pull)
+
+    def observe(self, state: NoState, receipt: Receipt, values: np.ndarray) -> NoState:
+        return state
+
+
+@pytest.mark.parametrize("pull", [[0, 1, 2, 3, 4, 5], [1, 1], [12], [-1]])
+def test_a_strategy_cannot_grant_what_there_is_not(pull):
+    own = {"strategy.name": f"{__name__}:Everyone", "strategy.options": {"pull": pull}}
+    with pytest.raises(RefusedError, match="at most, each to another UE from 0 to 11") as caught:
+        _run(own)
+    assert "\n" not in str(caught.value)
+    assert [record.pulled for record in _run({**own, "strategy.options": {"pull": [11, 0]}})] == [2] * 4
+
+
+class LastSlotWins:
+    """A user's own channel: everyone gets through, in the last slot."""
+
+    def play(self, earliest, slots, rng):
+        return np.where(earliest <= slots, slots, 0)
+
+
+def test_a_channel_of_ones_own_by_import_path():
+    records = _run({"push.channel": f"{__name__}:LastSlotWins", "strategy.warmup": 0})
+    assert [(record.push_received, record.collided, record.cost_max) for record in records] == [(4, 0, 6)] * 4
+
+
+@pytest.mark.parametrize("channel", ["capture", "crdsa", "irsa"])
+def test_other_channels(channel):
+    records = _run({"push.channel": channel, "strategy.warmup": 0, "push.contenders": 2, "rounds": 10})
+    assert sum(record.push_received for record in records) > 0
+
+
+def test_a_snapshot_holds_all_that_is_carried_on():
+    simulation = Simulation(_scenario())
+    start = simulation.start()
+    assert isinstance(start, Snapshot)
+    assert (start.round, start.slots_spent) == (0, 0)
+    record, now = next(simulation.rounds())
+    assert (now.round, now.slots_spent) == (1, record.cost_max)
+    assert torch.equal(start.model, simulation.model.initial)
+    assert now.state.seen.sum() == record.pulled + record.push_received
+
+
+@settings(max_examples=120)
+@given(st.data())
+def test_small_scenarios_run_or_are_refused_with_one_line(scenario_fields, data):
+    fields = data.draw(scenario_fields)
+    complaint = None
+    records: list[Round] = []
+    try:
+        scenario = Scenario(**fields)
+        records = [record for record, _ in Simulation(scenario).rounds()]
+    except (InputError, RefusedError) as error:
+        complaint = str(error)
+    if complaint is not None:
+        assert complaint
+        assert "\n" not in complaint
+    else:
+        assert 1 <= len(records) <= 2
+        assert records[-1].slots_spent <= (scenario.time_budget or math.inf)
