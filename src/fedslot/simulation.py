@@ -113,7 +113,7 @@ class Simulation:
         """Play the frame on the channel."""
         contenders, slots = self.scenario.push.contenders, self.scenario.frame.slots
         pull = set(grant.pull.tolist())
-        if len(grant.pull) > slots or len(pull) < len(grant.pull) or not pull <= set(range(self.fleet.ues)):
+        if len(grant.pull) > slots or len(pull) < len(grant.pull) or any(not 0 <= ue < self.fleet.ues for ue in pull):
             raise RefusedError(
                 f"round {round}: strategy {self.scenario.strategy.name} granted {len(grant.pull)} pull slots; it may "
                 f"grant {slots} at most, each to another UE from 0 to {self.fleet.ues - 1}"
