@@ -120,16 +120,12 @@ def _count(folder: Path) -> int:
 
 @pytest.mark.parametrize("strategy", ["fedavg", "greedy-shap", "push-pull", "only-pull", "centralized"])
 def test_same_seed_same_rows(scenario: Scenario, tmp_path: Path, strategy: str) -> None:
+    """Twice the same, and the same with two threads."""
     scenario = scenario.replace({"strategy.name": strategy, "rounds": 5})
     for name, threads in {"one": 1, "again": 1, "two": 2}.items():
         run(scenario, tmp_path / name, threads=threads)
-    assert rows(tmp_path / "one") == rows(tmp_path / "again")
-    one, two = (load(tmp_path / name).rounds for name in ("one", "two"))
-    # the order of floating-point sums may differ with the number of threads; nothing else may
-    assert one[["pulled", "contenders", "collided", "cost_max"]].equals(
-        two[["pulled", "contenders", "collided", "cost_max"]]
-    )
-    np.testing.assert_allclose(one["test_loss"], two["test_loss"], rtol=1e-4)
+    assert rows(tmp_path / "one") == rows(tmp_path / "again") == rows(tmp_path / "two")
+    one = load(tmp_path / "one").rounds
     other = run(scenario.replace({"seed": 1}), tmp_path / "other").rounds
     assert not other["test_loss"].equals(one["test_loss"])
 

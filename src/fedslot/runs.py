@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
 from fedslot import __version__
+from fedslot.learning.threads import threads as use_threads
 from fedslot.records import RunFolder, read_summary
 from fedslot.scenario import Scenario
 from fedslot.simulation import Round, Simulation, Snapshot
@@ -91,7 +90,7 @@ def run(
 
     out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and checkpoints; None keeps all in memory.
     resume: continue what the folder holds, if it is this scenario; the result is that of an unbroken run.
-    threads: threads of PyTorch.
+    threads: threads that share the work of a round; the result does not depend on their number.
     on_round: called with each round as it is done.
 
     >>> from fedslot import Scenario
@@ -99,7 +98,7 @@ def run(
     >>> len(result.rounds)
     2
     """
-    with _threads(threads):
+    with use_threads(threads):
         simulation = Simulation(scenario)
         if out is None:
             return _in_memory(simulation, on_round)
@@ -156,13 +155,3 @@ def _in_folder(
 
 def _result(simulation: Simulation, rounds: pd.DataFrame, now: Snapshot) -> Result:
     return Result(simulation.scenario, rounds, now.model.cpu().numpy(), now.state)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from fedslot.learning import evaluation, mixtures
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
+from fedslot.learning.threads import threads
 
 SHAPE, CLASSES = (1, 8, 8), 4
 
@@ -173,3 +174,14 @@ def test_dropout_is_off_in_evaluation():
     model.module.train()
     first, second = (mixtures.mixtures(evaluator, rows)(weights)[0] for _ in range(2))
     assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_threads_change_nothing(name, monkeypatch):
+    monkeypatch.setattr(mixtures, "MODELS", 2)
+    model, x, y, rows, weights = _case(name, SHAPE)
+    results = []
+    for count in (1, 3):
+        with threads(count):
+            results.append(torch.stack(mixtures.mixtures(Evaluator(model, x, y), rows)(weights)))
+    assert torch.equal(*results)

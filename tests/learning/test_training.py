@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy, dropout
 from fedslot.learning import training
 from fedslot.learning.models import Model
 from fedslot.learning.steps import best_way
+from fedslot.learning.threads import threads
 from fedslot.learning.training import Job, Recipe, train
 
 SHAPE, CLASSES, SAMPLES = (1, 8, 8), 4, 300
@@ -267,8 +268,8 @@ def test_dropout_is_applied_and_differs_by_seed():
 def test_steps_equal_autograds(network):
     """Weighted sums of losses with weights of all kinds, zero included, for different parameters per UE."""
     model = _model(network)
-    accumulate, stackable = best_way(model, X, Y)
-    count = 3 if stackable else 1
+    way = best_way(model, X, Y)
+    count = 3 if way.stacks else 1
     rows = model.initial + 0.1 * torch.randn(count, model.size, generator=torch.Generator().manual_seed(1))
     index = torch.arange(count * 7).reshape(count, 7)
     weight = torch.rand(count, 7, generator=torch.Generator().manual_seed(2))
@@ -276,7 +277,7 @@ def test_steps_equal_autograds(network):
     model.module.train()
     velocity = torch.rand(rows.shape, generator=torch.Generator().manual_seed(3))
     found = {name: part.clone() for name, part in model.unflatten(velocity).items()}
-    accumulate(model.unflatten(rows), found, 0.25, X[index], Y[index], weight)
+    way.accumulate()(model.unflatten(rows), found, 0.25, X[index], Y[index], weight)
     for ue in range(count):
         flat = rows[ue].clone().requires_grad_()
         losses = cross_entropy(
@@ -289,8 +290,22 @@ def test_steps_equal_autograds(network):
 
 def test_which_networks_are_stacked():
     """The fast ways are taken where they can be, and only there."""
-    stacked = {network.__name__: best_way(_model(network), X, Y)[1] for network in [*NETWORKS, dropping]}
-    one_by_one = {name for name, stackable in stacked.items() if not stackable}
-    assert one_by_one == {"branching", "recurrent", "convolutional", "weight_norm", "dropping"}
-    assert best_way(_model("mlp"), X, Y)[1]
-    assert not best_way(_model("cnn"), X, Y)[1]
+    ways = {
+        network.__name__: best_way(_model(network), X, Y) for network in [*NETWORKS, dropping, dropping_by_function]
+    }
+    one_by_one = {name for name, way in ways.items() if not way.stacks}
+    assert one_by_one == {"branching", "recurrent", "convolutional", "weight_norm", "dropping", "dropping_by_function"}
+    assert {name for name, way in ways.items() if way.draws} == {"dropping", "dropping_by_function"}
+    assert best_way(_model("mlp"), X, Y).stacks
+    assert not best_way(_model("cnn"), X, Y).stacks
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn", *NETWORKS, dropping])
+def test_threads_change_nothing(network, monkeypatch):
+    monkeypatch.setattr(training, "CACHE", 20_000)  # several stacks
+    model, recipe = _model(network), Recipe(0.1, 0.5, 3)
+    results = []
+    for count in (1, 3):
+        with threads(count):
+            results.append(train(model, model.initial, _jobs(*KINDS), X, Y, recipe))
+    assert torch.equal(*results)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.steps import perceptron_layers
+from fedslot.learning.threads import each
 
 # averages and samples that are in hand at a time: together they stay within the processor's cache
 MODELS, SAMPLES = 20, 500
@@ -46,12 +47,12 @@ class _Perceptrons:
         self.inside = [block.reshape(len(rows), -1) for block in blocks]
         self.labels = torch.split(evaluator.y, SAMPLES)
 
-    @torch.no_grad()
     def __call__(self, weights: Tensor) -> Measured:
-        measured = [self._measure(some) for some in torch.split(weights, MODELS)]
+        measured = each(self._measure, torch.split(weights, MODELS))
         losses, accuracies = (torch.cat(parts) for parts in zip(*measured, strict=True))
         return losses, accuracies
 
+    @torch.no_grad()  # by thread
     def _measure(self, weights: Tensor) -> Measured:
         mixed = {name: torch.tensordot(weights, tensor, dims=1) for name, tensor in self.named.items()}
         loss = torch.zeros(len(weights), dtype=torch.float64, device=weights.device)
@@ -71,5 +72,10 @@ class _Perceptrons:
 
 
 def _one_by_one(evaluator: Evaluator, models: Tensor) -> Measured:
-    measured = torch.tensor([evaluator.evaluate(model) for model in models], dtype=torch.float64)
-    return measured[:, 0], measured[:, 1]
+    def measure(some: Tensor) -> list[tuple[float, float]]:
+        own = Evaluator(evaluator.model.copy(), evaluator.x, evaluator.y)
+        return [own.evaluate(model) for model in some]
+
+    measured = [pair for pairs in each(measure, torch.split(models, MODELS)) for pair in pairs]
+    losses, accuracies = torch.tensor(measured, dtype=torch.float64).unbind(1)
+    return losses, accuracies

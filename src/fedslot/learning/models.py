@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -52,7 +53,7 @@ class Model:
     initial: (P,) float32, the first global model.
     """
 
-    def __init__(self, module: nn.Module, device: str = "cpu") -> None:
+    def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
         self.module = module.to(device)
         named = {name: tensor.detach() for name, tensor in module.named_parameters()}
         self.shapes = {name: tensor.shape for name, tensor in named.items()}
@@ -81,6 +82,10 @@ class Model:
                 raise InputError(FIELD, name, allowed) from error
         _check(name, module, shape, classes)
         return cls(module, device)
+
+    def copy(self) -> Model:
+        """The same with a module of its own, for another thread."""
+        return type(self)(copy.deepcopy(self.module), self.initial.device)
 
     @property
     def size(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -25,14 +26,29 @@ Called with parameters (S, ...) and velocities (S, ...) by name, momentum, sampl
 and weights of the samples (S, b); the gradient is that of each UE's weighted sum of cross-entropy losses."""
 
 
-def best_way(model: Model, x: Tensor, y: Tensor) -> tuple[Accumulate, bool]:
-    """How to step a model, and whether several UEs can be stacked. x, y: some samples to try it on."""
+@dataclass(frozen=True)
+class Way:
+    """How to train a network.
+
+    accumulate: makes a step function; each thread must have its own.
+    stacks: whether several UEs can be trained side by side.
+    draws: whether the network draws random numbers in training (dropout).
+    """
+
+    accumulate: Callable[[], Accumulate]
+    stacks: bool
+    draws: bool = False
+
+
+def best_way(model: Model, x: Tensor, y: Tensor) -> Way:
+    """The fastest way to train a model. x, y: some samples to try it on."""
     layers = perceptron_layers(model.module)
     if layers:
-        return perceptrons(layers), True
+        return Way(lambda: perceptrons(layers), stacks=True)
+    # a functional call swaps a module's parameters for its time: threads cannot share one
     if model.convolves or not _stackable(model, x, y):
-        return one_network(model), False
-    return any_networks(model), True
+        return Way(lambda: one_network(model.copy()), stacks=False, draws=_draws(model, x))
+    return Way(lambda: any_networks(model.copy()), stacks=True)
 
 
 def perceptrons(layers: list[str]) -> Accumulate:
@@ -85,6 +101,14 @@ def one_network(model: Model) -> Accumulate:
             velocity[name][0].mul_(momentum).add_(slope)
 
     return accumulate
+
+
+def _draws(model: Model, x: Tensor) -> bool:
+    """Whether a forward pass moves PyTorch's random generator."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        before = torch.get_rng_state()
+        model.module.train()(x[:1])
+        return not torch.equal(before, torch.get_rng_state())
 
 
 def _stackable(model: Model, x: Tensor, y: Tensor) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedslot.learning.models import Model
 from fedslot.learning.steps import Accumulate, best_way
+from fedslot.learning.threads import each
 
 CACHE = 1 << 19  # floats that a stack of UEs may take for its parameters and minibatches: 2 MB
 
@@ -47,15 +48,23 @@ def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, re
     x, y: (n, *shape) and (n,), the training samples of all UEs.
     returns: (len(jobs), P), one local model per row.
     """
-    updates = start.new_empty(len(jobs), model.size)
     model.module.train()
-    accumulate, stackable = best_way(model, x, y)
+    way = best_way(model, x, y)
     plans = [_minibatches(job, recipe.batches) for job in jobs]
-    for chosen in _stacks(plans, model.size, x[:1].numel(), stackable):
-        with torch.random.fork_rng(devices=[], enabled=not stackable):
-            if not stackable:  # a network that draws is trained one UE at a time
-                torch.manual_seed(jobs[chosen[0]].dropout_seed)
-            updates[chosen] = _descend(model, start, [plans[job] for job in chosen], x, y, recipe, accumulate)
+    stacks = _stacks(plans, model.size, x[:1].numel(), way.stacks)
+    updates = start.new_empty(len(jobs), model.size)
+
+    def descend(stack: list[int]) -> None:
+        updates[stack] = _descend(model, start, [plans[job] for job in stack], x, y, recipe, way.accumulate())
+
+    if not way.draws:
+        each(descend, stacks)
+        return updates
+    # PyTorch's generator is one for all, so networks that draw from it take turns
+    with torch.random.fork_rng(devices=[]):
+        for stack in stacks:
+            torch.manual_seed(jobs[stack[0]].dropout_seed)
+            descend(stack)
     return updates
 
 

@@ -1,0 +1,41 @@
+"""Several threads, one result: independent pieces of work, each computed by one thread of PyTorch.
+
+PyTorch's own threads split single operations, and with them the order in which numbers are added; so results
+differ in their last digits with the number of threads, and small operations gain nothing. Here the pieces
+are the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+_pool: ThreadPoolExecutor | None = None
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Use so many threads for what is computed inside."""
+    global _pool
+    before, outer = torch.get_num_threads(), _pool
+    torch.set_num_threads(1)
+    _pool = ThreadPoolExecutor(count) if count > 1 else None
+    try:
+        yield
+    finally:
+        if _pool is not None:
+            _pool.shutdown()
+        _pool = outer
+        torch.set_num_threads(before)
+
+
+def each(function: Callable[[A], B], pieces: Iterable[A]) -> list[B]:
+    """Apply a function to independent pieces of work, in order."""
+    return list(map(function, pieces) if _pool is None else _pool.map(function, pieces))
