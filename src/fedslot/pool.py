@@ -42,7 +42,7 @@ def run_all(
     """Run every task; results are in the folders, the same for any number of workers.
 
     workers: processes, by default one per core.
-    threads: threads of PyTorch in each of them.
+    threads: threads in each of them.
     resume: continue what the folders hold; finished runs are left alone.
     returns: index and one-line reason of each task that failed; a failure does not stop the others.
     """

@@ -24,9 +24,10 @@ from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.mixtures import mixtures
 from fedslot.learning.models import Model
 from fedslot.learning.training import Job, Recipe, train
+from fedslot.plugins import find
 from fedslot.rng import stream, torch_seed
-from fedslot.scenario import Scenario
-from fedslot.strategies import Cell, make_strategy
+from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
+from fedslot.strategies import STRATEGIES, Cell, make_strategy
 from fedslot.valuation import Game, Valuation, auto, cyclic, exact, gtg
 
 
@@ -76,6 +77,8 @@ class Simulation:
         self.scenario = scenario
         training, push = scenario.training, scenario.push
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
+        for name in training.epochs_by_strategy:
+            find("training.epochs_by_strategy", name, STRATEGIES)
         self.channel = make_channel(push.channel, **push.channel_options)
         data = load(scenario.data.dataset)
         self.fleet = Fleet.draw(scenario, data.y_train)
@@ -152,7 +155,7 @@ class Simulation:
 
     def _value(self, model: Tensor, updates: Tensor, received: UEs, round: int) -> Valuation:
         """Shapley values of the received updates on the PS's validation samples."""
-        if not self.strategy.needs_values or not len(received):
+        if not self.strategy.needs_values or self.strategy.pools_data or not len(received):
             return Valuation(np.zeros(len(received)), np.zeros(len(received)), 0)
         sizes, options = self.fleet.sizes[received], self.scenario.valuation
         measure = mixtures(self.jury, torch.cat([model.unsqueeze(0), updates]))
@@ -164,6 +167,8 @@ class Simulation:
         game, rng = Game(len(received), utility), self._rng("valuation", round)
         match options.method:
             case "exact":
+                if game.players > MOST_EXACT_PLAYERS:  # a capture channel can bring more than one a slot
+                    raise RefusedError(f"round {round}: {game.players} UEs are too many for valuation.method exact")
                 valuation = exact(game)
             case "gtg":
                 valuation = gtg(game, rng, options.permutations, options.between, options.within)

@@ -7,7 +7,6 @@ A channel of your own is a class with the method `play` of `Channel`, named in a
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.errors import InputError
+from fedslot.plugins import find
 
 Slots = NDArray[np.int64]
 
@@ -200,24 +200,15 @@ def make_channel(name: str, /, **options: Any) -> Channel:
     >>> make_channel("capture", threshold_db=3.0).threshold_db
     3.0
     """
-    allowed = f"one of {', '.join(CHANNELS)} or package.module:Name"
-    maker = CHANNELS.get(name)
-    if maker is None:
-        module, colon, attribute = name.partition(":")
-        try:
-            maker = getattr(importlib.import_module(module), attribute) if colon and module else None
-        except (ImportError, AttributeError, TypeError) as error:
-            raise InputError("push.channel", name, allowed) from error
-    if not callable(maker):
-        raise InputError("push.channel", name, allowed)
+    maker = find("push.channel", name, CHANNELS)
     try:
         channel: Channel = maker(**options)
-    except InputError:
-        raise
+    except InputError as error:
+        raise InputError(f"push.channel_options.{error.field}", error.value, error.allowed) from error
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError("push.channel_options", options, f"options that {name} takes ({error})") from error
     if not callable(getattr(channel, "play", None)):
-        raise InputError("push.channel", name, f"{allowed} that has a method play")
+        raise InputError("push.channel", name, "a channel, with a method play")
     return channel
 
 

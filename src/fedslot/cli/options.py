@@ -60,7 +60,7 @@ StrategiesOption = Annotated[
     ),
 ]
 ThreadsOption = Annotated[
-    int, typer.Option(min=1, help="Threads of PyTorch per run; 1 is best for small models and several runs.")
+    int, typer.Option(min=1, help="Threads that share the work of a round; for several runs, processes are better.")
 ]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Continue what the folder holds; the result is that of an unbroken run.")
