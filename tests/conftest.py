@@ -103,7 +103,7 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
             "valuation": _section(
                 {},
                 {
-                    "method": _mostly(st.sampled_from(["auto", "exact", "cyclic", "gtg"]), "guess"),
+                    "method": _mostly(st.sampled_from(["kriging", "exact", "cyclic", "gtg"]), "guess"),
                     "utility": st.sampled_from(["loss", "accuracy"]),
                     "samples": _mostly(st.none() | st.integers(1, 9), 0, 10**6),
                     "max_utilities": _mostly(st.integers(2, 200), 1),

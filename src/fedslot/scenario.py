@@ -148,16 +148,16 @@ class Strategy(Section):
 class Valuation(Section):
     """How the PS values the updates that it received."""
 
-    method: Literal["auto", "exact", "cyclic", "gtg"] = "auto"
-    """`exact` (all subsets), `cyclic` (our sampling), `gtg` (the paper's), `auto` (exact if that is cheaper)."""
+    method: Literal["kriging", "cyclic", "gtg", "exact"] = "kriging"
+    """`kriging` (our default: fewest utilities), `cyclic` (no assumptions), `gtg` (the paper's), `exact`."""
     utility: Literal["loss", "accuracy"] = "loss"
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1)
     """Use only this many validation samples for utilities, a fixed random subset; null means all."""
     max_utilities: int = Field(1000, ge=2)
-    """`cyclic`, `auto`: coalition utilities that a round may evaluate, beyond the two blocks always needed."""
+    """`kriging`, `cyclic`: coalition utilities that a round may evaluate, beyond what they begin with."""
     tolerance: float = Field(0.25, gt=0)
-    """`cyclic`: stop once the standard error is below this share of the spread of the values over UEs."""
+    """`kriging`, `cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
     permutations: int = Field(20, ge=1)
     """`gtg`: permutations per round, rounded up to whole sweeps over the received UEs."""
     between: float = Field(1e-4, ge=0)
@@ -212,7 +212,7 @@ class Scenario(Section):
             raise InputError(
                 "valuation.method",
                 "exact",
-                f"auto, cyclic or gtg where more than {MOST_EXACT_PLAYERS} UEs may be received "
+                f"kriging, cyclic or gtg where more than {MOST_EXACT_PLAYERS} UEs may be received "
                 f"(frame.slots is {slots})",
             )
         return self

@@ -28,7 +28,7 @@ from fedslot.plugins import find
 from fedslot.rng import stream, torch_seed
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
 from fedslot.strategies import STRATEGIES, Cell, make_strategy
-from fedslot.valuation import Game, Valuation, auto, cyclic, exact, gtg
+from fedslot.valuation import Game, Geometry, Valuation, cyclic, exact, gtg, kriging
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,10 @@ class Simulation:
         if not self.strategy.needs_values or self.strategy.pools_data or not len(received):
             return Valuation(np.zeros(len(received)), np.zeros(len(received)), 0)
         sizes, options = self.fleet.sizes[received], self.scenario.valuation
-        measure = mixtures(self.jury, torch.cat([model.unsqueeze(0), updates]))
+        rows = torch.cat([model.unsqueeze(0), updates])
+        measure = mixtures(self.jury, rows)
+        moves = (rows - model).double()
+        geometry = Geometry(lambda members: coalition_weights(members, sizes), (moves @ moves.mT).cpu().numpy())
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             losses, accuracies = measure(torch.from_numpy(coalition_weights(members, sizes)).to(model))
@@ -174,8 +177,8 @@ class Simulation:
                 valuation = gtg(game, rng, options.permutations, options.between, options.within)
             case "cyclic":
                 valuation = cyclic(game, rng, options.tolerance, options.max_utilities)
-            case "auto":
-                valuation = auto(game, rng, options.tolerance, options.max_utilities)
+            case "kriging":
+                valuation = kriging(game, geometry, rng, options.tolerance, options.max_utilities)
         return valuation
 
     def _aggregate(self, model: Tensor, updates: Tensor, received: UEs) -> Tensor:

@@ -15,7 +15,7 @@ from fedslot.learning.aggregation import coalition_weights
 from fedslot.learning.mixtures import mixtures
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
-from fedslot.valuation import EXACT_PLAYERS, Game, auto, cyclic, exact, gtg
+from fedslot.valuation import Game, cyclic, exact, gtg
 
 
 class Table:
@@ -94,7 +94,6 @@ METHODS = {
     "exact": lambda game, rng: exact(game),
     "cyclic": lambda game, rng: cyclic(game, rng),
     "gtg": lambda game, rng: gtg(game, rng, between=0, within=0),
-    "auto": lambda game, rng: auto(game, rng),
 }
 
 
@@ -327,16 +326,6 @@ def test_gtg_cuts_err_by_no_more_than_the_threshold():
         found = gtg(table.game(), np.random.default_rng(seed), between=0, within=within)
         gain = table.utilities[-1] - table.utilities[0]
         assert abs(found.values.sum() - gain) < within
-
-
-def test_auto_is_exact_up_to_eight_players():
-    small, large = _random(EXACT_PLAYERS, 0), _random(EXACT_PLAYERS + 1, 0)
-    found = auto(small.game(), np.random.default_rng(0))
-    np.testing.assert_allclose(found.values, exact(small.game()).values)
-    assert not found.errors.any()
-    sampled = auto(large.game(), np.random.default_rng(0), tolerance=0.3, max_utilities=400)
-    again = cyclic(large.game(), np.random.default_rng(0), tolerance=0.3, max_utilities=400)
-    np.testing.assert_array_equal(sampled.values, again.values)
 
 
 @given(st.lists(st.integers(0, 31), min_size=1, max_size=40))

@@ -13,10 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.valuation.exact import exact
+from fedslot.valuation.exact import FEW_PLAYERS, exact
 from fedslot.valuation.game import Game, Valuation
-
-FEW_PLAYERS = 6  # 64 coalitions, of which two blocks ask for up to 62
 
 
 def cyclic(game: Game, rng: np.random.Generator, tolerance: float = 0.25, max_utilities: int = 1000) -> Valuation:

@@ -8,6 +8,8 @@ import numpy as np
 
 from fedslot.valuation.game import Game, Valuation
 
+FEW_PLAYERS = 6  # 64 coalitions: up to here sampling would ask for nearly as many
+
 
 def exact(game: Game) -> Valuation:
     """Shapley values by eq. (7) of the paper: the mean marginal contribution over sizes and coalitions.
