@@ -108,8 +108,8 @@ def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
     simulations = [Simulation(_scenario({"strategy.name": name, "seed": 3})) for name in STRATEGIES]
     first = simulations[0]
     for other in simulations[1:]:
-        assert np.array_equal(first.fleet.partition.samples, other.fleet.partition.samples)
-        assert np.array_equal(first.fleet.partition.offsets, other.fleet.partition.offsets)
+        assert np.array_equal(first.fleet.shares.samples, other.fleet.shares.samples)
+        assert np.array_equal(first.fleet.shares.offsets, other.fleet.shares.offsets)
         assert np.array_equal(first.fleet.epochs, other.fleet.epochs)
         assert np.array_equal(first.fleet.noise, other.fleet.noise)
         assert torch.equal(first.model.initial, other.model.initial)
@@ -146,7 +146,7 @@ def test_a_run_equals_a_plain_re_enactment():
             torch.nn.utils.vector_to_parameters(state.clone(), module.parameters())
             module.train()
             optimiser = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.5)
-            share, shuffle = fleet.partition.share(ue), stream(scenario.seed, "shuffle", record.round, ue)
+            share, shuffle = fleet.shares.share(ue), stream(scenario.seed, "shuffle", record.round, ue)
             for _ in range(fleet.epochs[ue]):
                 for minibatch in np.array_split(shuffle.permutation(share), min(5, len(share))):
                     optimiser.zero_grad()
@@ -220,7 +220,7 @@ def test_only_received_ues_have_influence():
     """Samples of everyone who was not received may be anything."""
     plain, spoilt = Simulation(_scenario({"rounds": 1})), Simulation(_scenario({"rounds": 1}))
     received = set(range(5))  # the warm-up pulls the first five
-    others = [spoilt.fleet.partition.share(ue) for ue in range(12) if ue not in received]
+    others = [spoilt.fleet.shares.share(ue) for ue in range(12) if ue not in received]
     spoilt.x[np.concatenate(others)] = torch.nan
     (_, one), (_, other) = next(plain.rounds()), next(spoilt.rounds())
     torch.testing.assert_close(one.model, other.model, rtol=1e-6, atol=1e-7)
@@ -234,9 +234,9 @@ def test_centralized_trains_on_the_data_of_its_senders_without_noise_or_straggli
     (record, after), (_, same) = next(noisy.rounds()), next(quiet.rounds())
     assert torch.equal(after.model, same.model)
     assert (record.pulled, record.cost_max, record.utilities) == (3, 4, 0)
-    quiet.x[quiet.fleet.partition.share(3)] = torch.nan  # the fourth UE does not send
+    quiet.x[quiet.fleet.shares.share(3)] = torch.nan  # the fourth UE does not send
     assert torch.equal(next(quiet.rounds())[1].model, same.model)
-    quiet.x[quiet.fleet.partition.share(2)] *= 0.5
+    quiet.x[quiet.fleet.shares.share(2)] *= 0.5
     assert not torch.equal(next(quiet.rounds())[1].model, same.model)
 
 

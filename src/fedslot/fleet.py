@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.data.partition import Partition, split
+from fedslot.data.partition import Shares, draw, split
 from fedslot.rng import stream
 from fedslot.scenario import Computing, Scenario
 
@@ -17,12 +17,12 @@ from fedslot.scenario import Computing, Scenario
 class Fleet:
     """The UEs of a scenario.
 
-    partition: who owns which training samples.
+    shares: who holds which training samples.
     epochs: (K,) local epochs that each UE completes.
     noise: (K,) standard deviation of the noise on each UE's update.
     """
 
-    partition: Partition
+    shares: Shares
     epochs: NDArray[np.int64]
     noise: NDArray[np.float64]
     _seed: int
@@ -32,9 +32,14 @@ class Fleet:
     def draw(cls, scenario: Scenario, labels: NDArray[np.int64]) -> Fleet:
         """Draw the fleet of a scenario from the labels of the training samples, (n,)."""
         seed, ues = scenario.seed, scenario.data.ues
-        partition = split(labels, ues, scenario.data.alpha, scenario.data.sizes, seed)
+        data = scenario.data
+        shares: Shares
+        if data.samples_per_ue is None:
+            shares = split(labels, ues, data.alpha, data.sizes, seed)
+        else:
+            shares = draw(labels, ues, data.alpha, data.sizes, data.samples_per_ue, seed)
         return cls(
-            partition,
+            shares,
             _epochs(scenario.epochs, scenario.fleet.stragglers, ues, seed),
             _noise(scenario.fleet.noise, scenario.fleet.noise_order, ues, seed),
             seed,
@@ -49,7 +54,7 @@ class Fleet:
     @property
     def sizes(self) -> NDArray[np.int64]:
         """(K,) training samples of each UE."""
-        return self.partition.sizes
+        return self.shares.sizes
 
     def ready(self, round: int) -> NDArray[np.float64] | None:
         """(K,) time at which each UE's update is ready, in slots after the downlink slot; None: all at once."""

@@ -51,6 +51,9 @@ class Data(Section):
     """Each UE's label mix is drawn from Dirichlet(alpha); small means few labels per UE."""
     sizes: Literal["power-law", "equal"] = "power-law"
     """How much data a UE has: in proportion to draws with density 3x^2 on (0, 1), or equal."""
+    samples_per_ue: int | None = Field(None, ge=1)
+    """Mean number of samples per UE, drawn by each on its own, so that UEs may share samples and be any number.
+    Null deals every training sample to one UE."""
     validation: float = Field(0.5, gt=0, lt=1)
     """Share of the test samples that the PS uses for valuation; the others measure test accuracy."""
 

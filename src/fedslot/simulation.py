@@ -132,10 +132,10 @@ class Simulation:
         """
         fleet, ues = self.fleet, received.tolist()
         if self.strategy.pools_data:
-            shares = [fleet.partition.share(ue) for ue in ues]
+            shares = [fleet.shares.share(ue) for ue in ues]
             work = [(np.concatenate(shares), self.scenario.epochs, fleet.ues)] if ues else []
         else:
-            work = [(fleet.partition.share(ue), int(fleet.epochs[ue]), ue) for ue in ues]
+            work = [(fleet.shares.share(ue), int(fleet.epochs[ue]), ue) for ue in ues]
         seed = self.scenario.seed
         jobs = [
             Job(share, epochs, self._rng("shuffle", round, who), torch_seed(seed, "dropout", round, who))

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedslot.data.partition import split
+from fedslot.data.partition import draw, split
 from fedslot.errors import InputError
 
 
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_partition():
 
 
 def test_more_ues_than_samples_are_refused():
-    with pytest.raises(InputError, match=r"data.ues: 11 is not allowed; it must be at most 10, the number of training"):
+    with pytest.raises(InputError, match=r"data.ues: 11 is not allowed; it must be at most 10, the training samples"):
         split(_balanced(10, 2), 11, 1.0, "equal", 0)
     assert split(_balanced(10, 2), 10, 0.01, "power-law", 0).sizes.tolist() == [1] * 10
 
@@ -113,3 +113,45 @@ def test_who_gets_which_sample_of_a_label_is_random():
         owners.append(int(np.searchsorted(partition.offsets, np.flatnonzero(partition.samples == 0)[0], "right")) - 1)
     counts = np.bincount(owners, minlength=4)
     assert ((counts - 100) ** 2 / 100).sum() < 16.27  # chi-square, 3 degrees of freedom, one in a thousand
+
+
+LABELS = np.repeat(np.arange(5), 400)
+
+
+def test_drawn_shares_are_the_same_whenever_they_are_asked_for():
+    first, again = (draw(LABELS, 50, 1.0, "power-law", 30, seed=4) for _ in range(2))
+    for ue in (49, 0, 17):
+        assert np.array_equal(first.share(ue), again.share(ue))
+    assert not np.array_equal(first.share(0), draw(LABELS, 50, 1.0, "power-law", 30, seed=5).share(0))
+
+
+def test_drawn_shares_have_the_sizes_they_say_and_no_sample_twice():
+    shares = draw(LABELS, 300, 1.0, "power-law", 30, seed=0)
+    for ue in range(300):
+        own = shares.share(ue)
+        assert len(own) == shares.sizes[ue] == len(np.unique(own))
+    error = 30 * (4 / 3) * np.sqrt(3 / 80) / np.sqrt(300)  # the density 3x^2 has variance 3/80
+    assert abs(shares.sizes.mean() - 30) < 4 * error + 0.5
+    assert (draw(LABELS, 10, 1.0, "equal", 30, seed=0).sizes == 30).all()
+
+
+def test_drawn_mixes_are_dirichlet():
+    """Mean sum of squared label shares: (alpha + 1) / (5 alpha + 1) of the mix, plus what a sample of n adds."""
+    alpha, size = 0.5, 50
+    shares = draw(LABELS, 2000, alpha, "equal", size, seed=1)
+    squares = [((np.bincount(LABELS[shares.share(ue)], minlength=5) / size) ** 2).sum() for ue in range(2000)]
+    mix = (alpha + 1) / (5 * alpha + 1)
+    expected = mix + (1 - mix) / size
+    assert np.mean(squares) == pytest.approx(expected, abs=4 * np.std(squares) / np.sqrt(2000))
+
+
+def test_any_number_of_ues_can_draw():
+    shares = draw(LABELS, 1_000_000, 0.3, "power-law", 20, seed=0)
+    assert len(shares.sizes) == 1_000_000
+    assert len(shares.share(999_999)) == shares.sizes[999_999]
+
+
+def test_a_ue_gets_no_more_than_there_is():
+    """A UE with one label and more wishes than samples takes them all."""
+    shares = draw(np.repeat(np.arange(2), 5), 20, 1e-3, "equal", 50, seed=0)
+    assert max(len(shares.share(ue)) for ue in range(20)) <= 10

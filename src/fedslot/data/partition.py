@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,25 @@ from fedslot.rng import stream
 RAKING_SWEEPS = 50
 
 
+Sizes = Literal["power-law", "equal"]
+
+
+class Shares(Protocol):
+    """Which training samples each UE holds."""
+
+    def share(self, ue: int) -> NDArray[np.int64]:
+        """Indices of the training samples of one UE."""
+        ...
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(K,) number of training samples of each UE."""
+        ...
+
+
 @dataclass(frozen=True)
 class Partition:
-    """Who owns which training samples.
+    """Shares without overlap: who owns which training samples.
 
     samples: (n,) indices of training samples, those of UE 0 first, then those of UE 1, ...
     offsets: (K + 1,) where each UE's samples begin and end.
@@ -29,17 +46,54 @@ class Partition:
         """Indices of the training samples of one UE."""
         return self.samples[self.offsets[ue] : self.offsets[ue + 1]]
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """(K,) number of training samples of each UE."""
         return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Shares that UEs draw independently, so that two may hold the same sample: for any number of UEs.
+
+    A share is drawn when it is asked for, the same each time; UEs that take no part cost nothing.
+
+    by_label: indices of the training samples of each label.
+    sizes: (K,) number of training samples of each UE.
+    """
+
+    by_label: list[NDArray[np.int64]]
+    sizes: NDArray[np.int64]
+    alpha: float
+    seed: int
+
+    def share(self, ue: int) -> NDArray[np.int64]:
+        """Indices of the training samples of one UE, none of them twice."""
+        rng = stream(self.seed, "share", ue)
+        mix = rng.dirichlet(np.full(len(self.by_label), self.alpha))
+        counts = rng.multinomial(self.sizes[ue], mix)
+        found = [rng.choice(own, min(n, len(own)), replace=False) for own, n in zip(self.by_label, counts, strict=True)]
+        return np.concatenate(found)
+
+
+def draw(labels: NDArray[np.int64], ues: int, alpha: float, sizes: Sizes, mean_size: int, seed: int) -> Draws:
+    """Let each UE draw a label mix from Dirichlet(alpha) and about `mean_size` samples of its own.
+
+    labels: (n,) classes from 0. A UE that wants more samples of a label than there are gets all of them.
+    """
+    totals = np.bincount(labels)
+    by_label = [np.flatnonzero(labels == label) for label in np.flatnonzero(totals)]
+    weight = _weights(ues, sizes, stream(seed, "sizes"))
+    # three quarters is the mean of the density 3x^2
+    scale = mean_size * (4 / 3 if sizes == "power-law" else 1)
+    return Draws(by_label, np.maximum(1, np.rint(scale * weight)).astype(np.int64), alpha, seed)
 
 
 def split(
     labels: NDArray[np.int64],
     ues: int,
     alpha: float,
-    sizes: Literal["power-law", "equal"],
+    sizes: Sizes,
     seed: int,
 ) -> Partition:
     """Deal every training sample to one of the UEs.
@@ -51,10 +105,11 @@ def split(
     labels: (n,) classes from 0.
     """
     if ues > len(labels):
-        raise InputError("data.ues", ues, f"at most {len(labels)}, the number of training samples")
+        allowed = f"at most {len(labels)}, the training samples, unless data.samples_per_ue lets UEs share them"
+        raise InputError("data.ues", ues, allowed)
     rng = stream(seed, "partition")
     totals = np.bincount(labels)
-    weight = np.cbrt(rng.random(ues)) if sizes == "power-law" else np.ones(ues)
+    weight = _weights(ues, sizes, rng)
     mixes = rng.dirichlet(np.full(len(totals), alpha), size=ues)
     counts = _whole(_rake(mixes, weight / weight.sum() * len(labels), totals), totals)
     _feed_the_empty(counts)
@@ -67,6 +122,11 @@ def split(
         places = _ranges(starts, counts[:, label])
         samples[places] = rng.permutation(np.flatnonzero(labels == label))
     return Partition(samples, offsets)
+
+
+def _weights(ues: int, sizes: Sizes, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Relative sizes (K,): draws with density 3x^2 on (0, 1), or all equal."""
+    return np.cbrt(rng.random(ues)) if sizes == "power-law" else np.ones(ues)
 
 
 def _rake(mixes: NDArray[np.float64], sizes: NDArray[np.float64], totals: NDArray[np.int64]) -> NDArray[np.float64]:
