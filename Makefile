@@ -1,10 +1,10 @@
-# make demo | test | lint | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | test | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo test lint format reproduce clean
+.PHONY: demo test lint format bench reproduce clean
 
 demo: .venv/ready
 	rm -rf $(DEMO)
@@ -13,6 +13,10 @@ demo: .venv/ready
 
 test: .venv/ready
 	$(BIN)/pytest -n auto
+
+# minutes of computing; writes benchmarks/RESULTS.md
+bench: .venv/ready
+	$(BIN)/python benchmarks/run.py
 
 # hours of computing, resumable; then the page and its pictures go into docs/
 reproduce: .venv/ready
