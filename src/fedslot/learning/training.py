@@ -93,16 +93,17 @@ def _descend(
     # a contiguous tensor per layer rather than views of one matrix: matrix products are faster so
     rows = {name: part.repeat(len(plans), *(1 for _ in part.shape)) for name, part in model.unflatten(start).items()}
     velocity = {name: torch.zeros_like(part) for name, part in rows.items()}
-    for step in range(len(plans[0])):
-        going = sum(len(plan) > step for plan in plans)
-        index, weight = _pad([plan[step] for plan in plans[:going]])
-        index, weight = index.to(x.device), weight.to(x.device)
-        samples = _gather(x, index)
+    done = 0
+    for going in range(len(plans), 0, -1):  # those with the shortest plans drop out, one by one
         here = {name: part[:going] for name, part in rows.items()}
         speed = {name: part[:going] for name, part in velocity.items()}
-        accumulate(here, speed, recipe.momentum, samples, y[index], weight)
-        for name, part in here.items():
-            part.sub_(speed[name], alpha=recipe.lr)
+        for step in range(done, len(plans[going - 1])):
+            index, weight = _pad([plan[step] for plan in plans[:going]])
+            index, weight = index.to(x.device), weight.to(x.device)
+            accumulate(here, speed, recipe.momentum, _gather(x, index), y[index], weight)
+            for name, part in here.items():
+                part.sub_(speed[name], alpha=recipe.lr)
+        done = len(plans[going - 1])
     return torch.cat([part.flatten(1) for part in rows.values()], dim=1)
 
 
