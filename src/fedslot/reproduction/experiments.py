@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedslot.pool import Task
-from fedslot.runs import Result, load
+from fedslot.runs import Result, is_finished, load
 from fedslot.scenario import Scenario
 
 FEW, MANY = 5, 30  # local epochs: what the curves of FedAvg and Centralized show, and those of the others
@@ -98,4 +98,5 @@ class Laboratory:
     def results(self, dataset: str, curve: str, epochs: int) -> list[Result]:
         """The finished runs of an experiment, one per seed."""
         experiment = Experiment(dataset, curve, epochs)
-        return [load(self.path(experiment, seed)) for seed in range(self.seeds[dataset])]
+        paths = [self.path(experiment, seed) for seed in range(self.seeds[dataset])]
+        return [load(path) for path in paths if is_finished(path)]
