@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from fedslot.comparison import Estimate
 from fedslot.figures.comparison import band
@@ -47,6 +48,7 @@ def fig2_equal(laboratory: Laboratory) -> Figure:
         for name in FIVE:
             _curve(axes, laboratory, "mnist", name, epochs, label=name)
         _finish(axes, f"E = {epochs} for all")
+        axes.set_ylim(0.8, 0.95)  # where the strategies part, if they do
     return figure
 
 
@@ -68,7 +70,8 @@ def fig5(laboratory: Laboratory) -> Figure:
     others = {"GreedyShap (20)": "GreedyShap", "Only pull": "Only pull", "FedAvg (20)": "FedAvg"}
     others |= {"Centralized (20)": "Centralized"}
     for axes, equal in zip(panels, (False, True), strict=True):
-        for name, column in {"Proposed (10/10)": "Proposed", **others}.items():
+        for place, (name, column) in enumerate({"Proposed (10/10)": "Proposed", **others}.items()):
+            x = np.array(CONTENDERS) + 0.4 * (place - 2)  # side by side, so that intervals can be told apart
             epochs = MANY if equal else PUBLISHED_EPOCHS[name]
             curves = [name] * len(CONTENDERS)
             if column == "Proposed":
@@ -76,9 +79,7 @@ def fig5(laboratory: Laboratory) -> Figure:
             finals = [_final(laboratory, curve, epochs) for curve in curves]
             half = [np.nan_to_num(estimate.high - estimate.mean) for estimate in finals]
             means = [estimate.mean for estimate in finals]
-            axes.errorbar(
-                CONTENDERS, means, half, color=COLORS[name], marker="o", markersize=3, label=column, capsize=2
-            )
+            axes.errorbar(x, means, half, color=COLORS[name], marker="o", markersize=3, label=column, capsize=2)
             if not equal:
                 axes.plot(paper.index, paper[column], color=COLORS[name], linestyle="--", linewidth=0.7, marker="x")
         axes.set(
@@ -112,6 +113,8 @@ def fig6(laboratory: Laboratory) -> Figure:
         axes.set_xticks(range(len(paper)), [f"{target:g}" for target in paper.index])
         axes.set(xlabel="Target accuracy", ylabel="Slots", title=title)
         axes.grid(axis="x", visible=False)
+        highest = max(bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle) and bar.get_height() > 0)
+        axes.set_ylim(0, 1.3 * highest)
     panels[0].legend(loc="upper left")
     return figure
 

@@ -40,6 +40,11 @@ class Check:
         return abs(self.measured.mean - self.published) <= self.tolerance
 
     @property
+    def surprises(self) -> bool:
+        """Whether the published number lies outside of our confidence interval."""
+        return self.published < self.measured.low or self.published > self.measured.high
+
+    @property
     def verdict(self) -> str:
         """In a word or two."""
         if math.isnan(self.measured.mean):
