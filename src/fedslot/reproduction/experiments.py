@@ -12,6 +12,7 @@ from fedslot.scenario import Scenario
 
 FEW, MANY = 5, 30  # local epochs: what the curves of FedAvg and Centralized show, and those of the others
 CONTENDERS = (5, 10, 20, 40)  # Fig. 5's sweep
+QUICK_SAMPLES = 200  # validation images that judge coalitions in a quick look
 
 CURVES: dict[str, dict[str, object]] = {
     "Proposed (5/10)": {"strategy.name": "push-pull", "push.contenders": 5},
@@ -39,9 +40,9 @@ class Experiment:
     epochs: int
 
     def scenario(self, rounds: int | None = None) -> Scenario:
-        """The scenario of the experiment, from the preset of its data set."""
+        """The scenario of the experiment, from the preset of its data set; `rounds` makes it a quick look."""
         preset = "paper" if self.dataset == "mnist" else f"paper-{self.dataset}"
-        shorter: dict[str, object] = {} if rounds is None else {"rounds": rounds}
+        shorter: dict[str, object] = {} if rounds is None else {"rounds": rounds, "valuation.samples": QUICK_SAMPLES}
         return Scenario.load(preset, {**CURVES[self.curve], "training.epochs": self.epochs, **shorter})
 
     def folder(self, seed: int) -> str:
