@@ -17,7 +17,7 @@ def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, re
     rows = []
     for job in jobs:
         network = copy.deepcopy(model.module).train()
-        nn.utils.vector_to_parameters(start, network.parameters())
+        nn.utils.vector_to_parameters(start.clone(), network.parameters())
         optimiser = torch.optim.SGD(network.parameters(), lr=recipe.lr, momentum=recipe.momentum)
         for _ in range(job.epochs):
             parts = min(recipe.batches, len(job.share))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -28,7 +29,8 @@ def threads(count: int) -> Iterator[None]:
     torch.set_num_threads(1)
     _pool = ThreadPoolExecutor(count) if count > 1 else None
     try:
-        yield
+        with threadpool_limits(1):  # NumPy's and SciPy's too: several runs at a time would be in each other's way
+            yield
     finally:
         if _pool is not None:
             _pool.shutdown()
