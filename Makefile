@@ -1,10 +1,10 @@
-# make demo | test | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | test | test-engines | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo test lint format bench reproduce clean
+.PHONY: demo test test-engines lint format bench reproduce clean
 
 demo: .venv/ready
 	rm -rf $(DEMO)
@@ -12,7 +12,11 @@ demo: .venv/ready
 	@echo "Open $(DEMO)/report.html in a browser."
 
 test: .venv/ready
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --ignore tests/engines
+
+# real Dask and Flower processes on the loopback
+test-engines: .venv/engines
+	$(BIN)/pytest tests/engines
 
 # minutes of computing; writes benchmarks/RESULTS.md
 bench: .venv/ready
@@ -26,7 +30,7 @@ reproduce: .venv/ready
 	cp out/reproduction/reproduction.md docs/reproduction.md
 	cp out/reproduction/images/reproduction/*.png docs/images/reproduction/
 
-lint: .venv/ready
+lint: .venv/engines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -41,4 +45,8 @@ clean:
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/engines: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dask,flower]'
 	touch $@
