@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
-from fedslot.learning.training import Job, Recipe
 
 
 def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, recipe: Recipe) -> Tensor:

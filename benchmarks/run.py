@@ -26,9 +26,9 @@ import torch
 from fedslot.access.channels import Collision
 from fedslot.data import cache
 from fedslot.learning.aggregation import coalition_weights
+from fedslot.learning.jobs import Job
 from fedslot.learning.mixtures import mixtures
 from fedslot.learning.threads import threads
-from fedslot.learning.training import Job, train
 from fedslot.runs import run
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
@@ -66,18 +66,18 @@ def jobs_of(simulation: Simulation, ues: int = UES) -> list[Job]:
 
 def training(preset: str, repeats: int, count: int) -> Lines:
     simulation = workload(preset)
-    model, data = simulation.model, (simulation.x, simulation.y)
-    contiguous = (simulation.x.contiguous(), simulation.y)
+    model, trainer = simulation.model, simulation.trainer
+    contiguous = (trainer.x.contiguous(), trainer.y)
     jobs = jobs_of(simulation)
     samples = sum(len(job.share) * job.epochs for job in jobs)
 
     def ours() -> torch.Tensor:
         with threads(count):
-            return train(model, model.initial, jobs_of(simulation), *data, simulation.recipe)
+            return simulation.trainer(model.initial, jobs_of(simulation))
 
     def usual() -> torch.Tensor:
         torch.set_num_threads(count)
-        return plain.train(model, model.initial, jobs_of(simulation), *contiguous, simulation.recipe)
+        return plain.train(model, model.initial, jobs_of(simulation), *contiguous, trainer.recipe)
 
     square = torch.rand(1024, 1024)
     torch.testing.assert_close(ours(), usual(), rtol=1e-3, atol=1e-4)
@@ -100,7 +100,7 @@ def training(preset: str, repeats: int, count: int) -> Lines:
 def valuation(preset: str, repeats: int, count: int) -> Lines:
     simulation = workload(preset)
     model, jury = simulation.model, simulation.jury
-    updates = train(model, model.initial, jobs_of(simulation), simulation.x, simulation.y, simulation.recipe)
+    updates = simulation.trainer(model.initial, jobs_of(simulation))
     rows = torch.cat([model.initial.unsqueeze(0), updates])
     sizes = np.array([len(job.share) for job in jobs_of(simulation)])
     number = 60 if model.convolves else 400
@@ -175,7 +175,14 @@ def greedy_round(repeats: int, count: int) -> Lines:
 
     def usual() -> object:
         torch.set_num_threads(count)
-        updates = plain.train(model, model.initial, jobs_of(simulation), simulation.x, simulation.y, simulation.recipe)
+        updates = plain.train(
+            model,
+            model.initial,
+            jobs_of(simulation),
+            simulation.trainer.x,
+            simulation.trainer.y,
+            simulation.trainer.recipe,
+        )
         rows = torch.cat([model.initial.unsqueeze(0), updates])
 
         def utility(members: np.ndarray) -> np.ndarray:

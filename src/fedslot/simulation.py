@@ -21,9 +21,10 @@ from fedslot.exchange import Grant, Receipt, UEs
 from fedslot.fleet import Fleet
 from fedslot.learning.aggregation import average, coalition_weights
 from fedslot.learning.evaluation import Evaluator
+from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.mixtures import mixtures
 from fedslot.learning.models import Model
-from fedslot.learning.training import Job, Recipe, train
+from fedslot.learning.training import Trainer
 from fedslot.plugins import find
 from fedslot.rng import stream, torch_seed
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
@@ -84,8 +85,8 @@ class Simulation:
         self.fleet = Fleet.draw(scenario, data.y_train)
         shape = data.x_train.shape[1:]
         self.model = Model.build(training.model, shape, data.classes, scenario.seed, training.device)
-        self.recipe = Recipe(training.lr, training.momentum, training.batches)
-        self.x, self.y = self._tensors(data.x_train, data.y_train)
+        recipe = Recipe(training.lr, training.momentum, training.batches)
+        self.trainer = Trainer(self.model, *self._tensors(data.x_train, data.y_train), recipe)
         self.test, self.validation, self.jury = self._evaluators(data.x_test, data.y_test)
 
     def start(self) -> Snapshot:
@@ -141,7 +142,7 @@ class Simulation:
             Job(share, epochs, self._rng("shuffle", round, who), torch_seed(seed, "dropout", round, who))
             for share, epochs, who in work
         ]
-        updates = train(self.model, model, jobs, self.x, self.y, self.recipe)
+        updates = self.trainer(model, jobs)
         if not self.strategy.pools_data:
             self._disturb(updates, ues, round)
         return self._finite(updates, round)

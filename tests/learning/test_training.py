@@ -11,11 +11,13 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, dropout
 
+from fedslot.learning import kernel as kernel_module
 from fedslot.learning import training
+from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.learning.steps import best_way
 from fedslot.learning.threads import threads
-from fedslot.learning.training import Job, Recipe, train
+from fedslot.learning.training import Trainer
 
 SHAPE, CLASSES, SAMPLES = (1, 8, 8), 4, 300
 _generator = torch.Generator().manual_seed(0)
@@ -182,7 +184,7 @@ KINDS = [(11, 3), (2, 4), (47, 1), (1, 2), (30, 3)]  # ragged shares, stragglers
 def test_training_equals_a_loop_of_modules_and_optimisers(network):
     model, recipe = _model(network), Recipe(lr=0.1, momentum=0.5, batches=5)
     start = model.initial.clone()
-    updates = train(model, model.initial, _jobs(*KINDS), X, Y, recipe)
+    updates = Trainer(model, X, Y, recipe)(model.initial, _jobs(*KINDS))
     expected = torch.stack([_plainly(model, job, recipe) for job in _jobs(*KINDS)])
     assert (expected - start).abs().max() > 0.01
     torch.testing.assert_close(updates, expected, rtol=1e-4, atol=2e-6)
@@ -197,17 +199,19 @@ def test_training_equals_a_loop_of_modules_and_optimisers(network):
 )
 def test_training_equals_the_loop_for_any_shares(kinds, batches, momentum):
     model, recipe = _model("mlp"), Recipe(lr=0.05, momentum=momentum, batches=batches)
-    updates = train(model, model.initial, _jobs(*kinds), X, Y, recipe)
+    updates = Trainer(model, X, Y, recipe)(model.initial, _jobs(*kinds))
     expected = torch.stack([_plainly(model, job, recipe) for job in _jobs(*kinds)])
     torch.testing.assert_close(updates, expected, rtol=1e-4, atol=2e-6)
 
 
 def test_more_ues_than_a_stack(monkeypatch):
-    monkeypatch.setattr(training, "CACHE", 20_000)  # a few UEs at a time
+    monkeypatch.setattr(training, "ROOM", 20_000)  # a few UEs at a time
+    monkeypatch.setattr(training, "KERNEL_ROOM", 500)
     kinds = [(1 + number % 4, 1 + number % 3) for number in range(40)]
     model, recipe = _model("mlp"), Recipe(lr=0.05, momentum=0.5, batches=2)
-    assert len(training._stacks([[np.arange(9)]] * 40, model.size, 64, stackable=True)) > 5
-    updates = train(model, model.initial, _jobs(*kinds), X, Y, recipe)
+    trainer = Trainer(model, X, Y, recipe)
+    assert len(trainer.stacks(_jobs(*kinds))) > 5
+    updates = trainer(model.initial, _jobs(*kinds))
     for row in (0, 1, 2, 20, 39):
         expected = _plainly(model, _jobs(*kinds)[row], recipe)
         torch.testing.assert_close(updates[row], expected, rtol=1e-4, atol=2e-6)
@@ -215,7 +219,7 @@ def test_more_ues_than_a_stack(monkeypatch):
 
 def test_no_jobs():
     model = _model("mlp")
-    assert train(model, model.initial, [], X, Y, Recipe(0.1, 0.5, 5)).shape == (0, model.size)
+    assert Trainer(model, X, Y, Recipe(0.1, 0.5, 5))(model.initial, []).shape == (0, model.size)
 
 
 @pytest.mark.parametrize("network", ["mlp", named_parts, dropping, "cnn"])
@@ -228,7 +232,7 @@ def test_an_update_depends_on_no_other_ues_data(network):
     others[13:] += 1
     own = X.clone()
     own[mine] += 1
-    rows = [train(model, model.initial, _jobs(*KINDS), x, Y, recipe)[1] for x in (X, others, own)]
+    rows = [Trainer(model, x, Y, recipe)(model.initial, _jobs(*KINDS))[1] for x in (X, others, own)]
     torch.testing.assert_close(rows[1], rows[0], rtol=1e-5, atol=1e-6)
     assert (rows[2] - rows[0]).abs().max() > 1e-3
 
@@ -236,13 +240,13 @@ def test_an_update_depends_on_no_other_ues_data(network):
 @pytest.mark.parametrize("network", [dropping, dropping_by_function], ids=lambda network: network.__name__)
 def test_dropout_is_reproducible_and_independent_of_who_else_is_trained(network):
     model, recipe = _model(network), Recipe(0.1, 0.5, 3)
-    together = train(model, model.initial, _jobs(*KINDS), X, Y, recipe)
+    together = Trainer(model, X, Y, recipe)(model.initial, _jobs(*KINDS))
     before = torch.get_rng_state()
     torch.manual_seed(12345)
-    again = train(model, model.initial, _jobs(*KINDS), X, Y, recipe)
+    again = Trainer(model, X, Y, recipe)(model.initial, _jobs(*KINDS))
     torch.set_rng_state(before)
     assert torch.equal(together, again)
-    alone = torch.cat([train(model, model.initial, [job], X, Y, recipe) for job in _jobs(*KINDS)])
+    alone = torch.cat([Trainer(model, X, Y, recipe)(model.initial, [job]) for job in _jobs(*KINDS)])
     assert torch.equal(together, alone)
 
 
@@ -252,7 +256,7 @@ def test_dropout_is_applied_and_differs_by_seed():
 
     def update(dropout_seed: int) -> torch.Tensor:
         job = Job(share, 2, np.random.default_rng(0), dropout_seed)
-        return train(model, model.initial, [job], X, Y, recipe)[0]
+        return Trainer(model, X, Y, recipe)(model.initial, [job])[0]
 
     assert not torch.equal(update(1), update(2))
     before = torch.get_rng_state()
@@ -302,10 +306,41 @@ def test_which_networks_are_stacked():
 
 @pytest.mark.parametrize("network", ["mlp", "cnn", *NETWORKS, dropping])
 def test_threads_change_nothing(network, monkeypatch):
-    monkeypatch.setattr(training, "CACHE", 20_000)  # several stacks
+    monkeypatch.setattr(training, "ROOM", 20_000)  # several stacks
+    monkeypatch.setattr(training, "KERNEL_ROOM", 500)
     model, recipe = _model(network), Recipe(0.1, 0.5, 3)
     results = []
     for count in (1, 3):
         with threads(count):
-            results.append(train(model, model.initial, _jobs(*KINDS), X, Y, recipe))
+            results.append(Trainer(model, X, Y, recipe)(model.initial, _jobs(*KINDS)))
     assert torch.equal(*results)
+
+
+def test_training_in_the_span_of_the_samples_equals_the_loop_again_and_again(monkeypatch):
+    """Both ways of training take part, and inner products that were kept or dropped change nothing."""
+    kinds = [(3, 4), (8, 4), (20, 1), (5, 3), (8, 4), (30, 2)]
+    model, recipe = _model("mlp"), Recipe(lr=0.1, momentum=0.9, batches=3)
+    keeping, dropping = (Trainer(model, X, Y, recipe) for _ in range(2))
+    assert keeping.kernel is not None
+    assert dropping.kernel is not None
+    assert {keeping.kernel.pays(job) for job in _jobs(*kinds)} == {True, False}
+    results = [keeping(model.initial, _jobs(*kinds)) for _ in range(2)]
+    monkeypatch.setattr(kernel_module, "KEPT", 30)  # one share's at most
+    results += [dropping(model.initial, _jobs(*kinds)) for _ in range(2)]
+    first = results[0]
+    assert all(torch.equal(first, other) for other in results)
+    assert sum(gram.numel() for gram in dropping.kernel._grams.values()) == dropping.kernel._kept <= 30
+    expected = torch.stack([_plainly(model, job, recipe) for job in _jobs(*kinds)])
+    torch.testing.assert_close(first, expected, rtol=1e-4, atol=2e-6)
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4)), min_size=1, max_size=12), st.integers(1, 4000))
+def test_a_stack_is_planned_the_same_when_it_is_alone(kinds, room):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "ROOM", 10 * room)
+        patch.setattr(training, "KERNEL_ROOM", room)
+        trainer, jobs = Trainer(_model("mlp"), X, Y, Recipe(0.1, 0.5, 5)), _jobs(*kinds)
+        stacks = trainer.stacks(jobs)
+        assert sorted(index for stack in stacks for index in stack) == list(range(len(jobs)))
+        for stack in stacks:
+            assert trainer.stacks([jobs[index] for index in stack]) == [list(range(len(stack)))]

@@ -52,28 +52,54 @@ def best_way(model: Model, x: Tensor, y: Tensor) -> Way:
 
 
 def perceptrons(layers: list[str]) -> Accumulate:
-    """Forward and backward pass of ReLU perceptrons as batched matrix products. layers: names, first to last."""
+    """ReLU perceptrons as batched matrix products. layers: names, first to last."""
 
     def accumulate(
         parameters: Tensors, velocity: Tensors, momentum: float, x: Tensor, y: Tensor, weight: Tensor
     ) -> None:
-        inputs = [x.flatten(2)]
-        for name in layers:
-            weights, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
-            outputs = torch.baddbmm(bias.unsqueeze(1), inputs[-1], weights.mT)
-            inputs.append(outputs if name == layers[-1] else outputs.relu_())
-        # the loss's slope by the scores: softmax - one-hot, weighted
-        slope = inputs.pop().softmax(2)
-        slope.scatter_add_(2, y.unsqueeze(2), slope.new_full((), -1.0).expand(*y.shape, 1))
-        slope *= weight.unsqueeze(2)
-        for name in reversed(layers):
-            into = inputs.pop()
-            velocity[f"{name}.weight"].baddbmm_(slope.mT, into, beta=momentum)
-            velocity[f"{name}.bias"].mul_(momentum).add_(slope.sum(1))
-            if inputs:
-                slope = torch.bmm(slope, parameters[f"{name}.weight"]).mul_(into > 0)
+        propagate(layers, parameters, velocity, momentum, x.flatten(2), y, weight)
 
     return accumulate
+
+
+def propagate(
+    layers: list[str],
+    parameters: Tensors,
+    velocity: Tensors,
+    momentum: float,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    *,
+    to_inputs: bool = False,
+) -> Tensor:
+    """Forward and backward pass through linear layers with ReLU between them; accumulates like `Accumulate`.
+
+    returns: the loss's slope by the inputs x (S, b, f), or by the first layer's outputs unless `to_inputs`.
+    """
+    inputs = [x]
+    for name in layers:
+        outputs = torch.baddbmm(parameters[f"{name}.bias"].unsqueeze(1), inputs[-1], parameters[f"{name}.weight"].mT)
+        inputs.append(outputs if name == layers[-1] else outputs.relu_())
+    # the loss's slope by the scores: softmax - one-hot, weighted
+    slope = inputs.pop().softmax(2)
+    slope.scatter_add_(2, y.unsqueeze(2), slope.new_full((), -1.0).expand(*y.shape, 1))
+    slope *= weight.unsqueeze(2)
+    for name in reversed(layers):
+        into = inputs.pop()
+        velocity[f"{name}.weight"].baddbmm_(slope.mT, into, beta=momentum)
+        velocity[f"{name}.bias"].mul_(momentum).add_(slope.sum(1))
+        if inputs or to_inputs:
+            slope = torch.bmm(slope, parameters[f"{name}.weight"])
+        if inputs:
+            slope = behind_relu(slope, into)
+    return slope
+
+
+def behind_relu(slope: Tensor, outputs: Tensor) -> Tensor:
+    """The slope by a ReLU's inputs, given that by its outputs and the outputs themselves."""
+    found: Tensor = torch.ops.aten.threshold_backward(slope, outputs, 0)
+    return found
 
 
 def any_networks(model: Model) -> Accumulate:

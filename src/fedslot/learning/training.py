@@ -2,109 +2,100 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import pairwise
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.learning.jobs import Job, Minibatches, Recipe
+from fedslot.learning.kernel import KernelTraining
 from fedslot.learning.models import Model
-from fedslot.learning.steps import Accumulate, best_way
+from fedslot.learning.steps import Accumulate, best_way, perceptron_layers
 from fedslot.learning.threads import each
 
-CACHE = 1 << 19  # floats that a stack of UEs may take for its parameters and minibatches: 2 MB
+# floats that a stack of UEs may take: for parameters and minibatches 2 MB, for inner products 8 MB
+ROOM, KERNEL_ROOM = 1 << 19, 1 << 21
 
 
-@dataclass(frozen=True)
-class Job:
-    """Local training of one UE.
+class Trainer:
+    """Trains UEs from the global model (ClientUpdate of Algorithm 1).
 
-    share: (n,) indices of its training samples.
-    epochs: how many epochs it completes.
-    rng: shuffles the samples before each epoch.
-    dropout_seed: seeds what the network itself draws, if it draws.
-    """
-
-    share: NDArray[np.int64]
-    epochs: int
-    rng: np.random.Generator
-    dropout_seed: int = 0
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """SGD: learning rate, momentum, and minibatches per epoch, B."""
-
-    lr: float
-    momentum: float
-    batches: int
-
-
-def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, recipe: Recipe) -> Tensor:
-    """Train every job from the same start (ClientUpdate of Algorithm 1).
-
-    start: (P,) the global model.
     x, y: (n, *shape) and (n,), the training samples of all UEs.
-    returns: (len(jobs), P), one local model per row.
     """
-    model.module.train()
-    way = best_way(model, x, y)
-    plans = [_minibatches(job, recipe.batches) for job in jobs]
-    stacks = _stacks(plans, model.size, x[:1].numel(), way.stacks)
-    updates = start.new_empty(len(jobs), model.size)
 
-    def descend(stack: list[int]) -> None:
-        updates[stack] = _descend(model, start, [plans[job] for job in stack], x, y, recipe, way.accumulate())
+    def __init__(self, model: Model, x: Tensor, y: Tensor, recipe: Recipe) -> None:
+        self.model, self.x, self.y, self.recipe = model, x, y, recipe
+        self.way = best_way(model, x, y)
+        layers = perceptron_layers(model.module)
+        self.kernel = KernelTraining(model, layers, x, y) if len(layers) > 1 else None
 
-    if not way.draws:
-        each(descend, stacks)
+    def __call__(self, start: Tensor, jobs: list[Job]) -> Tensor:
+        """Train every job from the same start (P,); returns (len(jobs), P), one local model per row."""
+        self.model.module.train()
+        updates = start.new_empty(len(jobs), self.model.size)
+
+        def descend(stack: list[int]) -> None:
+            work = [jobs[job] for job in stack]
+            if self.kernel and self.kernel.pays(work[0]):
+                updates[stack] = self.kernel.descend(start, work, self.recipe)
+            else:
+                updates[stack] = self._descend(start, work, self.way.accumulate())
+
+        stacks = self.stacks(jobs)
+        if not self.way.draws:
+            each(descend, stacks)
+            return updates
+        # PyTorch's generator is one for all, so networks that draw from it take turns
+        with torch.random.fork_rng(devices=[]):
+            for stack in stacks:
+                torch.manual_seed(jobs[stack[0]].dropout_seed)
+                descend(stack)
         return updates
-    # PyTorch's generator is one for all, so networks that draw from it take turns
-    with torch.random.fork_rng(devices=[]):
-        for stack in stacks:
-            torch.manual_seed(jobs[stack[0]].dropout_seed)
-            descend(stack)
-    return updates
 
+    def stacks(self, jobs: list[Job]) -> list[list[int]]:
+        """Jobs that are trained side by side, by index: of similar size, few enough for the cache, most steps first.
 
-def _stacks(plans: list[list[NDArray[np.int64]]], parameters: int, features: int, stackable: bool) -> list[list[int]]:
-    """Jobs to train side by side: of similar minibatches (little padding), few enough for the cache, longest first."""
-    by_size = sorted(range(len(plans)), key=lambda job: -len(plans[job][0]))
-    stacks: list[list[int]] = []
-    while by_size:
-        widest = len(plans[by_size[0]][0])
-        count = max(1, CACHE // (parameters + widest * features)) if stackable else 1
-        stacks.append(sorted(by_size[:count], key=lambda job: -len(plans[job])))
-        by_size = by_size[count:]
-    return stacks
+        Each is planned the same when it is alone, so they may be trained anywhere.
+        """
+        kernel = self.kernel
+        inside = [index for index, job in enumerate(jobs) if kernel and kernel.pays(job)]
+        others = [index for index in range(len(jobs)) if index not in set(inside)]
+        found = [] if kernel is None else self._cut(jobs, inside, kernel.room, KERNEL_ROOM)
+        return found + self._cut(jobs, others, self._room, ROOM if self.way.stacks else 0)
 
+    def _room(self, job: Job) -> int:
+        return self.model.size + self.recipe.widest(job) * self.x[:1].numel()
 
-def _descend(
-    model: Model,
-    start: Tensor,
-    plans: list[list[NDArray[np.int64]]],
-    x: Tensor,
-    y: Tensor,
-    recipe: Recipe,
-    accumulate: Accumulate,
-) -> Tensor:
-    """Step through the minibatches of several UEs side by side; `plans` come longest first."""
-    # a contiguous tensor per layer rather than views of one matrix: matrix products are faster so
-    rows = {name: part.repeat(len(plans), *(1 for _ in part.shape)) for name, part in model.unflatten(start).items()}
-    velocity = {name: torch.zeros_like(part) for name, part in rows.items()}
-    done = 0
-    for going in range(len(plans), 0, -1):  # those with the shortest plans drop out, one by one
-        here = {name: part[:going] for name, part in rows.items()}
-        speed = {name: part[:going] for name, part in velocity.items()}
-        for step in range(done, len(plans[going - 1])):
-            index, weight = _pad([plan[step] for plan in plans[:going]])
-            index, weight = index.to(x.device), weight.to(x.device)
-            accumulate(here, speed, recipe.momentum, _gather(x, index), y[index], weight)
-            for name, part in here.items():
-                part.sub_(speed[name], alpha=recipe.lr)
-        done = len(plans[going - 1])
-    return torch.cat([part.flatten(1) for part in rows.values()], dim=1)
+    def _cut(self, jobs: list[Job], some: list[int], room: Callable[[Job], int], limit: int) -> list[list[int]]:
+        """Cut some jobs into even parts, the largest jobs first, each within the limit of room."""
+        if not some:
+            return []
+        by_size = sorted(some, key=lambda index: -len(jobs[index].share))
+        most = max(1, limit // room(jobs[by_size[0]]))
+        parts = -(-len(by_size) // most)
+        edges = [len(by_size) * part // parts for part in range(parts + 1)]
+        return [
+            sorted(by_size[begin:end], key=lambda index: -self.recipe.steps(jobs[index]))
+            for begin, end in pairwise(edges)
+        ]
+
+    def _descend(self, start: Tensor, jobs: list[Job], accumulate: Accumulate) -> Tensor:
+        """Step through the minibatches of several UEs side by side. jobs: those with most steps first."""
+        steps, stack = Minibatches.draw(jobs, self.recipe), len(jobs)
+        # a contiguous tensor per layer rather than views of one matrix: matrix products are faster so
+        parts = self.model.unflatten(start).items()
+        rows = {name: part.repeat(stack, *(1 for _ in part.shape)) for name, part in parts}
+        velocity = {name: torch.zeros_like(part) for name, part in rows.items()}
+        samples, weights = steps.sample.to(self.x.device), steps.weight.to(self.x.device)
+        for step, going in enumerate(steps.going):
+            here = {name: part[:going] for name, part in rows.items()}
+            speed = {name: part[:going] for name, part in velocity.items()}
+            index = samples[step, :going]
+            x, y = _gather(self.x, index), self.y[index]
+            accumulate(here, speed, self.recipe.momentum, x, y, weights[step, :going])
+            torch._foreach_sub_(list(here.values()), list(speed.values()), alpha=self.recipe.lr)
+        return torch.cat([part.flatten(1) for part in rows.values()], dim=1)
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
@@ -114,20 +105,3 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
     # rows of a flat table are copied several times faster than entries of a deep one
     found = stored.flatten(1).index_select(0, index.flatten()).view(*index.shape, *stored.shape[1:])
     return found.permute(0, 1, 4, 2, 3) if channels_last else found
-
-
-def _minibatches(job: Job, batches: int) -> list[NDArray[np.int64]]:
-    """The job's minibatches in order: each epoch shuffles the share and cuts it into (at most) B parts."""
-    parts = min(batches, len(job.share))
-    return [minibatch for _ in range(job.epochs) for minibatch in np.array_split(job.rng.permutation(job.share), parts)]
-
-
-def _pad(minibatches: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
-    """Indices (S, b) and weights (S, b): 1 / size on the samples of each minibatch, 0 on the padding."""
-    index = np.zeros((len(minibatches), max(map(len, minibatches))), dtype=np.int64)
-    weight = np.zeros(index.shape, dtype=np.float32)
-    for row, minibatch in enumerate(minibatches):
-        index[row] = minibatch[0]  # the padding is the UE's own: another's samples have no place in its training
-        index[row, : len(minibatch)] = minibatch
-        weight[row, : len(minibatch)] = 1 / len(minibatch)
-    return torch.from_numpy(index), torch.from_numpy(weight)
