@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +17,16 @@ class Evaluator:
 
     def __init__(self, model: Model, x: Tensor, y: Tensor) -> None:
         self.model, self.x, self.y = model, x, y
+
+    @cached_property
+    def lit(self) -> tuple[Tensor, Tensor]:
+        """Samples (V, f) by those features alone that are not zero in all of them, and those features (f,).
+
+        The others, such as the black margin of images, take part in no product.
+        """
+        flat = self.x.flatten(1)
+        features = (flat != 0).any(0).nonzero().squeeze(1)
+        return flat[:, features], features
 
     @torch.no_grad()
     def evaluate(self, flat: Tensor) -> tuple[float, float]:

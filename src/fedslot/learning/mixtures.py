@@ -38,14 +38,14 @@ class _Perceptrons:
         named = evaluator.model.unflatten(rows)
         first, *self.later = layers
         self.named = {name: tensor for name, tensor in named.items() if not name.startswith(f"{first}.")}
-        x = evaluator.x.flatten(1)
-        weight, bias = named[f"{first}.weight"], named[f"{first}.bias"]
-        inside = torch.addmm(bias.reshape(-1, 1), weight.reshape(-1, x.shape[1]), x.mT)  # (R * H, V)
-        self.hidden = weight.shape[1]
-        # (R, H * block) for each block of samples: averaging them is one matrix product
-        blocks = torch.split(inside.view(len(rows), self.hidden, -1), SAMPLES, dim=2)
-        self.inside = [block.reshape(len(rows), -1) for block in blocks]
+        self.hidden = evaluator.model.shapes[f"{first}.weight"][0]
         self.labels = torch.split(evaluator.y, SAMPLES)
+        x, features = evaluator.lit
+        weight, bias = named[f"{first}.weight"].flatten(0, 1)[:, features], named[f"{first}.bias"].reshape(-1, 1)
+        # (R, H * block) for each block of samples: averaging them is one matrix product
+        self.inside = each(
+            lambda block: torch.addmm(bias, weight, block.mT).view(len(rows), -1), torch.split(x, SAMPLES)
+        )
 
     def __call__(self, weights: Tensor) -> Measured:
         measured = each(self._measure, torch.split(weights, MODELS))

@@ -26,6 +26,7 @@ from fedslot.valuation.game import Game, Members, Valuation
 Floats = NDArray[np.float64]
 
 FEW, MANY = 400, 30_000  # coalitions whose predicted utilities make errors, and values
+BLOCK = 2048  # coalitions that are predicted at a time: they stay within the processor's cache
 SCALES = tuple(4.0**power for power in range(-3, 4))  # of lengths, times the mean square size of an update
 NUGGETS = (1e-8, 1e-4, 1e-2)  # share of the variance that is roughness, not trend (accuracy comes in steps)
 
@@ -116,12 +117,15 @@ class _Process:
         return found
 
     def kernel(self, a: Floats, b: Floats) -> Floats:
-        found: Floats = np.exp(-_square_distances(a, b) / (2 * self.length))
-        return found
+        square = _square_distances(a, b)
+        square /= -2 * self.length
+        return np.exp(square, out=square)
 
     def mean(self, places: Floats) -> Floats:
         """Predicted utilities (C,) at places (C, R)."""
-        predicted: Floats = self.level + self.kernel(places, self.x) @ self.weights
+        some = range(0, len(places), BLOCK)
+        parts = [self.kernel(places[first : first + BLOCK], self.x) @ self.weights for first in some]
+        predicted: Floats = self.level + np.concatenate(parts)
         return predicted
 
     def errors(self, places: Floats, functional: sparse.csr_array) -> Floats:
@@ -134,9 +138,10 @@ class _Process:
 
 
 def _square_distances(a: Floats, b: Floats) -> Floats:
-    square = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T
-    found: Floats = np.maximum(square, 0)
-    return found
+    square: Floats = a @ (-2 * b.T)
+    square += (a**2).sum(axis=1)[:, None]
+    square += (b**2).sum(axis=1)[None, :]
+    return np.maximum(square, 0, out=square)
 
 
 def _design(players: int) -> Members:
