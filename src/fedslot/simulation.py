@@ -23,7 +23,7 @@ from fedslot.learning.aggregation import average, coalition_weights
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.mixtures import mixtures
 from fedslot.learning.models import Model
-from fedslot.learning.training import Job, Recipe, train
+from fedslot.learning.training import Job, Recipe, side_by_side, train
 from fedslot.plugins import find
 from fedslot.rng import stream, torch_seed
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
@@ -126,25 +126,33 @@ class Simulation:
         return play(grant, slots, hopefuls, self.fleet.ready(round), self.channel, self._rng("push", round))
 
     def _train(self, model: Tensor, received: UEs, round: int) -> Tensor:
+        return self._finite(self.train(model, received, round), round)
+
+    def train(self, model: Tensor, received: UEs, round: int) -> Tensor:
         """Updates (Y, P) of the received UEs. What collided influences nothing, so it is never trained.
 
         Where UEs send data instead, the PS trains on all of it: one row, no straggling, no noise.
         """
-        fleet, ues = self.fleet, received.tolist()
+        updates = train(self.model, model, self._jobs(received, round), self.x, self.y, self.recipe)
+        if not self.strategy.pools_data:
+            self._disturb(updates, received.tolist(), round)
+        return updates
+
+    def stacks(self, received: UEs, round: int) -> list[list[int]]:
+        """Places in `received` whose training must not be torn apart; `train` gives each stack alone the same rows."""
+        return side_by_side(self.model, self._jobs(received, round), self.x, self.y, self.recipe)
+
+    def _jobs(self, received: UEs, round: int) -> list[Job]:
+        fleet, ues, seed = self.fleet, received.tolist(), self.scenario.seed
         if self.strategy.pools_data:
             shares = [fleet.shares.share(ue) for ue in ues]
             work = [(np.concatenate(shares), self.scenario.epochs, fleet.ues)] if ues else []
         else:
             work = [(fleet.shares.share(ue), int(fleet.epochs[ue]), ue) for ue in ues]
-        seed = self.scenario.seed
-        jobs = [
+        return [
             Job(share, epochs, self._rng("shuffle", round, who), torch_seed(seed, "dropout", round, who))
             for share, epochs, who in work
         ]
-        updates = train(self.model, model, jobs, self.x, self.y, self.recipe)
-        if not self.strategy.pools_data:
-            self._disturb(updates, ues, round)
-        return self._finite(updates, round)
 
     def _disturb(self, updates: Tensor, ues: list[int], round: int) -> None:
         """Add each UE's noise to its update, in place."""

@@ -68,6 +68,13 @@ def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, re
     return updates
 
 
+def side_by_side(model: Model, jobs: list[Job], x: Tensor, y: Tensor, recipe: Recipe) -> list[list[int]]:
+    """Which jobs `train` would train in one stack; it gives the jobs of a stack alone the same rows as among all."""
+    plans = [_minibatches(job, recipe.batches) for job in jobs]
+    stacks = _stacks(plans, model.size, x[:1].numel(), best_way(model, x, y).stacks)
+    return [sorted(stack) for stack in stacks]
+
+
 def _stacks(plans: list[list[NDArray[np.int64]]], parameters: int, features: int, stackable: bool) -> list[list[int]]:
     """Jobs to train side by side: of similar minibatches (little padding), few enough for the cache, longest first."""
     by_size = sorted(range(len(plans)), key=lambda job: -len(plans[job][0]))
