@@ -68,7 +68,10 @@ async def _greet(address: str) -> None:
     from distributed import Security
     from distributed.core import rpc
 
-    async with asyncio.timeout(PATIENCE), rpc(address, connection_args=Security().get_connection_args("client")) as peer:
+    async with (
+        asyncio.timeout(PATIENCE),
+        rpc(address, connection_args=Security().get_connection_args("client")) as peer,
+    ):
         if (await peer.identity())["type"] != "Scheduler":
             raise ValueError("no scheduler, but something else is there")
 

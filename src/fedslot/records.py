@@ -42,7 +42,7 @@ class RunFolder:
             if not resume:
                 raise RefusedError(f"{self.path} holds a run already; continue it with --resume or give a new folder")
             if self.scenario().digest != scenario.digest:
-                raise RefusedError(f"{self.path} belongs to another scenario{self._difference(scenario)}")
+                raise RefusedError(f"{self.path} belongs to another scenario{self.scenario().difference(scenario)}")
 
     def prepare(self, scenario: Scenario, resume: bool) -> None:
         """Claim the folder for a scenario."""
@@ -117,14 +117,6 @@ class RunFolder:
         except OSError as error:
             raise RefusedError(f"{self.path} cannot be written ({error.strerror})") from None
 
-    def _difference(self, scenario: Scenario) -> str:
-        ours, theirs = _flat(scenario.model_dump()), _flat(self.scenario().model_dump())
-        differing = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-        if not differing:
-            return ""
-        key = differing[0]
-        return f": its {key} is {theirs.get(key)!r}, not {ours.get(key)!r}"
-
 
 class RowWriter:
     """Appends rounds to `rounds.csv`, each complete on disk before the next begins."""
@@ -170,10 +162,3 @@ def _like(pattern: Any, array: NDArray[Any]) -> Any:
     if array.dtype != expected.dtype or array.shape != expected.shape:
         raise ValueError(f"{array.dtype}{array.shape} in place of {expected.dtype}{expected.shape}")
     return array if isinstance(pattern, np.ndarray) else array.item()
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
