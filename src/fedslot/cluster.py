@@ -191,7 +191,7 @@ def _run(
         folder = RunFolder(Path(path) / "run")
         folder.unpack(held)
         failure = attempt(Task(Scenario(**fields), folder.path), threads, True, report)
-        return folder.pack(), failure and f"{failure} (on worker {worker.address})"
+        return folder.pack(), failure
 
 
 def _train(

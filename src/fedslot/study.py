@@ -155,13 +155,16 @@ def folder_name(combination: Combination) -> str:
     >>> folder_name({"frame.pull": 5, "fleet.noise": 0.1})
     'frame.pull=5_fleet.noise=0.1'
     """
-    words = [(key, say_value(value)) for key, value in combination.items()]
-    name = "_".join(f"{key}={word}" for key, word in words)
-    plain = all(re.fullmatch(r"[a-z0-9._+-]+", part) for pair in words for part in pair)
-    if plain and len(name) <= LONGEST_NAME:
+    name = "_".join(f"{key}={say_value(value)}" for key, value in combination.items())
+    plain = "_".join(f"{_plain(key)}={_plain(say_value(value))}" for key, value in combination.items())
+    if name == plain and len(name) <= LONGEST_NAME:
         return name
-    mark = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return f"{re.sub(r'[^a-z0-9._=+-]+', '-', name.lower())[: LONGEST_NAME - 13]}-{mark}"
+    return f"{plain[: LONGEST_NAME - 13]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def _plain(text: str) -> str:
+    """Only what every file system takes, and tells apart."""
+    return re.sub(r"[^a-z0-9._+-]+", "-", text.lower()).strip("-")
 
 
 def _check_axes(grid: Mapping[str, Any]) -> None:

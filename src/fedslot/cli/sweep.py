@@ -105,11 +105,12 @@ def sweep(
     if len(found.failures) < len(tasks):
         write_figures(found, out)
         console.print(_table(found))
-        console.print(
-            f"tables: {out / 'runs.csv'} (every run), {out / 'sweep.csv'} (means); figures: {out / 'figures'}"
-        )
+        where = f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures"
+        console.print(where, soft_wrap=True)
     if found.failures:
         _list_failures(found, labels)
+        if dask is not None:
+            typer.echo("these ran on the workers, which need the data sets and modules of a scenario too", err=True)
         raise typer.Exit(1)
 
 
@@ -125,8 +126,9 @@ def _table(found: Sweep) -> Table:
     ranked = sorted(range(len(study.combinations)), key=lambda place: -_accuracy(found, place))
     count = f"the best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
     table = Table(
-        title=f"{count} combinations, {study.seeds} seeds, mean and 95% confidence interval",
+        title=f"{count} combinations, seeds: {study.seeds}; mean and 95% confidence interval",
         caption="Slots by the clock, in brackets as the paper sums them. 2/3: two of three runs got there.",
+        min_width=72,
         box=SIMPLE_HEAD,
     )
     for key in study.grid:

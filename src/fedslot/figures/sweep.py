@@ -140,7 +140,7 @@ class _Grid:
         return self._estimates[_key({key: spot[key] for key in self.sweep.study.grid})]
 
     def means(self) -> list[float]:
-        return [estimate.mean for estimate in self._estimates.values() if estimate.count]
+        return [estimate.mean for estimate in self._estimates.values() if estimate.count] or [0.0]
 
     def best(self) -> float:
         return min(self.means()) if self.lower_is_better else max(self.means())
