@@ -42,7 +42,7 @@ _turn = threading.Lock()  # threads and generators of PyTorch are the process's:
 
 @contextmanager
 def connect(address: str) -> Iterator[Client]:
-    """A client of the cluster, whose workers all have our versions."""
+    """A client of a cluster that has our versions."""
     try:
         from distributed import Client
     except ImportError:
@@ -56,8 +56,10 @@ def connect(address: str) -> Iterator[Client]:
         raise InputError("dask", address, allowed) from None
     client = Client(address, timeout=PATIENCE, set_as_default=False)
     try:
-        for worker, found in client.get_versions(packages=SAME)["workers"].items():
-            _check_versions(_versions(), found["packages"], worker)
+        found = client.get_versions(packages=SAME)
+        _check_versions(_versions(), found["scheduler"]["packages"], f"scheduler {address}")  # it reads tasks too
+        for worker, here in found["workers"].items():
+            _check_versions(_versions(), here["packages"], f"worker {worker}")
         yield client
     finally:
         client.close(timeout=PATIENCE)
@@ -187,7 +189,7 @@ def _run(
             raise RefusedError("nobody waits for it any more")
 
     with _turn, TemporaryDirectory() as path:
-        _check_versions(versions, _versions(), worker.address)
+        _check_versions(versions, _versions(), f"worker {worker.address}")
         folder = RunFolder(Path(path) / "run")
         folder.unpack(held)
         failure = attempt(Task(Scenario(**fields), folder.path), threads, True, report)
@@ -201,7 +203,7 @@ def _train(
     from distributed import get_worker
 
     with _turn, use_threads(1):
-        _check_versions(versions, _versions(), get_worker().address)
+        _check_versions(versions, _versions(), f"worker {get_worker().address}")
         simulation = _simulation(Scenario(**fields))
         updates = simulation.train(torch.tensor(start).to(simulation.model.initial), ues, round)
         rows: NDArray[np.float32] = updates.cpu().numpy()
@@ -223,8 +225,8 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in SAME}
 
 
-def _check_versions(ours: Mapping[str, str], theirs: Mapping[str, str | None], worker: str) -> None:
+def _check_versions(ours: Mapping[str, str], theirs: Mapping[str, str | None], who: str) -> None:
     for name in SAME:
         if ours[name] != theirs[name]:
             has = f"has {name} {theirs[name]}, not {ours[name]}" if theirs[name] else f"lacks {name} {ours[name]}"
-            raise RefusedError(f"Dask worker {worker} {has}; equal results need equal versions")
+            raise RefusedError(f"Dask {who} {has}; equal results need equal versions")
