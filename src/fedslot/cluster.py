@@ -7,6 +7,7 @@ that is lost with its worker is simply done again by another one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,15 +55,29 @@ def connect(address: str) -> Iterator[Client]:
         why = str(error) if isinstance(error, ValueError) else f"no such answer in {PATIENCE} s"
         allowed = f"the address of a Dask scheduler that runs, e.g. tcp://host:8786 ({why})"
         raise InputError("dask", address, allowed) from None
-    client = Client(address, timeout=PATIENCE, set_as_default=False)
-    try:
+    with _quiet(), Client(address, timeout=PATIENCE, set_as_default=False) as client:
         found = client.get_versions(packages=SAME)
         _check_versions(_versions(), found["scheduler"]["packages"], f"scheduler {address}")  # it reads tasks too
         for worker, here in found["workers"].items():
             _check_versions(_versions(), here["packages"], f"worker {worker}")
         yield client
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Dask's own tales of connections that were lost and models that are large: we say what matters."""
+    import dask
+
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            yield
     finally:
-        client.close(timeout=PATIENCE)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 async def _greet(address: str) -> None:
@@ -78,10 +93,10 @@ async def _greet(address: str) -> None:
             raise ValueError("no scheduler, but something else is there")
 
 
-def count_workers(address: str) -> int:
-    """How many workers the cluster has; what could not work with it is refused."""
+def find_workers(address: str) -> dict[str, int]:
+    """The workers of a cluster with their numbers of threads; a cluster that cannot be used is refused."""
     with connect(address) as client:
-        return len(client.scheduler_info(n_workers=-1)["workers"])
+        return dict(client.nthreads())
 
 
 def run_on_cluster(

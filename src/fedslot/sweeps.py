@@ -116,9 +116,9 @@ def sweep(
     study = Study(scenario, grid, seeds)
     check_targets(targets)
     if dask is not None:
-        from fedslot.cluster import count_workers
+        from fedslot.cluster import find_workers
 
-        count_workers(dask)
+        find_workers(dask)
     with TemporaryDirectory() as temporary:
         folder = Path(out or temporary)
         _claim(folder, study, resume)

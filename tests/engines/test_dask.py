@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedslot import cluster
-from fedslot.cluster import count_workers
+from fedslot.cluster import find_workers
 from fedslot.errors import InputError, RefusedError
 from fedslot.runs import Result, is_finished, load, run
 from fedslot.scenario import Scenario
@@ -64,7 +64,7 @@ class Cluster:
         self.address = str(json.loads(self.file.read_text())["address"])
         words = ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(self.file)]
         self.workers = [_start("dask_worker", "--nthreads", str(n), *words, cwd=folder) for n in threads]
-        _wait(lambda: count_workers(self.address) == len(threads), *self.workers)
+        _wait(lambda: len(find_workers(self.address)) == len(threads), *self.workers)
 
     def end(self) -> None:
         for process in (*self.workers, self.scheduler):
@@ -190,6 +190,21 @@ def test_what_was_begun_here_is_continued_there(shared: Cluster, scenario: Scena
     assert_same_files(tmp_path / "moved", tmp_path / "local")
 
 
+def test_an_interrupted_sweep_frees_the_workers(shared: Cluster, scenario: Scenario, tmp_path: Path) -> None:
+    """Runs that would take hours are given up within a round, so that the cluster is there for the next command."""
+    busy: set[int] = set()
+
+    def stop_when_both_are_busy(index: int, round: Round | None) -> None:
+        busy.add(index)
+        if len(busy) == 2:
+            raise KeyboardInterrupt
+
+    endless = scenario.replace({"rounds": 1_000_000})
+    with pytest.raises(KeyboardInterrupt):
+        sweep(endless, GRID, 2, tmp_path / "endless", dask=shared.address, listener=stop_when_both_are_busy)
+    sweep(scenario, GRID, 1, tmp_path / "next", dask=shared.address)
+
+
 def test_the_scheduler_is_lost(fresh: Cluster, scenario: Scenario, local: Path, tmp_path: Path) -> None:
     over: list[int] = []
 
@@ -214,6 +229,7 @@ def test_a_failing_combination_stops_no_other(shared: Cluster, tmp_path: Path) -
     )
     assert on_dask.returncode == 1, on_dask.stderr
     assert "3 of 4 runs failed" in on_dask.stderr
+    assert "a worker has 3 threads" in on_dask.stderr
     assert "training.lr=1000000.0, data.ues=100, seed 0: round 0: training diverged" in on_dask.stderr
     assert "Traceback" not in on_dask.stderr
     grid = {"training.lr": [0.05, 1e6], "data.ues": [100, 2000]}
@@ -255,10 +271,10 @@ def test_what_the_workers_lack_is_said(shared: Cluster, scenario: Scenario, tmp_
 
 
 def test_other_versions_are_refused(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert count_workers(shared.address) == 2
+    assert sorted(find_workers(shared.address).values()) == [1, 3]
     monkeypatch.setattr(cluster, "_versions", lambda: {**dict.fromkeys(cluster.SAME, "0"), "fedslot": "9.9"})
     with pytest.raises(RefusedError, match=r"has fedslot .*, not 9.9; equal results need equal versions"):
-        count_workers(shared.address)
+        find_workers(shared.address)
 
 
 def test_a_worker_of_another_version_that_comes_late(
@@ -272,16 +288,19 @@ def test_a_worker_of_another_version_that_comes_late(
     assert "not 1.0" in found.failures[0]
 
 
-@pytest.mark.parametrize("address", ["nonsense", "", "tcp://127.0.0.1", "ftp://127.0.0.1:8786", "tcp://127.0.0.1:1"])
-def test_addresses_without_a_scheduler(address: str, tmp_path: Path) -> None:
-    words = ["sweep", "quickstart", "--grid", "frame.pull=2,5", "--out", str(tmp_path / "out"), "--dask", address]
+def test_a_bad_address_is_one_line(tmp_path: Path) -> None:
+    words = ["sweep", "quickstart", "--grid", "frame.pull=2,5", "--out", str(tmp_path / "out"), "--dask", "tcp://x"]
     done = subprocess.run(command(*words), capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(
-        f"error: dask: {address!r} is not allowed; it must be the address of a Dask scheduler"
-    )
+    assert done.stderr.startswith("error: dask: 'tcp://x' is not allowed; it must be the address of a Dask scheduler")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "", "tcp://127.0.0.1", "ftp://127.0.0.1:8786", "tcp://127.0.0.1:1"])
+def test_addresses_without_a_scheduler(address: str) -> None:
+    with pytest.raises(InputError, match=r"dask: .* must be the address of a Dask scheduler"):
+        find_workers(address)
 
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n", bytes(64)])
@@ -297,5 +316,5 @@ def test_something_else_listens_there(says: bytes) -> None:
         threading.Thread(target=answer, daemon=True).start()
         began = time.monotonic()
         with pytest.raises(InputError, match="Dask scheduler that runs"):
-            count_workers(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+            find_workers(f"tcp://127.0.0.1:{server.getsockname()[1]}")
         assert time.monotonic() - began < 4 * cluster.PATIENCE

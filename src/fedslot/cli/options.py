@@ -95,10 +95,14 @@ def read_targets(words: str) -> list[float]:
 
 
 def greet_cluster(address: str | None) -> None:
-    """Refuse a Dask cluster that cannot be used before anything is written, and say if it has no workers yet."""
+    """Refuse a Dask cluster that cannot be used before anything is written; say what will make it slow."""
     if address is None:
         return
-    from fedslot.cluster import count_workers
+    from fedslot.cluster import find_workers
 
-    if count_workers(address) == 0:
+    threads = find_workers(address).values()
+    if not threads:
         typer.secho(f"{address} has no workers yet; the work waits for them", err=True)
+    elif max(threads) > 1:
+        advice = "start one per core: dask worker ADDRESS --nworkers auto --nthreads 1"
+        typer.secho(f"a worker has {max(threads)} threads, of which one will work at a time; {advice}", err=True)
