@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedslot.errors import RefusedError
+from fedslot.errors import InputError, RefusedError
 from fedslot.runs import run
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
@@ -50,6 +51,11 @@ def test_stacks_alone_give_the_same_rows(
 def test_a_round_has_several_stacks(simulations: dict[str, Simulation]) -> None:
     """Else the test above would say nothing."""
     assert all(len(each.stacks(np.arange(40), 0)) > 1 for each in simulations.values())
+
+
+def test_errors_travel_whole() -> None:
+    error = InputError("frame.pull", 30, "at most 20")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,8 +52,8 @@ def test_measures_by_hand(by_hand: Sweep) -> None:
     assert list(table["accuracy_at_horizon"])[:3] == [0.8, 0.9, 0.5]
     assert list(table["slots_to_0.8_max"])[:2] == [20, 20]
     assert table.iloc[3][["final_accuracy", "slots_spent"]].isna().all()
-    assert by_hand.estimates[0]["final_accuracy"] == Estimate.of([0.8, 0.9])
-    failed = by_hand.estimates[1]["final_accuracy"]
+    assert by_hand.estimates()[0]["final_accuracy"] == Estimate.of([0.8, 0.9])
+    failed = by_hand.estimates()[1]["final_accuracy"]
     assert (failed.mean, failed.count, failed.total) == (0.7, 1, 2)
     summary = by_hand.summary().set_index(["frame.pull", "measure"])
     assert summary.loc[(2, "slots_to_0.8_sum"), "mean"] == 100
@@ -94,7 +94,7 @@ def test_values_of_every_kind(scenario: Scenario, tmp_path: Path) -> None:
     grid = {"strategy.options.what": ["a,b", [1, 2], None, True]}
     found = sweep(scenario.replace({"rounds": 1}), grid, 1, tmp_path, workers=1)
     assert list(found.table()["strategy.options.what"]) == ["a,b", "[1, 2]", "null", True]
-    assert len(found.estimates) == 4
+    assert len(found.estimates()) == 4
 
 
 def test_a_stopped_sweep_goes_on(scenario: Scenario, tmp_path: Path) -> None:

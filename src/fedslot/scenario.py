@@ -242,7 +242,8 @@ class Scenario(Section):
     @classmethod
     def load(cls, source: str | Path | Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Self:
         """Take a preset by name, a YAML file or a mapping of fields, then apply overrides by dotted keys."""
-        fields = dict(source) if isinstance(source, Mapping) else read_fields(source)
+        given = source if isinstance(source, Mapping) else read_fields(source)
+        fields = {str(key): value for key, value in given.items()}
         for key, value in (overrides or {}).items():
             _set(fields, key, value)
         return cls(**fields)
@@ -335,7 +336,7 @@ def read_fields(source: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(fields, dict):
         raise InputError("scenario", str(source), "a YAML mapping of sections, e.g. `frame: {slots: 20}`")
-    return {str(key): value for key, value in fields.items()}
+    return fields
 
 
 def _is_file(path: Path) -> bool:

@@ -75,9 +75,9 @@ class Study:
         """
         fields = read_fields(source)
         if "grid" not in fields:
-            fields = {"scenario": str(source)}
-        elif not isinstance(fields.get("scenario"), dict) and str(fields.get("scenario")) not in presets():
-            fields["scenario"] = str(Path(source).parent / str(fields.get("scenario")))
+            fields = {"scenario": source}
+        else:
+            fields["scenario"] = _beside(Path(source), fields.get("scenario"))
         for key in fields:
             if key not in KEYS:
                 raise InputError(key, fields[key], f"left out: the keys of a study are {', '.join(KEYS)}")
@@ -165,6 +165,15 @@ def folder_name(combination: Combination) -> str:
 def _plain(text: str) -> str:
     """Only what every file system takes, and tells apart."""
     return re.sub(r"[^a-z0-9._+-]+", "-", text.lower()).strip("-")
+
+
+def _beside(file: Path, scenario: Any) -> Any:
+    """The scenario that a study file names: its fields, a preset, or a file whose path starts from the study's."""
+    if isinstance(scenario, dict):
+        return scenario
+    if not isinstance(scenario, str):
+        raise InputError("scenario", scenario, "given in a study: a preset, a YAML file, or the fields themselves")
+    return scenario if scenario in presets() else file.parent / scenario
 
 
 def _check_axes(grid: Mapping[str, Any]) -> None:

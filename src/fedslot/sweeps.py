@@ -44,23 +44,26 @@ class Sweep:
     def table(self) -> pd.DataFrame:
         """One row per run: the values of the axes, seed, every measure, and why it failed if it did."""
         rows: list[dict[str, object]] = []
+        horizon = self.horizon
         for place, run in enumerate(self.runs):
             combination = self.study.combinations[place // self.study.seeds]
-            measures = {} if run is None else measure(run, self.horizon, self.targets)
+            measures = {} if run is None else measure(run, horizon, self.targets)
             rows.append(
                 {
                     **{key: _cell(value) for key, value in combination.items()},
                     "seed": self.study.scenario.seed + place % self.study.seeds,
                     **{name: number for name, number in measures.items() if name not in combination},
-                    "failure": self.failures.get(place, ""),
                 }
             )
-        table = pd.DataFrame(rows)
-        return table[[*(name for name in table.columns if name != "failure"), "failure"]]
+        failures = [self.failures.get(place, "") for place in range(len(rows))]
+        return pd.DataFrame(rows).assign(failure=failures)
 
-    @cached_property
     def estimates(self) -> list[dict[str, Estimate]]:
         """Estimates by measure, for each combination in the order of `study.combinations`."""
+        return self._estimates
+
+    @cached_property
+    def _estimates(self) -> list[dict[str, Estimate]]:
         table, seeds = self.table(), self.study.seeds
         measures = table.drop(columns=[*self.study.grid, "seed", "failure"])
         return [
@@ -73,7 +76,7 @@ class Sweep:
         return pd.DataFrame(
             [
                 {**{key: _cell(value) for key, value in combination.items()}, "measure": name, **vars(estimate)}
-                for combination, estimates in zip(self.study.combinations, self.estimates, strict=True)
+                for combination, estimates in zip(self.study.combinations, self._estimates, strict=True)
                 for name, estimate in estimates.items()
             ]
         )

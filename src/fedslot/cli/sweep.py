@@ -135,14 +135,14 @@ def _table(found: Sweep) -> Table:
         table.add_column("\n".join(key.rsplit(".", 1)), justify="right", no_wrap=True)
     table.add_column("final\naccuracy", justify="right", no_wrap=True)
     table.add_column(f"accuracy at\n{found.horizon} slots", justify="right", no_wrap=True)
-    reached = [t for t in found.targets if any(cell[f"slots_to_{t:g}_max"].count for cell in found.estimates)]
+    reached = [t for t in found.targets if any(cell[f"slots_to_{t:g}_max"].count for cell in found.estimates())]
     for target in reached:
         table.add_column(f"slots\nto {target:g}", justify="right")
     shown = set(ranked[:MOST_ROWS])
     for place, combination in enumerate(study.combinations):
         if place not in shown:
             continue
-        estimates = found.estimates[place]
+        estimates = found.estimates()[place]
         cells = [say_value(value) for value in combination.values()]
         if not estimates["final_accuracy"].count:
             table.add_row(*cells, "failed")
@@ -155,7 +155,7 @@ def _table(found: Sweep) -> Table:
 
 
 def _accuracy(found: Sweep, place: int) -> float:
-    estimate = found.estimates[place]["accuracy_at_horizon"]
+    estimate = found.estimates()[place]["accuracy_at_horizon"]
     return estimate.mean if estimate.count else -1.0
 
 

@@ -45,7 +45,7 @@ WIDEST = 4  # panels side by side
 def write_figures(sweep: Sweep, out: Path) -> list[Path]:
     """Draw every measure that any run has a number for, as PNG and PDF; returns the files."""
     wanted = ["final_accuracy", "accuracy_at_horizon", *(f"slots_to_{target:g}_max" for target in sweep.targets)]
-    drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates if name in cell)]
+    drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates() if name in cell)]
     with style():
         return [file for name in drawable for file in save(draw(sweep, name), out / "figures" / name)]
 
@@ -130,7 +130,7 @@ class _Grid:
         self.ys = list(sweep.study.grid[axes.y]) if axes.y else [None]
         self._estimates = {
             _key(combination): cell[measure]
-            for combination, cell in zip(sweep.study.combinations, sweep.estimates, strict=True)
+            for combination, cell in zip(sweep.study.combinations, sweep.estimates(), strict=True)
             if axes.fixed.items() <= combination.items()
         }
         self.lower_is_better = measure.startswith("slots_to_")
