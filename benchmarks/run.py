@@ -137,7 +137,7 @@ def fewer_utilities(repeats: int) -> Lines:
             if now.round in (0, 8, 16, 25):
                 pull = simulation.strategy.schedule(now.state, now.round, simulation._rng("schedule", now.round)).pull
                 sizes = simulation.fleet.sizes[pull]
-                rows = torch.cat([now.model.unsqueeze(0), simulation._train(now.model, pull, now.round)])
+                rows = torch.cat([now.model.unsqueeze(0), simulation.train(now.model, pull, now.round)])
                 measure = mixtures(simulation.jury, rows)
                 table = -measure(torch.from_numpy(coalition_weights(everyone, sizes)).to(rows))[0].numpy()
                 moves = (rows - rows[0]).double()
@@ -170,7 +170,7 @@ def greedy_round(repeats: int, count: int) -> Lines:
 
     def ours() -> object:
         with threads(count):
-            updates = kriged._train(model.initial, received, 0)
+            updates = kriged.train(model.initial, received, 0)
             return kriged._value(model.initial, updates, received, 0)
 
     def usual() -> object:
@@ -204,7 +204,7 @@ def orchestration(repeats: int) -> Lines:
     per_round = []
     for _ in range(repeats):
         simulation = Simulation(scenario)
-        spent = _time_inside(simulation, ["_train", "_value", "_aggregate"])
+        spent = _time_inside(simulation, ["train", "_value", "_aggregate"])
         simulation.test.evaluate = simulation.validation.evaluate = lambda flat: (0.0, 0.0)  # type: ignore[method-assign]
         with tempfile.TemporaryDirectory() as folder:
             from fedslot.records import RunFolder

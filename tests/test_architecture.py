@@ -76,6 +76,12 @@ def test_only_the_command_line_imports_typer():
     assert all(name.startswith("fedslot.cli") for name in users)
 
 
+def test_only_the_cluster_knows_dask_and_only_when_asked():
+    users = {_name(file) for file in FILES if {"dask", "distributed"} & {name.split(".")[0] for name in _imports(file)}}
+    assert users == {"fedslot.cluster"}
+    assert not {"dask", "distributed"} & {name.split(".")[0] for name in _imports(ROOT / "cluster.py", top=True)}
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "cli").rglob("*.py")), ids=_name)
 def test_the_command_line_puts_heavy_imports_off(file):
     """Neither heavy libraries nor modules of ours that load them, before a command runs."""

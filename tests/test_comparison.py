@@ -133,13 +133,25 @@ def test_a_failed_comparison_says_which_run(scenario: Scenario, tmp_path: Path) 
 def test_resuming_leaves_finished_runs_alone(scenario: Scenario, tmp_path: Path) -> None:
     compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
     before = (tmp_path / "runs" / "fedavg-seed0" / "rounds.csv").stat().st_mtime_ns
-    heard: list[int] = []
+    heard: list[tuple[int, int | None]] = []
     both = compare(
-        scenario, ["fedavg", "only-pull"], 1, tmp_path, workers=1, resume=True, listener=lambda i, _: heard.append(i)
+        scenario,
+        ["fedavg", "only-pull"],
+        1,
+        tmp_path,
+        workers=1,
+        resume=True,
+        listener=lambda index, round: heard.append((index, round and round.round)),
     )
     assert both.strategies == ["fedavg", "only-pull"]
-    assert heard == [1] * 3
+    assert heard == [(0, None), (1, 0), (1, 1), (1, 2), (1, None)]
     assert (tmp_path / "runs" / "fedavg-seed0" / "rounds.csv").stat().st_mtime_ns == before
+
+
+def test_resuming_takes_no_results_of_another_scenario(scenario: Scenario, tmp_path: Path) -> None:
+    compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
+    with pytest.raises(RefusedError, match=r"another scenario: its frame.pull is 5, not 4"):
+        compare(scenario.replace({"frame.pull": 4}), ["fedavg"], 1, tmp_path, workers=1, resume=True)
 
 
 @pytest.mark.parametrize(

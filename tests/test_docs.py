@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import fedslot
+from fedslot.study import Study
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -45,6 +46,15 @@ def test_the_public_names_are_there() -> None:
         assert getattr(fedslot, name) is not None
     with pytest.raises(AttributeError):
         fedslot.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_study_in_the_pages_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "sweeps.md").read_text("utf-8")
+    text = re.search(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert text is not None
+    (tmp_path / "study.yaml").write_text(text.group(1))
+    study = Study.load(tmp_path / "study.yaml")
+    assert (study.scenario.rounds, len(study.combinations), study.seeds) == (40, 6, 5)
 
 
 def test_the_skeleton_of_a_strategy_runs(tmp_path: Path) -> None:

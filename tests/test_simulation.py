@@ -116,7 +116,7 @@ def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
         for part in ("test", "validation", "jury"):
             assert torch.equal(getattr(first, part).x, getattr(other, part).x)
         # an update is the same whoever asks for it, and with whom
-        one, many = (s._train(s.model.initial, np.array(ues), 2) for s, ues in ((first, [7]), (other, [3, 7, 9])))
+        one, many = (s.train(s.model.initial, np.array(ues), 2) for s, ues in ((first, [7]), (other, [3, 7, 9])))
         if not other.strategy.pools_data:
             torch.testing.assert_close(one[0], many[1], rtol=1e-5, atol=1e-6)
     assert not torch.equal(first.model.initial, Simulation(_scenario({"seed": 4})).model.initial)
@@ -171,7 +171,7 @@ def test_values_are_the_shapley_values_of_the_averaged_models(utility):
     """All orders of four UEs, each coalition averaged and evaluated by itself."""
     simulation = Simulation(_scenario({"valuation.method": "exact", "valuation.utility": utility}))
     start, received = simulation.model.initial, np.array([8, 2, 5, 0])
-    updates = simulation._train(start, received, 0)
+    updates = simulation.train(start, received, 0)
     found = simulation._value(start, updates, received, 0)
     sizes = simulation.fleet.sizes[received]
 
@@ -205,14 +205,14 @@ def test_noise_has_the_level_of_its_ue():
     overrides = {"fleet.noise": 0.6, "fleet.noise_order": "index", "data.ues": 6}
     noisy, clean = Simulation(_scenario(overrides)), Simulation(_scenario({**overrides, "fleet.noise": 0.0}))
     ues = np.arange(6)
-    noise = noisy._train(noisy.model.initial, ues, 1) - clean._train(clean.model.initial, ues, 1)
+    noise = noisy.train(noisy.model.initial, ues, 1) - clean.train(clean.model.initial, ues, 1)
     count = noisy.model.size
     for ue, row in enumerate(noise):
         assert float(row.std()) == pytest.approx(0.1 * ue, rel=4 / math.sqrt(2 * count), abs=1e-6)
         assert abs(float(row.mean())) <= 4 * 0.1 * ue / math.sqrt(count) + 1e-8
     correlation = np.corrcoef(noise[1:].numpy())[np.triu_indices(5, 1)]
     assert np.abs(correlation).max() < 4 / math.sqrt(count)
-    again = noisy._train(noisy.model.initial, ues, 2) - clean._train(clean.model.initial, ues, 2)
+    again = noisy.train(noisy.model.initial, ues, 2) - clean.train(clean.model.initial, ues, 2)
     assert abs(np.corrcoef(noise[3].numpy(), again[3].numpy())[0, 1]) < 4 / math.sqrt(count)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedslot.runs import Result, load, run
     from fedslot.scenario import Scenario, presets
     from fedslot.strategies import Cell, Ledger, NoState
+    from fedslot.sweeps import Sweep, sweep
 
 __version__ = version("fedslot")
 
@@ -32,6 +33,8 @@ _HOMES = {
     "Result": "runs",
     "compare": "comparison",
     "Comparison": "comparison",
+    "sweep": "sweeps",
+    "Sweep": "sweeps",
     "Cell": "strategies",
     "Ledger": "strategies",
     "NoState": "strategies",
@@ -52,11 +55,13 @@ __all__ = [
     "RefusedError",
     "Result",
     "Scenario",
+    "Sweep",
     "__version__",
     "compare",
     "load",
     "presets",
     "run",
+    "sweep",
 ]
 
 

@@ -54,6 +54,20 @@ class Estimate:
         return cls(mean, mean - half, mean + half, len(here), len(numbers))
 
 
+def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
+    """What is compared of a run. horizon: slots at which accuracies are compared. targets: accuracies to reach."""
+    measures = {
+        "rounds": len(result.rounds),
+        "slots_spent": result.slots_spent,
+        "final_accuracy": result.final_accuracy,
+        "accuracy_at_horizon": result.accuracy_at(horizon),
+    }
+    for target in targets:
+        measures[f"slots_to_{target:g}_max"] = result.slots_to(target, "max")
+        measures[f"slots_to_{target:g}_sum"] = result.slots_to(target, "sum")
+    return measures
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Results of several strategies under the same seeds.
@@ -84,18 +98,7 @@ class Comparison:
         rows = []
         for strategy, results in self.runs.items():
             for seed, result in zip(self.seeds, results, strict=True):
-                row: dict[str, object] = {
-                    "strategy": strategy,
-                    "seed": seed,
-                    "rounds": len(result.rounds),
-                    "slots_spent": result.slots_spent,
-                    "final_accuracy": result.final_accuracy,
-                    "accuracy_at_horizon": result.accuracy_at(self.horizon),
-                }
-                for target in self.targets:
-                    row[f"slots_to_{target:g}_max"] = result.slots_to(target, "max")
-                    row[f"slots_to_{target:g}_sum"] = result.slots_to(target, "sum")
-                rows.append(row)
+                rows.append({"strategy": strategy, "seed": seed, **measure(result, self.horizon, self.targets)})
         return pd.DataFrame(rows)
 
     def estimates(self) -> dict[str, dict[str, Estimate]]:
@@ -144,12 +147,14 @@ def compare(
     workers: int | None = None,
     threads: int = 1,
     resume: bool = False,
+    dask: str | None = None,
     listener: Listener | None = None,
 ) -> Comparison:
     """Run strategies under the same seeds and compare them.
 
     seeds: how many; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
+    dask: address of a Dask scheduler, whose workers then do the runs.
 
     >>> from fedslot import Scenario, compare
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
@@ -166,11 +171,12 @@ def compare(
                 targets=targets,
                 workers=workers,
                 threads=threads,
+                dask=dask,
                 listener=listener,
             )
     tasks = plan_tasks(scenario, strategies, seeds, Path(out))
-    _check_targets(targets)
-    failures = run_all(tasks, workers=workers, threads=threads, resume=resume, listener=listener)
+    check_targets(targets)
+    failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
     if failures:
         index, reason = min(failures.items())
         others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
@@ -202,7 +208,8 @@ def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: P
     ]
 
 
-def _check_targets(targets: Sequence[float]) -> None:
+def check_targets(targets: Sequence[float]) -> None:
+    """Refuse targets that are no accuracies."""
     for target in targets:
         if not 0 < target <= 1:
             raise InputError("targets", target, "accuracies above 0 and at most 1")

@@ -18,9 +18,22 @@ class InputError(ValueError):
         # field and reasons may come from the user or from other libraries, with line breaks
         super().__init__(" ".join(f"{field}: {_short(value)} is not allowed; it must be {allowed}".split()))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
+        return InputError, (self.field, self.value, self.allowed)  # comes whole from another process
+
 
 class RefusedError(RuntimeError):
     """Something other than a value stands in the way, say a folder in use; one line says what to do."""
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in one line.
+
+    >>> reason(KeyError("x"))
+    "KeyError: 'x'"
+    """
+    text = " ".join(str(error).split())
+    return text if isinstance(error, InputError | RefusedError) else f"{type(error).__name__}: {text}"
 
 
 def _short(value: object, limit: int = 60) -> str:

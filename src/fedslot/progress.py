@@ -12,6 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from fedslot.simulation import Round
 
+MOST_BARS = 12  # of runs that are shown at a time, however many there are
+
 
 class Display:
     """Shows how far each of several runs is: round, accuracy, slots spent, time left.
@@ -22,9 +24,11 @@ class Display:
     def __init__(self, labels: Sequence[str], rounds: int, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self.labels, self.rounds = labels, rounds
-        self.done = 0
-        self._began: dict[int, tuple[float, int]] = {}
+        self._over = 0
+        self._under_way: dict[int, Round] = {}
+        self._began, self._given = time.monotonic(), 0.0
         self._bars: dict[int, TaskID] = {}
+        self._all: TaskID | None = None
         self._progress: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -40,8 +44,7 @@ class Display:
             )
             self._progress.start()
             if len(self.labels) > 1:
-                total = self.rounds * len(self.labels)
-                self._bars[-1] = self._progress.add_task("all runs", total=total, note="")
+                self._all = self._progress.add_task("all runs", total=len(self.labels), note="")
         return self
 
     def __exit__(
@@ -50,32 +53,52 @@ class Display:
         if self._progress is not None:
             self._progress.stop()
 
-    def __call__(self, index: int, round: Round) -> None:
-        """Note a round of a run."""
-        if self._progress is not None:
-            self._bar(self._progress, index, round)
+    def __call__(self, index: int, round: Round | None) -> None:
+        """Note a round of a run; None means that the run is over."""
+        if index not in self._under_way:  # what an earlier command has done does not count for the time left
+            self._given += 1 if round is None else round.round / self.rounds
+        if round is None:
+            self._over += 1
+            last = self._under_way.pop(index, None)
         else:
-            self._line(index, round)
+            self._under_way[index] = last = round
+        if self._progress is not None:
+            self._draw(self._progress, index, round)
+        elif last is not None and self._is_worth_a_line(round):
+            self._print(index, last)
 
-    def _bar(self, progress: Progress, index: int, round: Round) -> None:
+    def _draw(self, progress: Progress, index: int, round: Round | None) -> None:
+        if self._all is not None:
+            progress.update(self._all, completed=self._done)
+        if round is None:
+            if index in self._bars and self._all is not None:  # make room for those that go on
+                progress.remove_task(self._bars.pop(index))
+            return
         note = f"accuracy {round.test_accuracy:.3f}  slots {round.slots_spent}"
-        if index not in self._bars:
+        if index not in self._bars and len(self._bars) < MOST_BARS:
             self._bars[index] = progress.add_task(self.labels[index], total=self.rounds, note=note)
-        progress.update(self._bars[index], completed=round.round + 1, note=note)
-        if -1 in self._bars:
-            progress.advance(self._bars[-1])
-            if round.round + 1 == self.rounds:  # make room for those that go on
-                progress.update(self._bars[index], visible=False)
+        if index in self._bars:
+            progress.update(self._bars[index], completed=round.round + 1, note=note)
 
-    def _line(self, index: int, round: Round) -> None:
-        now, done = time.monotonic(), round.round + 1
-        began, first = self._began.setdefault(index, (now, done))
-        often = self.rounds if len(self.labels) > 1 else max(1, self.rounds // 10)
-        if done % often == 0 or done == self.rounds:
-            left = (now - began) / (done - first) * (self.rounds - done) if done > first else 0.0
-            self.console.print(
-                f"{self.labels[index]}: round {done}/{self.rounds}, accuracy {round.test_accuracy:.3f}, "
-                f"slots {round.slots_spent}, {left:.0f} s left",
-                highlight=False,
-                soft_wrap=True,
-            )
+    def _is_worth_a_line(self, round: Round | None) -> bool:
+        """Ten lines for one run, one line for each of several."""
+        if len(self.labels) > 1:
+            return round is None
+        return round is not None and (round.round + 1) % max(1, self.rounds // 10) == 0
+
+    def _print(self, index: int, last: Round) -> None:
+        fresh = self._done - self._given
+        left = (time.monotonic() - self._began) / fresh * (len(self.labels) - self._done) if fresh > 0 else 0.0
+        count = f"[{self._over}/{len(self.labels)}] " if len(self.labels) > 1 else ""
+        self.console.print(
+            f"{count}{self.labels[index]}: round {last.round + 1}/{self.rounds}, accuracy {last.test_accuracy:.3f}, "
+            f"slots {last.slots_spent}, {left:.0f} s left",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+
+    @property
+    def _done(self) -> float:
+        """Runs that are done, those under way in part."""
+        return self._over + sum((round.round + 1) / self.rounds for round in self._under_way.values())

@@ -22,6 +22,7 @@ from fedslot.scenario import Scenario
 from fedslot.simulation import Round, Snapshot
 
 SCENARIO, ROUNDS, CHECKPOINT, SUMMARY = "scenario.yaml", "rounds.csv", "checkpoint.npz", "summary.json"
+FILES = (SCENARIO, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
 COLUMNS = [field.name for field in fields(Round)]
 
 
@@ -31,8 +32,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def prepare(self, scenario: Scenario, resume: bool) -> None:
-        """Claim the folder for a scenario: a new or empty one, or with `resume` one that holds this scenario."""
+    def check(self, scenario: Scenario, resume: bool) -> None:
+        """Refuse a folder that is not the scenario's: neither new nor empty, nor with `resume` one that holds it."""
         if self.path.exists() and not self.path.is_dir():
             raise RefusedError(f"{self.path} is a file; give a folder for the results")
         if self.path.is_dir() and any(self.path.iterdir()):
@@ -41,7 +42,11 @@ class RunFolder:
             if not resume:
                 raise RefusedError(f"{self.path} holds a run already; continue it with --resume or give a new folder")
             if self.scenario().digest != scenario.digest:
-                raise RefusedError(f"{self.path} belongs to another scenario{self._difference(scenario)}")
+                raise RefusedError(f"{self.path} belongs to another scenario{self.scenario().difference(scenario)}")
+
+    def prepare(self, scenario: Scenario, resume: bool) -> None:
+        """Claim the folder for a scenario."""
+        self.check(scenario, resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / SCENARIO, scenario.to_yaml())
@@ -97,13 +102,20 @@ class RunFolder:
         """Write the summary, the mark of a finished run."""
         write_atomically(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
-    def _difference(self, scenario: Scenario) -> str:
-        ours, theirs = _flat(scenario.model_dump()), _flat(self.scenario().model_dump())
-        differing = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-        if not differing:
-            return ""
-        key = differing[0]
-        return f": its {key} is {theirs.get(key)!r}, not {ours.get(key)!r}"
+    def pack(self) -> dict[str, bytes]:
+        """The files of the run by name, to take it to another machine."""
+        return {name: (self.path / name).read_bytes() for name in FILES if (self.path / name).is_file()}
+
+    def unpack(self, files: Mapping[str, bytes]) -> None:
+        """Write what `pack` gave, the mark of a finished run last; files of other names are left out."""
+        try:
+            if files:
+                self.path.mkdir(parents=True, exist_ok=True)
+            for name in FILES:
+                if name in files:
+                    write_atomically(self.path / name, files[name])
+        except OSError as error:
+            raise RefusedError(f"{self.path} cannot be written ({error.strerror})") from None
 
 
 class RowWriter:
@@ -150,10 +162,3 @@ def _like(pattern: Any, array: NDArray[Any]) -> Any:
     if array.dtype != expected.dtype or array.shape != expected.shape:
         raise ValueError(f"{array.dtype}{array.shape} in place of {expected.dtype}{expected.shape}")
     return array if isinstance(pattern, np.ndarray) else array.item()
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found

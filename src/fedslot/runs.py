@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -84,6 +85,7 @@ def run(
     *,
     resume: bool = False,
     threads: int = 1,
+    dask: str | None = None,
     on_round: Callable[[Round], object] | None = None,
 ) -> Result:
     """Run a scenario to its end.
@@ -91,6 +93,7 @@ def run(
     out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and checkpoints; None keeps all in memory.
     resume: continue what the folder holds, if it is this scenario; the result is that of an unbroken run.
     threads: threads that share the work of a round; the result does not depend on their number.
+    dask: address of a Dask scheduler, whose workers then train the UEs; the result is the same.
     on_round: called with each round as it is done.
 
     >>> from fedslot import Scenario
@@ -98,8 +101,7 @@ def run(
     >>> len(result.rounds)
     2
     """
-    with use_threads(threads):
-        simulation = Simulation(scenario)
+    with use_threads(threads), _simulation(scenario, dask) as simulation:
         if out is None:
             return _in_memory(simulation, on_round)
         return _in_folder(simulation, RunFolder(Path(out)), resume, on_round)
@@ -114,6 +116,14 @@ def load(out: str | Path) -> Result:
 def is_finished(out: str | Path) -> bool:
     """Whether the run in a folder is complete."""
     return read_summary(Path(out)) is not None
+
+
+def _simulation(scenario: Scenario, dask: str | None) -> AbstractContextManager[Simulation]:
+    if dask is None:
+        return nullcontext(Simulation(scenario))
+    from fedslot.cluster import spread
+
+    return spread(scenario, dask)
 
 
 def _in_memory(simulation: Simulation, on_round: Callable[[Round], object] | None) -> Result:

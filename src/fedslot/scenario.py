@@ -230,10 +230,20 @@ class Scenario(Section):
         """A fingerprint: equal for equal scenarios, wherever they came from."""
         return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
 
+    def difference(self, other: Scenario, apart_from: Iterable[str] = ()) -> str:
+        """The first field in which another scenario differs, in words; empty if there is none."""
+        ours, theirs = _flat(self.model_dump()), _flat(other.model_dump())
+        for key in {**theirs, **ours}:
+            ignored = any(f"{key}.".startswith(f"{prefix}.") for prefix in apart_from)
+            if ours.get(key) != theirs.get(key) and not ignored:
+                return f": its {key} is {ours.get(key)!r}, not {theirs.get(key)!r}"
+        return ""
+
     @classmethod
-    def load(cls, source: str | Path, overrides: Mapping[str, object] | None = None) -> Self:
-        """Read a preset by name or a YAML file, then apply overrides by dotted keys."""
-        fields = _read(source)
+    def load(cls, source: str | Path | Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Self:
+        """Take a preset by name, a YAML file or a mapping of fields, then apply overrides by dotted keys."""
+        given = source if isinstance(source, Mapping) else read_fields(source)
+        fields = {str(key): value for key, value in given.items()}
         for key, value in (overrides or {}).items():
             _set(fields, key, value)
         return cls(**fields)
@@ -251,7 +261,7 @@ class Scenario(Section):
 
     def to_yaml(self) -> str:
         """The complete scenario, every field, in the order of the documentation."""
-        return yaml.dump(self.model_dump(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        return write_yaml(self.model_dump())
 
 
 def presets() -> dict[str, str]:
@@ -278,7 +288,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, object]:
         if not equals or not key:
             raise InputError("-o", word, "of the form key=value, e.g. frame.pull=5")
         try:
-            overrides[key.strip()] = _parse(value)
+            overrides[key.strip()] = parse_yaml(value)
         except yaml.YAMLError:
             raise InputError(key, value, "a YAML value: a number, a word, true, false, null, [a, b]") from None
     return overrides
@@ -303,7 +313,8 @@ def _section(annotation: object) -> type[BaseModel] | None:
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
-def _read(source: str | Path) -> dict[str, Any]:
+def read_fields(source: str | Path) -> dict[str, Any]:
+    """The fields that a preset or a YAML file gives, not yet checked."""
     names = list(presets())
     if str(source) in names:
         text = preset_text(str(source))
@@ -318,14 +329,14 @@ def _read(source: str | Path) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError("scenario", str(source), f"a readable UTF-8 file ({error})") from None
     try:
-        fields = _parse(text)
+        fields = parse_yaml(text)
     except yaml.YAMLError as error:
         raise InputError("scenario", str(source), f"valid YAML ({' '.join(str(error).split())})") from None
     if fields is None:
         return {}
     if not isinstance(fields, dict):
         raise InputError("scenario", str(source), "a YAML mapping of sections, e.g. `frame: {slots: 20}`")
-    return {str(key): value for key, value in fields.items()}
+    return fields
 
 
 def _is_file(path: Path) -> bool:
@@ -349,12 +360,17 @@ for _kind in (_Loader, _Dumper):
     )
 
 
-def _parse(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """Read YAML; whatever is wrong with it is a YAMLError."""
     try:
         return yaml.load(text, _Loader)
     except (ValueError, RecursionError) as error:  # the 13th month, a number of 5000 digits, ten thousand brackets
         raise yaml.YAMLError(str(error)) from None
+
+
+def write_yaml(value: object, **options: Any) -> str:
+    """Write plain values such that `parse_yaml` reads the same."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **options))
 
 
 def _set(fields: dict[str, Any], key: str, value: object) -> None:
@@ -367,6 +383,13 @@ def _set(fields: dict[str, Any], key: str, value: object) -> None:
             raise InputError(key, value, "a key of the scenario; `fedslot schema --keys` lists them")
         fields[name] = fields = dict(inner)
     fields[last] = value
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
 
 
 def _plain(field: str, value: object, depth: int = 0) -> None:

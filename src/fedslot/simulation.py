@@ -101,7 +101,7 @@ class Simulation:
 
             grant = self.strategy.schedule(now.state, round, self._rng("schedule", round))
             receipt = self._access(grant, round)
-            updates = self._train(now.model, receipt.received, round)
+            updates = self.train(now.model, receipt.received, round)
             valuation = self._value(now.model, updates, receipt.received, round)
             model = self._aggregate(now.model, updates, receipt.received)
             state = self.strategy.observe(now.state, receipt, valuation.values)
@@ -126,26 +126,31 @@ class Simulation:
         hopefuls = draw_hopefuls(number, self.fleet.ues, grant.pull, self._rng("hopefuls", round))
         return play(grant, slots, hopefuls, self.fleet.ready(round), self.channel, self._rng("push", round))
 
-    def _train(self, model: Tensor, received: UEs, round: int) -> Tensor:
+    def train(self, model: Tensor, received: UEs, round: int) -> Tensor:
         """Updates (Y, P) of the received UEs. What collided influences nothing, so it is never trained.
 
         Where UEs send data instead, the PS trains on all of it: one row, no straggling, no noise.
         """
-        fleet, ues = self.fleet, received.tolist()
+        updates = self.trainer(model, self._jobs(received, round))
+        if not self.strategy.pools_data:
+            self._disturb(updates, received.tolist(), round)
+        return self._finite(updates, round)
+
+    def stacks(self, received: UEs, round: int) -> list[list[int]]:
+        """Places in `received` whose training must not be torn apart; `train` gives each stack alone the same rows."""
+        return self.trainer.stacks(self._jobs(received, round))
+
+    def _jobs(self, received: UEs, round: int) -> list[Job]:
+        fleet, ues, seed = self.fleet, received.tolist(), self.scenario.seed
         if self.strategy.pools_data:
             shares = [fleet.shares.share(ue) for ue in ues]
             work = [(np.concatenate(shares), self.scenario.epochs, fleet.ues)] if ues else []
         else:
             work = [(fleet.shares.share(ue), int(fleet.epochs[ue]), ue) for ue in ues]
-        seed = self.scenario.seed
-        jobs = [
+        return [
             Job(share, epochs, self._rng("shuffle", round, who), torch_seed(seed, "dropout", round, who))
             for share, epochs, who in work
         ]
-        updates = self.trainer(model, jobs)
-        if not self.strategy.pools_data:
-            self._disturb(updates, ues, round)
-        return self._finite(updates, round)
 
     def _disturb(self, updates: Tensor, ues: list[int], round: int) -> None:
         """Add each UE's noise to its update, in place."""

@@ -147,7 +147,7 @@ def test_schema_and_presets() -> None:
     assert quick("--version").strip() == f"fedslot {fedslot.__version__}"
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "presets", "schema", "data"])
+@pytest.mark.parametrize("command", ["run", "compare", "sweep", "presets", "schema", "data"])
 def test_every_command_has_help(command: str) -> None:
     assert "Usage" in quick(command, "--help")
 

@@ -53,7 +53,7 @@ def real(players: int) -> list[Case]:
         if now.round % 4 == 0:
             pull = simulation.strategy.schedule(now.state, now.round, simulation._rng("schedule", now.round)).pull
             sizes = simulation.fleet.sizes[pull]
-            rows = torch.cat([now.model.unsqueeze(0), simulation._train(now.model, pull, now.round)])
+            rows = torch.cat([now.model.unsqueeze(0), simulation.train(now.model, pull, now.round)])
             weights = torch.from_numpy(coalition_weights(members_of(players), sizes)).to(rows)
             moves = (rows - rows[0]).double()
             geometry = Geometry(lambda m, sizes=sizes: coalition_weights(m, sizes), (moves @ moves.T).numpy())

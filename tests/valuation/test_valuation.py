@@ -355,7 +355,7 @@ def _real_games() -> list[Table]:
     for _, after in simulation.rounds():
         if now.round % 3 == 0:
             grant = simulation.strategy.schedule(now.state, now.round, simulation._rng("schedule", now.round))
-            updates = simulation._train(now.model, grant.pull, now.round)
+            updates = simulation.train(now.model, grant.pull, now.round)
             rows = torch.cat([now.model.unsqueeze(0), updates])
             weights = torch.from_numpy(coalition_weights(members, simulation.fleet.sizes[grant.pull])).to(rows)
             games.append(Table(-mixtures(simulation.jury, rows)(weights)[0].numpy()))

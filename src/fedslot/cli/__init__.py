@@ -14,6 +14,7 @@ from fedslot.cli.plan import plan
 from fedslot.cli.reproduce import reproduce
 from fedslot.cli.run import run
 from fedslot.cli.scenarios import presets, schema
+from fedslot.cli.sweep import sweep
 from fedslot.errors import InputError, RefusedError
 
 app = typer.Typer(
@@ -40,7 +41,7 @@ def root(
     """Simulate, analyse and deploy federated learning over push-pull wireless access."""
 
 
-for command in (run, compare, plan, reproduce, presets, schema):
+for command in (run, compare, sweep, plan, reproduce, presets, schema):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedslot.cli.options import (
+    DaskOption,
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
     StrategiesOption,
+    TargetsOption,
     ThreadsOption,
+    WorkersOption,
+    greet_cluster,
     read_scenario,
+    read_targets,
 )
 
 if TYPE_CHECKING:
@@ -27,10 +32,11 @@ def compare(
     strategies: StrategiesOption = "push-pull,greedy-shap,only-pull,fedavg,centralized",
     seeds: Annotated[int, typer.Option(help="How many seeds, beginning with the scenario's.")] = 3,
     override: OverrideOption = [],  # noqa: B006
-    targets: Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")] = "0.7,0.8,0.9",
+    targets: TargetsOption = "0.7,0.8,0.9",
     out: Annotated[Path, typer.Option(help="Folder for runs, tables, figures and report.html.")] = Path("out/compare"),
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)] = None,
+    workers: WorkersOption = None,
     threads: ThreadsOption = 1,
+    dask: DaskOption = None,
     resume: ResumeOption = False,
 ) -> None:
     """Compare strategies over paired seeds: means with 95% confidence intervals, costs under both rules.
@@ -39,7 +45,7 @@ def compare(
     """
     wanted = read_scenario(scenario, override)
     names = [name for name in strategies.split(",") if name]
-    goals = _numbers(targets)
+    goals = read_targets(targets)
 
     from rich.console import Console
 
@@ -49,6 +55,7 @@ def compare(
     from fedslot.progress import Display
 
     tasks = plan_tasks(wanted, names, seeds, out)
+    greet_cluster(dask)
     labels = [f"{task.scenario.strategy.name}, seed {task.scenario.seed}" for task in tasks]
     try:
         with Display(labels, wanted.rounds) as display:
@@ -61,6 +68,7 @@ def compare(
                 workers=workers,
                 threads=threads,
                 resume=resume,
+                dask=dask,
                 listener=display,
             )
     except KeyboardInterrupt:
@@ -70,15 +78,6 @@ def compare(
     console = Console()
     console.print(_table(comparison))
     console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)
-
-
-def _numbers(words: str) -> list[float]:
-    from fedslot.errors import InputError
-
-    try:
-        return [float(word) for word in words.split(",") if word]
-    except ValueError:
-        raise InputError("targets", words, "numbers with commas between, e.g. 0.8,0.9") from None
 
 
 def _table(comparison: Comparison) -> Table:
@@ -96,19 +95,21 @@ def _table(comparison: Comparison) -> Table:
     for target in comparison.targets:
         table.add_column(f"slots\nto {target:g}", justify="right")
     for strategy, estimates in comparison.estimates().items():
-        cells = [_accuracy(estimates["final_accuracy"]), _accuracy(estimates["accuracy_at_horizon"])]
+        cells = [accuracy_words(estimates["final_accuracy"]), accuracy_words(estimates["accuracy_at_horizon"])]
         for target in comparison.targets:
-            cells.append(_slots(*(estimates[f"slots_to_{target:g}_{rule}"] for rule in ("max", "sum"))))
+            cells.append(slots_words(*(estimates[f"slots_to_{target:g}_{rule}"] for rule in ("max", "sum"))))
         table.add_row(strategy, *cells)
     return table
 
 
-def _accuracy(estimate: Estimate) -> str:
+def accuracy_words(estimate: Estimate) -> str:
+    """An accuracy for a table."""
     half = estimate.high - estimate.mean
     return f"{estimate.mean:.3f}" + (f"±{half:.3f}" if half == half else "")
 
 
-def _slots(clock: Estimate, summed: Estimate) -> str:
+def slots_words(clock: Estimate, summed: Estimate) -> str:
+    """Slots to a target for a table, by both rules."""
     if clock.count == 0:
         return "never"
     partly = f" {clock.count}/{clock.total}" if clock.count < clock.total else ""

@@ -65,6 +65,16 @@ ThreadsOption = Annotated[
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Continue what the folder holds; the result is that of an unbroken run.")
 ]
+WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
+TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
+DaskOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Compute on the Dask cluster whose scheduler is at this address, e.g. tcp://host:8786.",
+        show_default=False,
+    ),
+]
 
 
 def read_scenario(source: str, overrides: list[str]) -> Scenario:
@@ -72,3 +82,27 @@ def read_scenario(source: str, overrides: list[str]) -> Scenario:
     from fedslot.scenario import Scenario, parse_overrides
 
     return Scenario.load(source, parse_overrides(overrides))
+
+
+def read_targets(words: str) -> list[float]:
+    """Target accuracies, which stand with commas between."""
+    from fedslot.errors import InputError
+
+    try:
+        return [float(word) for word in words.split(",") if word]
+    except ValueError:
+        raise InputError("targets", words, "numbers with commas between, e.g. 0.8,0.9") from None
+
+
+def greet_cluster(address: str | None) -> None:
+    """Refuse a Dask cluster that cannot be used before anything is written; say what will make it slow."""
+    if address is None:
+        return
+    from fedslot.cluster import find_workers
+
+    threads = find_workers(address).values()
+    if not threads:
+        typer.secho(f"{address} has no workers yet; the work waits for them", err=True)
+    elif max(threads) > 1:
+        advice = "start one per core: dask worker ADDRESS --nworkers auto --nthreads 1"
+        typer.secho(f"a worker has {max(threads)} threads, of which one will work at a time; {advice}", err=True)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fedslot.cli.options import DaskOption, WorkersOption, greet_cluster
+
 
 class Figure(StrEnum):
     """What can be reproduced."""
@@ -28,7 +30,8 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds on MNIST; CIFAR-10 has one, unless --cifar-seeds.")] = 3,
     cifar_seeds: Annotated[int, typer.Option(min=1, help="Seeds on CIFAR-10.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help=f"One seed and {QUICK_ROUNDS} rounds, for a look.")] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
+    workers: WorkersOption = None,
+    dask: DaskOption = None,
 ) -> None:
     """Make the paper's figures from our own runs, the published curves dashed beside them.
 
@@ -46,9 +49,10 @@ def reproduce(
     count = {"mnist": 1, "cifar10": 1} if quick else {"mnist": seeds, "cifar10": cifar_seeds}
     laboratory = Laboratory(out, count, QUICK_ROUNDS if quick else None)
     tasks = laboratory.tasks(experiments(figures))
+    greet_cluster(dask)
     try:
         with Display([task.folder.name for task in tasks], max(task.scenario.rounds for task in tasks)) as display:
-            failures = run_all(tasks, workers=workers, resume=True, listener=display)
+            failures = run_all(tasks, workers=workers, resume=True, dask=dask, listener=display)
     except KeyboardInterrupt:
         typer.secho("stopped; the same command goes on from here", err=True)
         raise typer.Exit(130) from None

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fedslot.cli.options import OverrideOption, ResumeOption, ScenarioArgument, ThreadsOption, read_scenario
+from fedslot.cli.options import (
+    DaskOption,
+    OverrideOption,
+    ResumeOption,
+    ScenarioArgument,
+    ThreadsOption,
+    greet_cluster,
+    read_scenario,
+)
 
 
 def run(
@@ -16,6 +24,7 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/run"),
     resume: ResumeOption = False,
     threads: ThreadsOption = 1,
+    dask: DaskOption = None,
 ) -> None:
     """Run a scenario; leaves scenario.yaml, rounds.csv, summary.json and a checkpoint in the folder.
 
@@ -26,10 +35,13 @@ def run(
     from fedslot.progress import Display
     from fedslot.runs import run as run_scenario
 
+    greet_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
     try:
         with Display([label], wanted.rounds) as display:
-            result = run_scenario(wanted, out, resume=resume, threads=threads, on_round=lambda round: display(0, round))
+            result = run_scenario(
+                wanted, out, resume=resume, threads=threads, dask=dask, on_round=lambda round: display(0, round)
+            )
     except KeyboardInterrupt:
         typer.secho(f"stopped; continue with: fedslot run {_again(scenario, override, out)}", err=True)
         raise typer.Exit(130) from None

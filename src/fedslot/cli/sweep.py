@@ -1,0 +1,167 @@
+"""`fedslot sweep`: every combination of some fields' values, with table, heat maps and what failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedslot.cli.options import (
+    DaskOption,
+    OverrideOption,
+    ResumeOption,
+    TargetsOption,
+    ThreadsOption,
+    WorkersOption,
+    _complete_override,
+    _complete_scenario,
+    greet_cluster,
+    read_targets,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedslot.sweeps import Sweep
+
+MOST_ROWS = 12  # of combinations in the table; sweep.csv has them all
+MOST_FAILURES = 10  # that are listed; runs.csv has them all
+
+
+def sweep(
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="A preset, the YAML file of a scenario, or that of a study, which has the keys `scenario`, "
+            "`overrides`, `grid` and `seeds`.",
+            autocompletion=_complete_scenario,
+        ),
+    ],
+    grid: Annotated[
+        list[str],
+        typer.Option(
+            metavar="KEY=A,B,C",
+            help="Values to try of a field, e.g. `--grid frame.pull=5,10`; may be repeated: all combinations are run.",
+            autocompletion=_complete_override,
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Seeds of each combination, beginning with the scenario's; 3 if nothing says otherwise."),
+    ] = None,
+    override: OverrideOption = [],  # noqa: B006
+    targets: TargetsOption = "0.7,0.8,0.9",
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path("out/sweep"),
+    workers: WorkersOption = None,
+    threads: ThreadsOption = 1,
+    dask: DaskOption = None,
+    resume: ResumeOption = False,
+) -> None:
+    """Run every combination of values with every seed: one table of all runs, and heat maps.
+
+    A run that fails is listed at the end, exit code 1, and stops no other. With --resume a sweep goes on where it
+    stopped, also with more values and seeds.
+
+    Example: fedslot sweep quickstart --grid frame.pull=2,5,8 --grid push.contenders=2,5,10 --seeds 5
+    """
+    from rich.console import Console
+
+    from fedslot.figures.sweep import write_figures
+    from fedslot.progress import Display
+    from fedslot.scenario import parse_overrides
+    from fedslot.study import Study, parse_grid, say
+    from fedslot.sweeps import plan_tasks
+    from fedslot.sweeps import sweep as sweep_grid
+
+    study = Study.load(scenario, parse_overrides(override), parse_grid(grid) if grid else None, seeds)
+    goals = read_targets(targets)
+    tasks = plan_tasks(study, out)
+    labels = [
+        f"{say(study.combinations[place // study.seeds])}, seed {task.scenario.seed}"
+        for place, task in enumerate(tasks)
+    ]
+    greet_cluster(dask)
+    try:
+        with Display(labels, max(task.scenario.rounds for task in tasks)) as display:
+            found = sweep_grid(
+                study.scenario,
+                study.grid,
+                study.seeds,
+                out,
+                targets=goals,
+                workers=workers,
+                threads=threads,
+                resume=resume,
+                dask=dask,
+                listener=display,
+            )
+    except KeyboardInterrupt:
+        typer.secho("stopped; continue with the same command and --resume", err=True)
+        raise typer.Exit(130) from None
+    console = Console(highlight=False)
+    if len(found.failures) < len(tasks):
+        write_figures(found, out)
+        console.print(_table(found))
+        where = f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures"
+        console.print(where, soft_wrap=True)
+    if found.failures:
+        _list_failures(found, labels)
+        if dask is not None:
+            typer.echo("these ran on the workers, which need the data sets and modules of a scenario too", err=True)
+        raise typer.Exit(1)
+
+
+def _table(found: Sweep) -> Table:
+    """The combinations, those with the best accuracy at the horizon if there are many."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from fedslot.cli.compare import accuracy_words, slots_words
+    from fedslot.study import say_value
+
+    study = found.study
+    ranked = sorted(range(len(study.combinations)), key=lambda place: -_accuracy(found, place))
+    count = f"the best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
+    table = Table(
+        title=f"{count} combinations, seeds: {study.seeds}; mean and 95% confidence interval",
+        caption="Slots by the clock, in brackets as the paper sums them. 2/3: two of three runs got there.",
+        min_width=72,
+        box=SIMPLE_HEAD,
+    )
+    for key in study.grid:
+        table.add_column("\n".join(key.rsplit(".", 1)), justify="right", no_wrap=True)
+    table.add_column("final\naccuracy", justify="right", no_wrap=True)
+    table.add_column(f"accuracy at\n{found.horizon} slots", justify="right", no_wrap=True)
+    reached = [t for t in found.targets if any(cell[f"slots_to_{t:g}_max"].count for cell in found.estimates())]
+    for target in reached:
+        table.add_column(f"slots\nto {target:g}", justify="right")
+    shown = set(ranked[:MOST_ROWS])
+    for place, combination in enumerate(study.combinations):
+        if place not in shown:
+            continue
+        estimates = found.estimates()[place]
+        cells = [say_value(value) for value in combination.values()]
+        if not estimates["final_accuracy"].count:
+            table.add_row(*cells, "failed")
+            continue
+        cells += [accuracy_words(estimates[name]) for name in ("final_accuracy", "accuracy_at_horizon")]
+        for target in reached:
+            cells.append(slots_words(*(estimates[f"slots_to_{target:g}_{rule}"] for rule in ("max", "sum"))))
+        table.add_row(*cells, style="bold" if place == ranked[0] else None)
+    return table
+
+
+def _accuracy(found: Sweep, place: int) -> float:
+    estimate = found.estimates()[place]["accuracy_at_horizon"]
+    return estimate.mean if estimate.count else -1.0
+
+
+def _list_failures(found: Sweep, labels: list[str]) -> None:
+    typer.secho(f"{len(found.failures)} of {len(found.runs)} runs failed:", fg=typer.colors.RED, err=True)
+    for place, reason in list(found.failures.items())[:MOST_FAILURES]:
+        typer.echo(f"  {labels[place]}: {reason}", err=True)
+    if len(found.failures) > MOST_FAILURES:
+        typer.echo(f"  and {len(found.failures) - MOST_FAILURES} more; runs.csv has all reasons", err=True)

@@ -1,0 +1,206 @@
+"""What to sweep: a scenario, the values to try of some of its fields, and how many seeds of each combination.
+
+>>> study = Study(Scenario(), {"frame.pull": [5, 10], "strategy.name": ["push-pull", "fedavg"]}, seeds=3)
+>>> study.combinations[1]
+{'frame.pull': 5, 'strategy.name': 'fedavg'}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from fedslot.access.channels import make_channel
+from fedslot.errors import InputError
+from fedslot.learning.models import MODELS
+from fedslot.plugins import find
+from fedslot.scenario import Scenario, parse_yaml, presets, read_fields, write_yaml
+from fedslot.simulation import cell
+from fedslot.strategies import make_strategy
+
+MOST_RUNS = 100_000
+LONGEST_NAME = 120  # characters of a folder's name, before the seed
+KEYS = ("scenario", "overrides", "grid", "seeds")
+SEEDS = 3
+
+Combination = dict[str, Any]
+"""A value for each axis of the grid, by dotted key."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """All combinations of a grid, each with several seeds. What cannot be run is refused here.
+
+    grid: values to try, by dotted key; each key is an axis.
+    seeds: how many; the scenario's seed is the first. Combinations with one seed see common random numbers.
+    """
+
+    scenario: Scenario
+    grid: Mapping[str, list[Any]]
+    seeds: int = SEEDS
+
+    def __post_init__(self) -> None:
+        if type(self.seeds) is not int or self.seeds < 1:
+            raise InputError("seeds", self.seeds, "a whole number, at least 1")
+        _check_axes(self.grid)
+        runs = math.prod(map(len, self.grid.values())) * self.seeds
+        if runs > MOST_RUNS:
+            raise InputError("grid", f"{runs} runs", f"at most {MOST_RUNS} combinations times seeds")
+        seen: dict[str, Combination] = {}
+        for combination, scenario in zip(self.combinations, self.scenarios, strict=True):
+            twin = seen.setdefault(scenario.digest, combination)
+            if twin is not combination:
+                raise InputError("grid", say(combination), f"left out: it is the same scenario as {say(twin)}")
+
+    @classmethod
+    def load(
+        cls,
+        source: str | Path,
+        overrides: Mapping[str, object] | None = None,
+        grid: Mapping[str, list[Any]] | None = None,
+        seeds: int | None = None,
+    ) -> Self:
+        """Read a study file, which has the key `grid`, or take a scenario with a grid of its own.
+
+        overrides, grid, seeds: come on top of what the file says; an axis may be given once only.
+        """
+        fields = read_fields(source)
+        if "grid" not in fields:
+            fields = {"scenario": source}
+        else:
+            fields["scenario"] = _beside(Path(source), fields.get("scenario"))
+        for key in fields:
+            if key not in KEYS:
+                raise InputError(key, fields[key], f"left out: the keys of a study are {', '.join(KEYS)}")
+        for key in ("overrides", "grid"):
+            if not isinstance(fields.setdefault(key, {}), dict):
+                raise InputError(key, fields[key], "a mapping of dotted keys, e.g. `frame.pull: ...`")
+        axes = join_axes([fields["grid"], grid or {}])
+        first = {key: values[0] for key, values in axes.items()}
+        scenario = Scenario.load(fields["scenario"], {**fields["overrides"], **(overrides or {}), **first})
+        return cls(scenario, axes, fields.get("seeds", SEEDS) if seeds is None else seeds)
+
+    @cached_property
+    def combinations(self) -> list[Combination]:
+        """All combinations, the last axis changing fastest."""
+        return [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
+
+    @cached_property
+    def scenarios(self) -> list[Scenario]:
+        """The scenario of each combination, with the first seed."""
+        return [_scenario(self.scenario, combination) for combination in self.combinations]
+
+    def to_yaml(self) -> str:
+        """The complete study as a file that `load` reads."""
+        grid = {key: list(values) for key, values in self.grid.items()}
+        return write_yaml({"scenario": self.scenario.model_dump(), "grid": grid, "seeds": self.seeds})
+
+
+def parse_grid(words: Iterable[str]) -> dict[str, list[Any]]:
+    """Turn `key=value,value` words into axes; the values are read as a YAML list.
+
+    >>> parse_grid(["frame.pull=5,10", "strategy.name=push-pull,fedavg"])
+    {'frame.pull': [5, 10], 'strategy.name': ['push-pull', 'fedavg']}
+    """
+    axes = []
+    for word in words:
+        key, equals, values = word.partition("=")
+        if not equals or not key.strip():
+            raise InputError("--grid", word, "of the form key=value,value, e.g. frame.pull=5,10")
+        try:
+            axes.append({key.strip(): parse_yaml(f"[{values}]")})
+        except yaml.YAMLError:
+            raise InputError(key, values, "values with commas between, each a number, a word or YAML") from None
+    return join_axes(axes)
+
+
+def join_axes(grids: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """One grid of several, none of which has an axis of another."""
+    joined: dict[str, list[Any]] = {}
+    for grid in grids:
+        for key, values in grid.items():
+            if key in joined:
+                raise InputError("grid", key, "given once, with all its values")
+            joined[key] = values
+    _check_axes(joined)
+    return joined
+
+
+def say(combination: Combination) -> str:
+    """A combination in words.
+
+    >>> say({"frame.pull": 5, "strategy.name": "fedavg"})
+    'frame.pull=5, strategy.name=fedavg'
+    """
+    return ", ".join(f"{key}={say_value(value)}" for key, value in combination.items())
+
+
+def say_value(value: object) -> str:
+    """A value as it stands in `--grid`."""
+    return write_yaml([value], default_flow_style=True, width=math.inf).strip()[1:-1]
+
+
+def folder_name(combination: Combination) -> str:
+    """A name that tells combinations of the same axes apart, on every file system.
+
+    >>> folder_name({"frame.pull": 5, "fleet.noise": 0.1})
+    'frame.pull=5_fleet.noise=0.1'
+    """
+    name = "_".join(f"{key}={say_value(value)}" for key, value in combination.items())
+    plain = "_".join(f"{_plain(key)}={_plain(say_value(value))}" for key, value in combination.items())
+    if name == plain and len(name) <= LONGEST_NAME:
+        return name
+    return f"{plain[: LONGEST_NAME - 13]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def _plain(text: str) -> str:
+    """Only what every file system takes, and tells apart."""
+    return re.sub(r"[^a-z0-9._+-]+", "-", text.lower()).strip("-")
+
+
+def _beside(file: Path, scenario: Any) -> Any:
+    """The scenario that a study file names: its fields, a preset, or a file whose path starts from the study's."""
+    if isinstance(scenario, dict):
+        return scenario
+    if not isinstance(scenario, str):
+        raise InputError("scenario", scenario, "given in a study: a preset, a YAML file, or the fields themselves")
+    return scenario if scenario in presets() else file.parent / scenario
+
+
+def _check_axes(grid: Mapping[str, Any]) -> None:
+    if not grid:
+        raise InputError("grid", {}, "one axis at least, e.g. --grid frame.pull=5,10")
+    for key, values in grid.items():
+        if key == "seed":
+            raise InputError("grid", "seed", "another key: --seeds says how many seeds each combination gets")
+        if not isinstance(key, str) or not isinstance(values, list | tuple) or not values:
+            raise InputError(f"grid {key}", values, "a list of one value at least")
+        try:
+            words = [say_value(value) for value in values]
+        except yaml.YAMLError:
+            raise InputError(f"grid {key}", values, "a list of plain numbers, words, lists and mappings") from None
+        for word in words:
+            if words.count(word) > 1:
+                raise InputError(f"grid {key}", word, "given once")
+
+
+def _scenario(base: Scenario, combination: Combination) -> Scenario:
+    """The scenario of a combination; what is wrong with it, or with names in it, is said before anything runs."""
+    try:
+        scenario = base.replace(combination)
+        make_strategy(scenario.strategy.name, cell(scenario))
+        make_channel(scenario.push.channel, **scenario.push.channel_options)
+        find("training.model", scenario.training.model, MODELS)
+    except InputError as error:
+        allowed = f"{error.allowed} (in the combination {say(combination)})"
+        raise InputError(error.field, error.value, allowed) from None
+    return scenario

@@ -1,0 +1,94 @@
+"""`fedslot sweep` as a user meets it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from fedslot.cli import app, main
+
+QUICK = ["-o", "rounds=3", "-o", "data.ues=20", "-o", "training.epochs=1", "-o", "strategy.warmup=1", "--workers", "1"]
+
+
+def test_a_sweep_prints_a_table_and_leaves_its_files(tmp_path: Path) -> None:
+    grid = ["--grid", "frame.pull=2,5", "--grid", "push.contenders=2,4", "--seeds", "2", "--targets", "0.05"]
+    done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *grid, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "4 combinations, seeds: 2" in done.output
+    assert "slots" in done.output
+    assert len(pd.read_csv(tmp_path / "out" / "runs.csv")) == 8
+    for file in ("sweep.csv", "study.yaml", "figures/final_accuracy.png", "figures/slots_to_0.05_max.pdf"):
+        assert (tmp_path / "out" / file).stat().st_size > 0
+    again = ["sweep", str(tmp_path / "out" / "study.yaml"), "--workers", "1", "--out", str(tmp_path / "again")]
+    done = CliRunner().invoke(app, [*again, "--targets", "0.05"])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "again" / "runs.csv").read_bytes() == (tmp_path / "out" / "runs.csv").read_bytes()
+
+
+def test_failures_are_listed_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "quickstart", *QUICK, "--grid", "training.lr=0.05,1e6", "--seeds", "1", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert "1 of 2 runs failed" in done.output
+    assert "training.lr=1000000.0, seed 0: round 0: training diverged" in done.output
+    assert (tmp_path / "figures" / "final_accuracy.png").exists(), "what there is, is drawn"
+
+
+def test_when_all_fail_the_table_says_why(tmp_path: Path) -> None:
+    words = ["sweep", "quickstart", *QUICK, "--grid", "training.lr=1e6", "--seeds", "12", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert "12 of 12 runs failed" in done.output
+    assert "and 2 more" in done.output
+    assert pd.read_csv(tmp_path / "runs.csv")["failure"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["quickstart"], "grid: {} is not allowed; it must be one axis at least"),
+        (["quickstart", "--grid", "frame.pull=5,11"], "frame.pull: 11 is not allowed"),
+        (["quickstart", "--grid", "frame.pul=5"], "did you mean frame.pull?"),
+        (["quickstart", "--grid", "frame.pull=5", "--seeds", "0"], "seeds: 0 is not allowed"),
+        (["quickstart", "--grid", "frame.pull=5", "--targets", "high"], "targets: 'high' is not allowed"),
+        (["quickstrat", "--grid", "frame.pull=5"], "did you mean quickstart?"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    expected: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fedslot", "sweep", *words])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as exit:
+        main()
+    assert exit.value.code == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+    assert expected in output.err
+    assert list(tmp_path.iterdir()) == [], "nothing half-written"
+
+
+def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path) -> None:
+    words = ["sweep", "quickstart", "-o", "rounds=5000", "--grid", "frame.pull=2,5", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen([sys.executable, "-m", "fedslot", *words], stderr=subprocess.PIPE, text=True)
+    while len(list((tmp_path / "out").glob("runs/*/rounds.csv"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == "stopped; continue with the same command and --resume\n"

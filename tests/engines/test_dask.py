@@ -1,0 +1,320 @@
+"""On a real Dask cluster, processes on the loopback: the same tables, whatever dies on the way."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedslot import cluster
+from fedslot.cluster import find_workers
+from fedslot.errors import InputError, RefusedError
+from fedslot.runs import Result, is_finished, load, run
+from fedslot.scenario import Scenario
+from fedslot.simulation import Round
+from fedslot.sweeps import sweep
+
+PATIENCE = 180  # seconds after which a test is stuck
+GRID = {"frame.pull": [2, 5], "push.contenders": [2, 4]}
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[None]:
+    """No test waits for ever."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(f"the test took more than {PATIENCE} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(PATIENCE)
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return Scenario.load("quickstart", {"rounds": 20, "data.ues": 30, "training.epochs": 4})
+
+
+@pytest.fixture(scope="module")
+def local(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sweep over GRID with two seeds, on this machine and undisturbed."""
+    out = tmp_path_factory.mktemp("local") / "sweep"
+    sweep(scenario, GRID, 2, out, workers=1)
+    return out
+
+
+class Cluster:
+    """A scheduler and two workers, each a process."""
+
+    def __init__(self, folder: Path, *threads: int) -> None:
+        self.file = folder / "scheduler.json"
+        words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file)]
+        self.scheduler = _start("dask_scheduler", *words, cwd=folder)
+        _wait(self.file.is_file, self.scheduler)
+        self.address = str(json.loads(self.file.read_text())["address"])
+        words = ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(self.file)]
+        self.workers = [_start("dask_worker", "--nthreads", str(n), *words, cwd=folder) for n in threads]
+        _wait(lambda: len(find_workers(self.address)) == len(threads), *self.workers)
+
+    def end(self) -> None:
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait()
+
+
+def _start(module: str, *words: str, cwd: Path) -> subprocess.Popen[bytes]:
+    with (cwd / f"{module}.log").open("ab") as log:
+        return subprocess.Popen([sys.executable, "-m", f"distributed.cli.{module}", *words], cwd=cwd, stderr=log)
+
+
+def _wait(done: Callable[[], bool], *processes: subprocess.Popen[bytes]) -> None:
+    while not done():
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of its own, for tests that break it."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"), 1, 1)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster for the other tests; one worker has several threads, whose tasks must not disturb each other."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"), 1, 3)
+    yield made
+    made.end()
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "fedslot", *words]
+
+
+def assert_same_files(one: Path, other: Path) -> None:
+    """All but the seconds that rounds took."""
+    assert (one / "runs.csv").read_bytes() == (other / "runs.csv").read_bytes()
+    assert (one / "sweep.csv").read_bytes() == (other / "sweep.csv").read_bytes()
+    folders = sorted(path.name for path in (one / "runs").iterdir())
+    assert folders == sorted(path.name for path in (other / "runs").iterdir())
+    for name in folders:
+        for file in ("scenario.yaml", "checkpoint.npz"):
+            assert (one / "runs" / name / file).read_bytes() == (other / "runs" / name / file).read_bytes()
+        mine, theirs = (load(out / "runs" / name).rounds.drop(columns="seconds") for out in (one, other))
+        assert mine.equals(theirs)
+
+
+def assert_same_result(one: Result, other: Result) -> None:
+    assert one.rounds.drop(columns="seconds").equals(other.rounds.drop(columns="seconds"))
+    assert np.array_equal(one.model, other.model)  # type: ignore[arg-type]
+
+
+def test_a_worker_is_killed_in_the_middle_of_a_sweep(
+    fresh: Cluster, scenario: Scenario, local: Path, tmp_path: Path
+) -> None:
+    """The table is complete, and the same as that of one machine."""
+    under_way: dict[int, int] = {}
+    begun: list[int] = []
+
+    def kill_when_both_are_busy(index: int, round: Round | None) -> None:
+        if round is None:
+            del under_way[index]
+            return
+        under_way[index] = round.round
+        if round.round == 0:
+            begun.append(index)
+        if len(under_way) == 2 and max(under_way.values()) < 15 and fresh.workers[0].poll() is None:
+            fresh.workers[0].kill()
+            fresh.workers[0].wait()
+
+    found = sweep(scenario, GRID, 2, tmp_path, dask=fresh.address, listener=kill_when_both_are_busy)
+    assert fresh.workers[0].returncode == -signal.SIGKILL
+    assert not found.failures
+    assert len(found.table()) == 8
+    assert len(begun) > len(set(begun)), "a run was lost with its worker, and begun again"
+    assert_same_files(tmp_path, local)
+
+
+def test_the_caller_is_killed_and_goes_on(shared: Cluster, scenario: Scenario, local: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(scenario.to_yaml())
+    words = ["sweep", str(tmp_path / "mine.yaml"), "--seeds", "2", "--out", str(tmp_path / "dask")]
+    words += ["--grid", "frame.pull=2,5", "--grid", "push.contenders=2,4"]
+    caller = subprocess.Popen(command(*words, "--dask", shared.address), stderr=subprocess.DEVNULL)
+    _wait(lambda: len(list((tmp_path / "dask").glob("runs/*/summary.json"))) >= 2, caller)
+    caller.kill()
+    caller.wait()
+    finished = {file: file.stat().st_mtime_ns for file in (tmp_path / "dask").glob("runs/*/summary.json")}
+    assert len(finished) < 8, "killed too late for this test to mean anything"
+    again = subprocess.run(
+        command(*words, "--dask", shared.address, "--resume"), capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert "4 combinations" in again.stdout
+    assert {file: file.stat().st_mtime_ns for file in finished} == finished, "what was finished is left alone"
+    assert_same_files(tmp_path / "dask", local)
+
+
+def test_what_was_begun_here_is_continued_there(shared: Cluster, scenario: Scenario, tmp_path: Path) -> None:
+    grid = {"frame.pull": [5]}
+
+    def stop(index: int, round: Round | None) -> None:
+        if round is not None and round.round == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(scenario, grid, 1, tmp_path / "moved", workers=1, listener=stop)
+    heard: list[int] = []
+    sweep(
+        scenario,
+        grid,
+        1,
+        tmp_path / "moved",
+        resume=True,
+        dask=shared.address,
+        listener=lambda index, round: heard.append(round.round) if round else None,
+    )
+    assert heard[:1] == [7]
+    sweep(scenario, grid, 1, tmp_path / "local", workers=1)
+    assert_same_files(tmp_path / "moved", tmp_path / "local")
+
+
+def test_an_interrupted_sweep_frees_the_workers(shared: Cluster, scenario: Scenario, tmp_path: Path) -> None:
+    """Runs that would take hours are given up within a round, so that the cluster is there for the next command."""
+    busy: set[int] = set()
+
+    def stop_when_both_are_busy(index: int, round: Round | None) -> None:
+        busy.add(index)
+        if len(busy) == 2:
+            raise KeyboardInterrupt
+
+    endless = scenario.replace({"rounds": 1_000_000})
+    with pytest.raises(KeyboardInterrupt):
+        sweep(endless, GRID, 2, tmp_path / "endless", dask=shared.address, listener=stop_when_both_are_busy)
+    sweep(scenario, GRID, 1, tmp_path / "next", dask=shared.address)
+
+
+def test_the_scheduler_is_lost(fresh: Cluster, scenario: Scenario, local: Path, tmp_path: Path) -> None:
+    over: list[int] = []
+
+    def kill_after_the_first_run(index: int, round: Round | None) -> None:
+        if round is None:
+            over.append(index)
+            fresh.scheduler.kill()
+
+    with pytest.raises(RefusedError, match=r"scheduler at .* is gone.*--resume"):
+        sweep(scenario, GRID, 2, tmp_path / "lost", dask=fresh.address, listener=kill_after_the_first_run)
+    finished = [path for path in (tmp_path / "lost" / "runs").iterdir() if is_finished(path)]
+    assert len(finished) >= len(over) >= 1, "what is finished stays"
+    sweep(scenario, GRID, 2, tmp_path / "lost", resume=True, workers=1)
+    assert_same_files(tmp_path / "lost", local)
+
+
+def test_a_failing_combination_stops_no_other(shared: Cluster, tmp_path: Path) -> None:
+    words = ["sweep", "quickstart", "-o", "rounds=2", "--grid", "training.lr=0.05,1e6", "--grid", "data.ues=100,2000"]
+    words += ["--seeds", "1", "--out"]
+    on_dask = subprocess.run(
+        command(*words, str(tmp_path / "dask"), "--dask", shared.address), capture_output=True, text=True, check=False
+    )
+    assert on_dask.returncode == 1, on_dask.stderr
+    assert "3 of 4 runs failed" in on_dask.stderr
+    assert "a worker has 3 threads" in on_dask.stderr
+    assert "training.lr=1000000.0, data.ues=100, seed 0: round 0: training diverged" in on_dask.stderr
+    assert "Traceback" not in on_dask.stderr
+    grid = {"training.lr": [0.05, 1e6], "data.ues": [100, 2000]}
+    here = sweep(Scenario.load("quickstart", {"rounds": 2}), grid, 1, tmp_path / "local", workers=1)
+    assert len(here.failures) == 3
+    assert (tmp_path / "dask" / "runs.csv").read_bytes() == (tmp_path / "local" / "runs.csv").read_bytes()
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize("strategy", ["push-pull", "centralized"])
+def test_one_run_trained_on_the_cluster(shared: Cluster, scenario: Scenario, model: str, strategy: str) -> None:
+    scenario = scenario.replace({"training.model": model, "strategy.name": strategy, "rounds": 4})
+    assert_same_result(run(scenario, dask=shared.address), run(scenario))
+
+
+def test_a_worker_is_killed_while_it_trains(fresh: Cluster, scenario: Scenario) -> None:
+    scenario = scenario.replace({"training.model": "cnn", "rounds": 4})
+
+    def kill(round: Round) -> None:
+        if round.round == 1:
+            fresh.workers[1].kill()  # noticed in the next round, when it has been given work or not
+
+    assert_same_result(run(scenario, dask=fresh.address, on_round=kill), run(scenario))
+    assert fresh.workers[1].wait() == -signal.SIGKILL
+
+
+def test_a_run_that_diverges_on_the_cluster(shared: Cluster, scenario: Scenario, tmp_path: Path) -> None:
+    words = ["run", "quickstart", "-o", "training.lr=1e6", "--out", str(tmp_path / "run"), "--dask", shared.address]
+    done = subprocess.run(command(*words), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: round 0: training diverged")
+
+
+def test_what_the_workers_lack_is_said(shared: Cluster, scenario: Scenario, tmp_path: Path) -> None:
+    """A data set that is here and not there is the failure of a run, not of the sweep."""
+    found = sweep(scenario, {"data.dataset": ["digits", "not/there.npz"]}, 1, tmp_path, dask=shared.address)
+    assert list(found.failures) == [1]
+    assert "data.dataset: 'not/there.npz'" in found.failures[1]
+
+
+def test_other_versions_are_refused(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sorted(find_workers(shared.address).values()) == [1, 3]
+    monkeypatch.setattr(cluster, "_versions", lambda: {**dict.fromkeys(cluster.SAME, "0"), "fedslot": "9.9"})
+    with pytest.raises(RefusedError, match=r"has fedslot .*, not 9.9; equal results need equal versions"):
+        find_workers(shared.address)
+
+
+def test_a_worker_of_another_version_that_comes_late(
+    shared: Cluster, scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not spoil the table: its runs fail."""
+    ours = cluster._versions()
+    monkeypatch.setattr(cluster, "_versions", lambda: {**ours, "numpy": "1.0"})
+    monkeypatch.setattr(cluster, "_check_versions", lambda *_: None)
+    found = sweep(scenario, {"frame.pull": [5]}, 1, tmp_path, dask=shared.address)
+    assert "not 1.0" in found.failures[0]
+
+
+def test_a_bad_address_is_one_line(tmp_path: Path) -> None:
+    words = ["sweep", "quickstart", "--grid", "frame.pull=2,5", "--out", str(tmp_path / "out"), "--dask", "tcp://x"]
+    done = subprocess.run(command(*words), capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: dask: 'tcp://x' is not allowed; it must be the address of a Dask scheduler")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "", "tcp://127.0.0.1", "ftp://127.0.0.1:8786", "tcp://127.0.0.1:1"])
+def test_addresses_without_a_scheduler(address: str) -> None:
+    with pytest.raises(InputError, match=r"dask: .* must be the address of a Dask scheduler"):
+        find_workers(address)
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n", bytes(64)])
+def test_something_else_listens_there(says: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(says)
+                connection.recv(1 << 16)
+
+        threading.Thread(target=answer, daemon=True).start()
+        began = time.monotonic()
+        with pytest.raises(InputError, match="Dask scheduler that runs"):
+            find_workers(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        assert time.monotonic() - began < 4 * cluster.PATIENCE

@@ -1,0 +1,64 @@
+"""What the cluster relies on, without a cluster: stacks that may be trained anywhere. tests/engines has the rest."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedslot.errors import InputError, RefusedError
+from fedslot.runs import run
+from fedslot.scenario import Scenario
+from fedslot.simulation import Simulation
+
+
+@pytest.fixture(scope="module")
+def simulations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulation]:
+    """Sixty UEs of very different sizes; a perceptron so wide that a cache holds some of them only, and a CNN."""
+    file = tmp_path_factory.mktemp("data") / "wide.npz"
+    rng = np.random.default_rng(0)
+    x, y = rng.random((1200, 784), dtype=np.float32), np.arange(1200) % 10
+    np.savez(file, x_train=x[:1000], y_train=y[:1000], x_test=x[1000:], y_test=y[1000:])
+    fields = {"training.epochs": 2, "training.batches": 3, "data.ues": 60, "fleet.noise": 0.1}
+    return {
+        "mlp": Simulation(Scenario.load("quickstart", {**fields, "data.dataset": str(file)})),
+        "cnn": Simulation(Scenario.load("quickstart", {**fields, "training.model": "cnn"})),
+    }
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@settings(max_examples=10)
+@given(received=st.lists(st.integers(0, 59), unique=True, max_size=40), round=st.integers(0, 3))
+def test_stacks_alone_give_the_same_rows(
+    simulations: dict[str, Simulation], model: str, received: list[int], round: int
+) -> None:
+    """Bit for bit: what a worker trains for itself is what one machine trains among all."""
+    here, ues = simulations[model], np.array(received if model == "mlp" else received[:4], dtype=np.int64)
+    whole = here.train(here.model.initial, ues, round)
+    stacks = here.stacks(ues, round)
+    assert sorted(place for stack in stacks for place in stack) == list(range(len(ues)))
+    apart = torch.empty_like(whole)
+    for stack in stacks:
+        apart[stack] = here.train(here.model.initial, ues[stack], round)
+    assert torch.equal(apart, whole)
+
+
+def test_a_round_has_several_stacks(simulations: dict[str, Simulation]) -> None:
+    """Else the test above would say nothing."""
+    assert all(len(each.stacks(np.arange(40), 0)) > 1 for each in simulations.values())
+
+
+def test_errors_travel_whole() -> None:
+    error = InputError("frame.pull", 30, "at most 20")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(RefusedError, match=r"pip install 'fedslot\[dask\]'"):
+        run(Scenario(), dask="tcp://127.0.0.1:8786")
