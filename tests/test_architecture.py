@@ -50,7 +50,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 def test_imports_are_seen():
     """The instrument works: the loop imports what one sees it import."""
     loop = _imports(ROOT / "simulation.py")
-    assert {"torch", "fedslot.access.frame.play", "fedslot.strategies.Cell", "fedslot.valuation.exact"} <= loop
+    assert {"torch", "fedslot.access.frame.play", "fedslot.strategies.Cell", "fedslot.valuation.Valuation"} <= loop
     assert {_name(file).split(".")[1] for file in FILES if file.parent.parent == ROOT} >= set(PARTS)
 
 

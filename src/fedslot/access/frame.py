@@ -58,7 +58,8 @@ def contend(hopefuls: int, slots: int, probability: float, channel: Split, rng: 
     """(N, C) push slots from 1 that hopefuls use who are all ready, 0 where there is none: `play`'s own draws."""
     earliest = np.ones(hopefuls, dtype=np.int64)
     _bar(earliest, slots, probability, rng)
-    return channel.draw(earliest[None, :], slots, rng)[0]
+    sent: UEs = channel.draw(earliest[None, :], slots, rng)[0]
+    return sent
 
 
 def _push(
