@@ -70,11 +70,11 @@ class RunFolder:
 
     def save(self, now: Snapshot, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
         """Write a checkpoint from which the run can go on; `more` is whatever else the run must remember."""
-        extra = {f"more.{name}": array for name, array in more.items()}
-        state = {f"state.{field.name}": getattr(now.state, field.name) for field in fields(now.state)}
+        held: dict[str, Any] = {f"state.{field.name}": getattr(now.state, field.name) for field in fields(now.state)}
+        held |= {f"more.{name}": array for name, array in more.items()}
         buffer = io.BytesIO()
         model = now.model.cpu().numpy()
-        np.savez(buffer, round=now.round, slots_spent=now.slots_spent, model=model, **state, **extra)
+        np.savez(buffer, round=now.round, slots_spent=now.slots_spent, model=model, **held)
         write_atomically(self.path / CHECKPOINT, buffer.getvalue())
 
     def restore(self, start: Snapshot) -> Snapshot:
