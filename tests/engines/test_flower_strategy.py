@@ -213,7 +213,7 @@ class Watched(SlotAccess):
     ids=str,
 )
 def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path) -> None:
-    wanted = scenario(**changes)
+    wanted = scenario(**{"rounds": 10, "push__contenders": 3, **changes})
     simulation = Simulation(wanted)
     strategy = deploy(wanted, tmp_path, kind=Watched, out=tmp_path / "out")
     assert isinstance(strategy, Watched)
@@ -240,7 +240,7 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
     assert (tmp_path / "out" / "summary.json").is_file()
     if not changes:  # the comparison saw all that can happen in a frame
         assert (measured.rounds[["pulled", "push_received", "collided"]].sum() > 0).all()
-        assert (measured.rounds["contenders"].iloc[2:] < 4).any()
+        assert (measured.rounds["contenders"].iloc[2:] < 3).any()  # barred
 
 
 @pytest.mark.parametrize("seeded", [True, False])
