@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,13 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
-from fedslot.flower import DeadlineGrid, SlotAccess, to_arrays
-from fedslot.flower.screening import Limits
+from fedslot.flower import DeadlineGrid, Limits, SlotAccess, to_arrays
 from fedslot.flower.turn import LABEL, Turn, answer
 from fedslot.simulation import Simulation
 
-APP = Path(__file__).parent.parent.parent / "examples" / "flower" / "slots"
+sys.path.insert(0, str(Path(__file__).parent.parent.parent / "examples" / "flower"))
+from slots.client_app import app as CLIENT
+
 SMALL = {
     "rounds": 6,
     "data.ues": 8,
@@ -43,18 +43,6 @@ SMALL = {
 }
 NODE = 1000  # node of UE 0 in the grid below
 Tamper = Callable[[Message, Message], Any]
-
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"slots_{name}", APP / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-CLIENT = _load("client_app").app
 
 
 @pytest.fixture(autouse=True)
