@@ -70,6 +70,18 @@ def test_what_all_share_depends_on_none_of_them(module):
     assert ours <= {"fedslot.errors.InputError"}
 
 
+def test_only_the_deployment_imports_flower():
+    users = {_name(file) for file in FILES if any(name.split(".")[0] == "flwr" for name in _imports(file))}
+    assert users
+    assert all(name.startswith("fedslot.flower.") for name in users)
+
+
+def test_without_flower_one_line_says_what_to_install():
+    script = "import sys; sys.modules['flwr'] = None; from fedslot.flower import SlotAccess"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("needs Flower; install it with: pip install 'fedslot[flower]'")
+
+
 def test_only_the_command_line_imports_typer():
     users = {_name(file) for file in FILES if any(name.split(".")[0] == "typer" for name in _imports(file))}
     assert users

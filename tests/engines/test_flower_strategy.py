@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
+from fedslot.data.sources import load
 from fedslot.flower import DeadlineGrid, Limits, SlotAccess, to_arrays
 from fedslot.flower.turn import LABEL, Turn, answer
 from fedslot.simulation import Simulation
@@ -688,6 +690,25 @@ def test_nobody_comes(tmp_path: Path) -> None:
     strategy = make(scenario(), wait=0.1)
     with pytest.raises(RefusedError, match=r"no UE came within 0\.1 s"):
         strategy.start(grid, to_arrays(strategy.model, strategy.model.initial))
+
+
+# The documentation --------------------------------------------------------------------------------
+
+
+def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "deployment.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code, "deployment.md", "exec"), names)
+    monkeypatch.chdir(tmp_path)
+    changes = {"rounds": 4, "data.ues": 8, "frame.slots": 4, "frame.pull": 2, "push.contenders": 3}
+    wanted = Scenario.load("quickstart", changes)
+    simulation, data = Simulation(wanted), load("digits")
+    result = names["main"](LoopGrid(wanted, tmp_path), simulation.model.module, data.x_test, data.y_test)
+    rounds = fedslot.load(tmp_path / "out").rounds
+    assert rounds["round"].tolist() == [0, 1, 2, 3]
+    assert set(result.arrays) == set(simulation.model.shapes)
+    assert (tmp_path / "out" / "faults.csv").read_text() == "round,ue,node,reason,detail\n"
 
 
 # Refused at once ----------------------------------------------------------------------------------
