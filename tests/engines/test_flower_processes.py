@@ -214,7 +214,7 @@ OVERRIDES = "frame.slots=3 frame.pull=1 fleet.noise=0.0 valuation.method=exact"
 
 def test_a_device_is_killed_in_mid_round(federation: Federation) -> None:
     """Three devices train digits by push-pull; one is killed while it trains; the others finish."""
-    overrides, deadline = f"rounds=4 data.ues=3 push.contenders=2 {OVERRIDES}", 40.0
+    overrides, deadline = f"rounds=4 data.ues=3 push.contenders=2 {OVERRIDES}", 60.0
     devices = [federation.supernode(f"ue{ue}", ue) for ue in range(3)]
     run = federation.run("run", overrides=overrides, deadline=deadline)
     federation.until(lambda: federation.rows() == 1, START + ROUND, run, "run")
@@ -253,14 +253,14 @@ def test_keys_and_a_restart(federation: Federation) -> None:
     for ue in range(2):
         federation.supernode(f"ue{ue}", ue)
 
-    first = federation.run("first", overrides=overrides, deadline=40.0, keyed=True)
+    first = federation.run("first", overrides=overrides, deadline=60.0, keyed=True)
     federation.until(lambda: federation.rows() == 1, START + ROUND, first, "first")
     (server,) = federation.pids("flwr-serverapp")
     _kill(server)
     federation.until(lambda: server not in federation.pids("flwr-serverapp"), START, None, "first")
     done = federation.rows()
     before = _checkpoint(path)
-    again = federation.run("again", overrides=overrides, deadline=40.0, keyed=True, resume=True)
+    again = federation.run("again", overrides=overrides, deadline=60.0, keyed=True, resume=True)
     federation.until(lambda: again.poll() is not None, START + 2 * ROUND, None, "again")
     assert again.returncode == 0
 

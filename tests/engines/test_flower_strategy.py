@@ -236,7 +236,7 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
 @pytest.mark.parametrize("seeded", [True, False])
 def test_devices_draw_their_own_slots(seeded: bool, tmp_path: Path) -> None:
     """Without a seed the slots differ from run to run, but the scenario, the hopefuls and the rules are the same."""
-    wanted = scenario(rounds=8, push__probability=1.0)
+    wanted = scenario(rounds=12, data__ues=5, frame__slots=5, push__contenders=3, training__epochs=1)
     runs = [deploy(wanted, tmp_path, out=tmp_path / f"{n}", seeded=seeded) for n in range(3)]
     costs = [fedslot.load(tmp_path / f"{n}").rounds["cost_sum"].tolist() for n in range(3)]
     assert (costs[0] == costs[1] == costs[2]) is seeded
@@ -669,17 +669,19 @@ def test_a_device_that_returns(keyed: bool, tmp_path: Path) -> None:
 
 def test_nobody_takes_the_place_of_a_device_that_is_there(tmp_path: Path) -> None:
     wanted = scenario()
-    grid = LoopGrid(wanted, tmp_path)
-    grid.nodes |= {5000: 1, 5001: 99, 5002: -1}
+    grid = Changing(wanted, tmp_path)
+    grid.changes = {1: grid.nodes | {50: 1, 51: 99, 52: -1, 53: "1", 54: True}}
     strategy = make(wanted)
-    strategy.start(grid, to_arrays(strategy.model, strategy.model.initial), 3)
+    strategy.start(grid, to_arrays(strategy.model, strategy.model.initial), 5)
     assert strategy.roster.nodes.tolist() == [NODE + ue for ue in range(8)]
     assert {(fault.node, fault.reason) for fault in strategy.faults.all} == {
-        (5000, "taken"),
-        (5001, "claim"),
-        (5002, "claim"),
+        (50, "taken"),
+        (51, "claim"),
+        (52, "claim"),
+        (53, "claim"),
+        (54, "claim"),
     }
-    assert len(strategy.faults.all) == 3  # once each, not in every round
+    assert len(strategy.faults.all) == 5  # once each, not in every round
     trained = {m.metadata.dst_node_id for m in grid.sent if "round" in m.content[LABEL]}
     assert trained <= set(range(NODE, NODE + 8))
 

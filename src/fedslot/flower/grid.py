@@ -1,11 +1,13 @@
-"""A grid that closes each round at its deadline, whatever the devices do."""
+"""Grids around a grid: one that closes each round at its deadline, and one that shows only some nodes."""
 
 from __future__ import annotations
 
 import math
+import queue
+import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Set as AbstractSet
 from logging import WARNING
 
 import httpx
@@ -20,67 +22,15 @@ from fedslot.errors import InputError
 POLL = 0.5  # seconds between looks at what has come in
 UNREADABLE = 0  # code of the error in place of a reply that could not be read
 
+Answer = tuple[Message, Message]
+"""A message and the reply to it."""
 
-class DeadlineGrid(Grid):
-    """Wraps a grid: `send_and_receive` returns when all have answered or after `seconds`, whichever is first.
 
-    Every reply is fetched by itself, so that one that is slow, huge or unreadable holds no other back. A reply that
-    comes after its round was closed is dropped; `late` lists the messages that were answered so.
-    """
+class GridAround(Grid):
+    """Does what the grid inside does."""
 
-    def __init__(self, grid: Grid, seconds: float, poll: float = POLL) -> None:
-        if not 0 < seconds < math.inf:
-            raise InputError("deadline", seconds, "a number of seconds above 0")
-        self._grid, self.seconds, self.poll = grid, seconds, poll
-        self._overdue: dict[str, Message] = {}
-        self.late: list[Message] = []
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Send, and collect what is answered before the deadline (or the timeout, if that is earlier)."""
-        closes = time.monotonic() + min(self.seconds, math.inf if timeout is None else timeout)
-        sent = list(messages)
-        self._grid.push_messages(sent)
-        open_ = {message.metadata.message_id: message for message in sent}
-        asked = {**self._overdue, **open_}
-        replies: list[Message] = []
-        fetching: dict[Future[list[Message]], str] = {}
-        pool = ThreadPoolExecutor(max(1, len(asked)), "fetch")
-        while open_.keys() & asked.keys() and time.monotonic() < closes:
-            for name in asked.keys() - set(fetching.values()):
-                fetching[pool.submit(self._fetch, asked[name])] = name
-            again = min(time.monotonic() + self.poll, closes)
-            done, _ = wait(fetching, timeout=again - time.monotonic())
-            for future in done:
-                name = fetching.pop(future)
-                found = future.result()
-                if name in open_:
-                    replies += found
-                elif any(reply.has_content() for reply in found):
-                    self.late.append(asked[name])
-                if found:
-                    del asked[name]
-            if open_.keys() & asked.keys():
-                time.sleep(max(0.0, again - time.monotonic()))
-        pool.shutdown(wait=False, cancel_futures=True)
-        self._overdue = asked
-        return replies
-
-    def _fetch(self, message: Message) -> list[Message]:
-        """The replies to a message, if there are any yet: those of the node that was asked, or errors."""
-        try:
-            found = list(self._grid.pull_messages([message.metadata.message_id]))
-        except httpx.HTTPError as error:  # the link to the SuperLink, not the reply: look again
-            log(WARNING, "fedslot: %s", error)
-            return []
-        except Exception as error:
-            return [Message(Error(UNREADABLE, f"unreadable ({type(error).__name__})"), reply_to=message)]
-        asked = message.metadata
-        return [
-            reply
-            for reply in found
-            if reply.metadata.reply_to_message_id == asked.message_id
-            and (reply.has_error() or reply.metadata.src_node_id == asked.dst_node_id)
-        ]
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
 
     def set_run(self, run: Run) -> None:
         self._grid.set_run(run)
@@ -105,3 +55,87 @@ class DeadlineGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+class SomeNodes(GridAround):
+    """A grid on which only some nodes are to be seen."""
+
+    def __init__(self, grid: Grid, nodes: Iterable[int]) -> None:
+        super().__init__(grid)
+        self._nodes = list(nodes)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self._nodes
+
+
+class DeadlineGrid(GridAround):
+    """A grid whose `send_and_receive` returns when all have answered or after `seconds`, whichever is first.
+
+    Every reply is fetched by itself, so that one that is slow, huge or unreadable holds no other back. Answers to
+    messages of earlier rounds are never handed out as those of this one; they are kept aside in `others`.
+    """
+
+    def __init__(self, grid: Grid, seconds: float, poll: float = POLL) -> None:
+        if not 0 < seconds < math.inf:
+            raise InputError("deadline", seconds, "a number of seconds above 0")
+        super().__init__(grid)
+        self.seconds, self.poll = seconds, poll
+        self.open: dict[str, Message] = {}  # not answered yet
+        self.others: list[Answer] = []
+        self._fetching: set[str] = set()
+        self._came: queue.SimpleQueue[tuple[str, list[Message]]] = queue.SimpleQueue()
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Send, and collect what is answered before the deadline (or the timeout, if that is earlier)."""
+        closes = time.monotonic() + min(self.seconds, math.inf if timeout is None else timeout)
+        sent = self.send(messages)
+        answers = self.collect(sent, closes)
+        self.others += [answer for answer in answers if answer[0].metadata.message_id not in sent]
+        return [reply for question, reply in answers if question.metadata.message_id in sent]
+
+    def send(self, messages: Iterable[Message]) -> set[str]:
+        """Send without waiting; the ids of the messages."""
+        sent = list(messages)
+        if sent:
+            self._grid.push_messages(sent)
+        new = {message.metadata.message_id: message for message in sent}
+        self.open |= new
+        return set(new)
+
+    def collect(self, wanted: AbstractSet[str], closes: float) -> list[Answer]:
+        """What is answered, until all that is wanted is there or the clock says `closes`."""
+        answers: list[Answer] = []
+        while wanted & self.open.keys() and time.monotonic() < closes:
+            for name in self.open.keys() - self._fetching:
+                self._fetching.add(name)
+                # not a pool's: those would be waited for at the end of the program
+                threading.Thread(target=self._fetch, args=(self.open[name],), daemon=True).start()
+            again = min(time.monotonic() + self.poll, closes)
+            while wanted & self.open.keys() and (left := again - time.monotonic()) > 0:
+                try:
+                    name, found = self._came.get(timeout=left)
+                except queue.Empty:
+                    break
+                self._fetching.discard(name)
+                if found:
+                    question = self.open.pop(name)
+                    answers += [(question, reply) for reply in found]
+        return answers
+
+    def _fetch(self, message: Message) -> None:
+        """Look for replies to a message: those of the node that was asked, or errors."""
+        asked = message.metadata
+        found: list[Message] = []
+        try:
+            for reply in self._grid.pull_messages([asked.message_id]):
+                answers_it = reply.metadata.reply_to_message_id == asked.message_id
+                if answers_it and (reply.has_error() or reply.metadata.src_node_id == asked.dst_node_id):
+                    found.append(reply)
+        except httpx.HTTPError as error:  # the way to the SuperLink, not the reply: look again later
+            log(WARNING, "fedslot: %s", error)
+        except Exception as error:
+            found = [Message(Error(UNREADABLE, f"unreadable ({type(error).__name__})"), reply_to=message)]
+        self._came.put((asked.message_id, found))

@@ -19,7 +19,11 @@ from numpy.typing import NDArray
 
 from fedslot.errors import RefusedError
 from fedslot.flower.faults import Fault
+from fedslot.flower.grid import Answer, DeadlineGrid
 from fedslot.flower.turn import LABEL, UE, WHO
+
+PATIENCE = 60.0  # seconds that a node has to say who it is, before it is asked again
+GLANCE = 1.0  # seconds after which it is seen who else has come
 
 
 class Roster:
@@ -27,13 +31,11 @@ class Roster:
 
     ues: number of UEs, K.
     keyed: whether SuperNodes have keys, so that a node's UE is its own for good.
-    patience: seconds that a node has to say who it is.
     """
 
-    def __init__(self, ues: int, keyed: bool, patience: float) -> None:
+    def __init__(self, ues: int, keyed: bool) -> None:
         self.nodes = np.zeros(ues, dtype=np.uint64)  # 0: no node yet
-        self.keyed, self.patience = keyed, patience
-        self._asked: dict[str, int] = {}
+        self.keyed = keyed
         self._told: set[tuple[int, str]] = set()
 
     def online(self, grid: Grid) -> dict[int, int]:
@@ -41,14 +43,18 @@ class Roster:
         reachable = set(grid.get_node_ids())
         return {ue: node for ue, node in enumerate(self.nodes.tolist()) if node in reachable}
 
-    def gather(self, grid: Grid, wait: float, poll: float) -> list[Fault]:
+    def gather(self, grid: DeadlineGrid, wait: float) -> list[Fault]:
         """Wait until every UE has a node, or for so many seconds; one at least must come."""
-        faults, until = self.meet(grid, 0), time.monotonic() + wait
-        while len(self.online(grid)) < len(self.nodes) and time.monotonic() < until:
-            time.sleep(poll)
-            faults += self.meet(grid, 0)
-        here = len(self.online(grid))
-        log(INFO, "fedslot: %d of %d UEs are here", here, len(self.nodes))
+        faults: list[Fault] = []
+        until = time.monotonic() + wait
+        while len(here := self.online(grid)) < len(self.nodes) and (now := time.monotonic()) < until:
+            self.ask(grid)
+            glance = min(now + GLANCE, until)
+            answers = grid.collect(grid.open.keys(), glance)
+            faults += self.bind(answers, grid, round=0)
+            if not answers:
+                time.sleep(max(0.0, min(grid.poll, glance - time.monotonic())))
+        log(INFO, "fedslot: %d of %d UEs are here", len(here), len(self.nodes))
         if not here:
             raise RefusedError(
                 f"no UE came within {wait:g} s; start SuperNodes with --node-config partition-id=0 and so on, and a "
@@ -56,56 +62,42 @@ class Roster:
             )
         return faults
 
-    def meet(self, grid: Grid, round: int) -> list[Fault]:
-        """Hear what nodes answered since the last time, and ask those who have come; never waits."""
-        reachable = set(grid.get_node_ids())
-        faults = [fault for fault in self._hear(grid, reachable, round) if self._is_news(fault)]
-        strangers = reachable - set(self.nodes.tolist()) - set(self._asked.values())
+    def ask(self, grid: DeadlineGrid) -> None:
+        """Ask the nodes that have come which UE they are; their answers come with others."""
+        known = {*self.nodes.tolist(), *(message.metadata.dst_node_id for message in grid.open.values())}
         record = RecordDict({LABEL: ConfigRecord({WHO: True})})
-        questions = [Message(record, node, MessageType.TRAIN, ttl=self.patience) for node in sorted(strangers)]
-        if questions:
-            grid.push_messages(questions)
-        self._asked |= {question.metadata.message_id: question.metadata.dst_node_id for question in questions}
-        return faults
+        strangers = sorted(set(grid.get_node_ids()) - known)
+        grid.send(Message(record, node, MessageType.TRAIN, ttl=PATIENCE) for node in strangers)
 
-    def _hear(self, grid: Grid, reachable: set[int], round: int) -> Iterable[Fault]:
-        for question, node in list(self._asked.items()):
-            try:
-                replies = list(grid.pull_messages([question]))
-            except Exception as error:  # a reply that cannot even be read
-                del self._asked[question]
-                yield Fault(round, -1, node, "claim", f"unreadable ({type(error).__name__})")
-                continue
-            if replies or node not in reachable:
-                del self._asked[question]
-            for reply in replies[:1]:
-                if node in reachable:
-                    yield from self._bind(reply, node, reachable, round)
+    def bind(self, answers: Iterable[Answer], grid: Grid, round: int) -> list[Fault]:
+        """Enter the nodes that said who they are. Those turned away are asked again, but written down once."""
+        reachable = set(grid.get_node_ids())
+        in_order = sorted(answers, key=lambda answer: answer[0].metadata.dst_node_id)  # of those who came at once
+        faults = [self._enter(question, reply, reachable, round) for question, reply in in_order]
+        news = [fault for fault in faults if fault and (fault.node, fault.reason) not in self._told]
+        self._told |= {(fault.node, fault.reason) for fault in news}
+        return news
 
-    def _bind(self, reply: Message, node: int, reachable: set[int], round: int) -> Iterable[Fault]:
-        ue = _claim(reply) if reply.metadata.src_node_id == node else None
+    def _enter(self, question: Message, reply: Message, reachable: set[int], round: int) -> Fault | None:
+        node, ue = question.metadata.dst_node_id, _claim(reply)
         if type(ue) is not int or not 0 <= ue < len(self.nodes):
-            detail = f"{ue!r:.60}, not a UE from 0 to {len(self.nodes) - 1}"
-            yield Fault(round, -1, node, "claim", detail)
-            return
+            return Fault(round, -1, node, "claim", f"{ue!r:.60}, not a UE from 0 to {len(self.nodes) - 1}")
         old = int(self.nodes[ue])
-        if old and (self.keyed or old in reachable):
-            yield Fault(round, ue, node, "taken", f"belongs to node {old}")
-            return
+        if old not in (0, node) and (self.keyed or old in reachable):
+            return Fault(round, ue, node, "taken", f"belongs to node {old}")
         self.nodes[ue] = node
-
-    def _is_news(self, fault: Fault) -> bool:
-        """Nodes that are turned away are asked again in every round, but written down once."""
-        told = (fault.node, fault.reason)
-        new = told not in self._told
-        self._told.add(told)
-        return new
+        return None
 
     def restore(self, nodes: NDArray[np.uint64]) -> None:
         """Go on with the nodes of a saved state."""
         if nodes.shape != self.nodes.shape or nodes.dtype != self.nodes.dtype:
             raise RefusedError(f"the checkpoint's nodes are {nodes.dtype}{nodes.shape}, not one per UE")
         self.nodes = nodes.copy()
+
+
+def asks_who(question: Message) -> bool:
+    """Whether a message asks a node which UE it is."""
+    return WHO in question.content.config_records[LABEL]
 
 
 def _claim(reply: Message) -> object:

@@ -24,10 +24,10 @@ from fedslot.exchange import Receipt
 from fedslot.flower.arrays import to_arrays, to_flat
 from fedslot.flower.faults import Fault, FaultLog
 from fedslot.flower.frame import Announced
-from fedslot.flower.grid import POLL, DeadlineGrid
+from fedslot.flower.grid import POLL, DeadlineGrid, SomeNodes
 from fedslot.flower.moments import moments, restore_moments
 from fedslot.flower.reception import Expected, Heard, hear
-from fedslot.flower.roster import Roster
+from fedslot.flower.roster import Roster, asks_who
 from fedslot.flower.screening import Limits, Update
 from fedslot.flower.turn import LABEL, Turn, write_channel
 from fedslot.judging import Judges, no_values
@@ -81,7 +81,7 @@ class SlotAccess(FedAvg):
         self.scenario, self.model, self.judges, self.limits = scenario, model, judges, limits
         self.deadline, self.poll, self.wait, self.seeded = deadline, poll, wait, seeded
         self.folder, self.resume = None if out is None else RunFolder(Path(out)), resume
-        self.roster = Roster(scenario.data.ues, keyed, patience=2 * deadline)
+        self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that UEs say they have
         self.faults = FaultLog()
         self._rows: RowWriter | None = None
@@ -104,7 +104,7 @@ class SlotAccess(FedAvg):
         evaluate = evaluate_fn and (lambda round, arrays: evaluate_fn(done + round, arrays))
         try:
             if left:
-                self.faults.add(self.roster.gather(self._grid, self.wait, self.poll))
+                self._note(self.roster.gather(self._grid, self.wait))
             result = super().start(
                 self._grid,
                 to_arrays(self.model, self.now.model),
@@ -127,13 +127,13 @@ class SlotAccess(FedAvg):
         self._frame: Announced | None = None
         if not frame_fits(self.scenario, self.now.slots_spent):
             return []
-        self.faults.add(self.roster.meet(grid, round))
+        self.roster.ask(self._grid)
         grant = schedule(self.scheduler, self.scenario, self.now.state, round)
         frame = self._frame = Announced(self.scenario, grant, invite(self.scenario, grant, round), round, self.seeded)
         online = self.roster.online(grid)
         nodes = {ue: online[ue] for ue in frame.turns if ue in online}
         # the stock strategy sees only the nodes that have a turn, and makes a message for each
-        made = super().configure_train(round + 1, arrays, config, _Chosen(grid, nodes.values()))
+        made = super().configure_train(round + 1, arrays, config, SomeNodes(grid, nodes.values()))
         messages = {message.metadata.dst_node_id: message for message in made}
         self._sent = {ue: self._label(messages[node], frame.turns[ue]) for ue, node in nodes.items()}
         log(INFO, "fedslot: %d UEs pulled, %d may push, %d of them here", *_counts(frame), len(nodes))
@@ -166,13 +166,23 @@ class SlotAccess(FedAvg):
         shapes = {name: tuple(shape) for name, shape in self.model.shapes.items()}
         expected = Expected(self.now.model.cpu().numpy(), shapes, self.weighted_by_key, self.limits)
         heard = hear(frame, self._sent, replies, expected)
-        late = [(Turn.from_record(asked.content.config_records[LABEL]), asked) for asked in self._grid.late]
-        self._grid.late.clear()
-        self.faults.add(Fault(turn.round, turn.ue, asked.metadata.dst_node_id, "late") for turn, asked in late)
-        self.faults.add(heard.faults)
-        for fault in heard.faults:
-            log(WARNING, "fedslot: UE %d, node %d: %s %s", fault.ue, fault.node, fault.reason, fault.detail)
+        self._aside(frame.round)
+        self._note(heard.faults)
         return heard
+
+    def _aside(self, round: int) -> None:
+        """See to what came beside the answers to this frame: who nodes are, and answers that are late."""
+        others, self._grid.others = self._grid.others, []
+        self._note(self.roster.bind([answer for answer in others if asks_who(answer[0])], self._grid, round))
+        for question, reply in others:
+            if not asks_who(question) and reply.has_content():
+                turn = Turn.from_record(question.content.config_records[LABEL])
+                self._note([Fault(turn.round, turn.ue, question.metadata.dst_node_id, "late")])
+
+    def _note(self, faults: list[Fault]) -> None:
+        self.faults.add(faults)
+        for fault in faults:
+            log(WARNING, "fedslot: UE %d, node %d: %s %s", fault.ue, fault.node, fault.reason, fault.detail)
 
     def _sizes(self, receipt: Receipt, updates: list[Update], round: int) -> NDArray[np.int64]:
         """The training samples that count for each received UE: no one may buy weight by a claim."""
@@ -182,7 +192,7 @@ class SlotAccess(FedAvg):
         most = int(self.limits.examples * known[(len(known) - 1) // 2]) if len(known) else 0
         for ue, claim in zip(receipt.received.tolist(), claimed.tolist(), strict=True):
             if claim > most:
-                self.faults.add([Fault(round, ue, int(self.roster.nodes[ue]), "weight", f"{claim}, counted as {most}")])
+                self._note([Fault(round, ue, int(self.roster.nodes[ue]), "weight", f"{claim}, counted as {most}")])
         return np.minimum(claimed, most)
 
     def _value(self, updates: list[Update], sizes: NDArray[np.int64], round: int) -> Valuation:
@@ -210,7 +220,7 @@ class SlotAccess(FedAvg):
             return old, {}
         new = to_flat(self.model, found)
         if not torch.isfinite(new).all() or not np.isfinite(self.judges.validation.evaluate(new)[0]):
-            self.faults.add([Fault(round, -1, 0, "aggregate", "the new model is not finite; the old one stays")])
+            self._note([Fault(round, -1, 0, "aggregate", "the new model is not finite; the old one stays")])
             return old, {}
         return new, dict(measured or {})
 
@@ -239,17 +249,6 @@ class SlotAccess(FedAvg):
         over = self.now.round == self.scenario.rounds or not frame_fits(self.scenario, self.now.slots_spent)
         if over and self.now.round:
             self.folder.finish(runs.Result(self.scenario, self.folder.rounds()).summary())
-
-
-class _Chosen(DeadlineGrid):
-    """A grid on which only some nodes are to be seen."""
-
-    def __init__(self, grid: Grid, nodes: Iterable[int]) -> None:
-        super().__init__(grid, 1.0)
-        self._nodes = list(nodes)
-
-    def get_node_ids(self) -> Iterable[int]:
-        return self._nodes
 
 
 def _counts(frame: Announced) -> tuple[int, int]:
