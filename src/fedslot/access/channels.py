@@ -138,7 +138,8 @@ class Coded(Split):
         return float(np.min(-np.log1p(-p) / unresolved))
 
     def draw(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        return self._copies(earliest.ravel(), slots, rng).reshape(*earliest.shape, -1)
+        copies = self._copies(earliest.ravel(), slots, rng)
+        return copies.reshape(*earliest.shape, copies.shape[1])
 
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
         frames, ues, most = sent.shape

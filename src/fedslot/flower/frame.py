@@ -47,7 +47,7 @@ class Announced:
         )
         return pulls | {ue: replace(window, ue=ue, rank=rank) for rank, ue in enumerate(push)}
 
-    @property
+    @cached_property
     def copies(self) -> int:
         """Slots that a UE may use at most."""
         return self._draw(np.random.default_rng(0)).shape[1] if len(self.hopefuls) else 1

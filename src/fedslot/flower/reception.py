@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from flwr.app import Message
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedslot.flower.faults import Fault
 from fedslot.flower.frame import Announced
@@ -31,12 +34,14 @@ class Expected:
     """What a sound update looks like.
 
     model: (P,) the global model. shapes: of its parameters. weight: the metric that counts training samples.
+    loss: of a model on the PS's validation samples.
     """
 
     model: NDArray[np.float32]
     shapes: Mapping[str, tuple[int, ...]]
     weight: str
     limits: Limits
+    loss: Callable[[Tensor], float]
 
 
 def hear(frame: Announced, sent: Mapping[int, Message], replies: Iterable[Message], expected: Expected) -> Heard:
@@ -70,6 +75,8 @@ def _take(reply: Message, frame: Announced, ue: int, expected: Expected, heard: 
         heard.used[ue] = slots  # a bad message was on the air all the same
         update = read(reply, expected.shapes, expected.weight)
         too_far(update, expected.model, expected.limits.norm)
+        if not math.isfinite(expected.loss(torch.from_numpy(update.row))):
+            raise Refusal("loss", "is not finite")
         heard.updates[ue] = update
     except Refusal as refusal:
         return refusal

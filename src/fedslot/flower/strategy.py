@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -136,7 +137,8 @@ class SlotAccess(FedAvg):
         made = super().configure_train(round + 1, arrays, config, SomeNodes(grid, nodes.values()))
         messages = {message.metadata.dst_node_id: message for message in made}
         self._sent = {ue: self._label(messages[node], frame.turns[ue]) for ue, node in nodes.items()}
-        log(INFO, "fedslot: %d UEs pulled, %d may push, %d of them here", *_counts(frame), len(nodes))
+        pulled, hopefuls = len(grant.pull), len(frame.hopefuls)
+        log(INFO, "fedslot: %d UEs pulled, %d may push, %d of them here", pulled, hopefuls, len(nodes))
         return list(self._sent.values())
 
     def aggregate_train(
@@ -164,7 +166,7 @@ class SlotAccess(FedAvg):
 
     def _hear(self, frame: Announced, replies: Iterable[Message]) -> Heard:
         shapes = {name: tuple(shape) for name, shape in self.model.shapes.items()}
-        expected = Expected(self.now.model.cpu().numpy(), shapes, self.weighted_by_key, self.limits)
+        expected = Expected(self.now.model.cpu().numpy(), shapes, self.weighted_by_key, self.limits, self._loss)
         heard = hear(frame, self._sent, replies, expected)
         self._aside(frame.round)
         self._note(heard.faults)
@@ -219,10 +221,13 @@ class SlotAccess(FedAvg):
         if found is None:
             return old, {}
         new = to_flat(self.model, found)
-        if not torch.isfinite(new).all() or not np.isfinite(self.judges.validation.evaluate(new)[0]):
+        if not torch.isfinite(new).all() or not math.isfinite(self._loss(new)):
             self._note([Fault(round, -1, 0, "aggregate", "the new model is not finite; the old one stays")])
             return old, {}
         return new, dict(measured or {})
+
+    def _loss(self, flat: Tensor) -> float:
+        return self.judges.validation.evaluate(flat.to(self.now.model))[0]
 
     def _label(self, message: Message, turn: Turn) -> Message:
         content = RecordDict({**message.content, LABEL: turn.to_record()})
@@ -249,10 +254,6 @@ class SlotAccess(FedAvg):
         over = self.now.round == self.scenario.rounds or not frame_fits(self.scenario, self.now.slots_spent)
         if over and self.now.round:
             self.folder.finish(runs.Result(self.scenario, self.folder.rounds()).summary())
-
-
-def _counts(frame: Announced) -> tuple[int, int]:
-    return len(frame.grant.pull), len(frame.hopefuls)
 
 
 def _check(scenario: Scenario, pools_data: bool) -> None:
