@@ -271,7 +271,9 @@ def test_keys_and_a_restart(federation: Federation) -> None:
     assert (before["more.nodes"] > 0).all()
     assert (after["state.seen"] > before["state.seen"]).any()
     assert np.isfinite(after["state.value"]).all()
-    assert len(pd.read_csv(path / "out" / "faults.csv")) == 0
+    faults = pd.read_csv(path / "out" / "faults.csv", dtype={"node": np.uint64})
+    assert set(faults["reason"]) <= {"silent", "late"}  # a device may still be at work for the server that was killed
+    assert set(faults["node"]) <= set(after["more.nodes"])  # nothing was heard of the stranger
     assert "Start `flwr-clientapp` process" not in federation.log("stranger")
     assert stranger.poll() != 0
 
