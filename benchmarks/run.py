@@ -99,7 +99,7 @@ def training(preset: str, repeats: int, count: int) -> Lines:
 
 def valuation(preset: str, repeats: int, count: int) -> Lines:
     simulation = workload(preset)
-    model, jury = simulation.model, simulation.jury
+    model, jury = simulation.model, simulation.judges.jury
     updates = simulation.trainer(model.initial, jobs_of(simulation))
     rows = torch.cat([model.initial.unsqueeze(0), updates])
     sizes = np.array([len(job.share) for job in jobs_of(simulation)])
@@ -129,7 +129,8 @@ def fewer_utilities(repeats: int) -> Lines:
         scenario = workload("paper").scenario.replace(
             {"frame.slots": players, "frame.pull": 0, "push.contenders": 0, "strategy.name": "fedavg", "rounds": 26}
         )
-        simulation = Simulation(scenario.replace({"valuation.samples": min(1000, len(workload("paper").validation.y))}))
+        samples = min(1000, len(workload("paper").judges.validation.y))
+        simulation = Simulation(scenario.replace({"valuation.samples": samples}))
         everyone = (np.arange(2**players)[:, None] >> np.arange(players)) & 1 == 1
         found: dict[str, list[tuple[float, float]]] = {"gtg": [], "kriging": []}
         now = simulation.start()
@@ -138,7 +139,7 @@ def fewer_utilities(repeats: int) -> Lines:
                 pull = simulation.strategy.schedule(now.state, now.round, simulation._rng("schedule", now.round)).pull
                 sizes = simulation.fleet.sizes[pull]
                 rows = torch.cat([now.model.unsqueeze(0), simulation.train(now.model, pull, now.round)])
-                measure = mixtures(simulation.jury, rows)
+                measure = mixtures(simulation.judges.jury, rows)
                 table = -measure(torch.from_numpy(coalition_weights(everyone, sizes)).to(rows))[0].numpy()
                 moves = (rows - rows[0]).double()
                 geometry = Geometry(lambda m, sizes=sizes: coalition_weights(m, sizes), (moves @ moves.T).numpy())
@@ -163,7 +164,7 @@ def fewer_utilities(repeats: int) -> Lines:
 def greedy_round(repeats: int, count: int) -> Lines:
     """A whole GreedyShap round: local training and valuation of 20 UEs."""
     simulation = workload("paper")
-    model, jury = simulation.model, simulation.jury
+    model, jury = simulation.model, simulation.judges.jury
     kriged = Simulation(simulation.scenario.replace({"valuation.method": "kriging", "strategy.name": "greedy-shap"}))
     received = np.random.default_rng(0).choice(simulation.fleet.ues, UES, replace=False)
     sizes = simulation.fleet.sizes[received]
@@ -205,7 +206,7 @@ def orchestration(repeats: int) -> Lines:
     for _ in range(repeats):
         simulation = Simulation(scenario)
         spent = _time_inside(simulation, ["train", "_value", "_aggregate"])
-        simulation.test.evaluate = simulation.validation.evaluate = lambda flat: (0.0, 0.0)  # type: ignore[method-assign]
+        simulation.judges.test.evaluate = simulation.judges.validation.evaluate = lambda flat: (0.0, 0.0)  # type: ignore[method-assign]
         with tempfile.TemporaryDirectory() as folder:
             from fedslot.records import RunFolder
             from fedslot.runs import _in_folder

@@ -50,7 +50,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 def test_imports_are_seen():
     """The instrument works: the loop imports what one sees it import."""
     loop = _imports(ROOT / "simulation.py")
-    assert {"torch", "fedslot.access.frame.play", "fedslot.strategies.Cell", "fedslot.valuation.exact"} <= loop
+    assert {"torch", "fedslot.access.frame.play", "fedslot.strategies.Cell", "fedslot.valuation.Valuation"} <= loop
     assert {_name(file).split(".")[1] for file in FILES if file.parent.parent == ROOT} >= set(PARTS)
 
 
@@ -68,6 +68,18 @@ def test_the_parts_of_a_round_never_import_one_another(part):
 def test_what_all_share_depends_on_none_of_them(module):
     ours = {name for name in _imports(ROOT / f"{module}.py") if name.startswith("fedslot")}
     assert ours <= {"fedslot.errors.InputError"}
+
+
+def test_only_the_deployment_imports_flower():
+    users = {_name(file) for file in FILES if any(name.split(".")[0] == "flwr" for name in _imports(file))}
+    assert users
+    assert all(name.startswith("fedslot.flower.") for name in users)
+
+
+def test_without_flower_one_line_says_what_to_install():
+    script = "import sys; sys.modules['flwr'] = None; from fedslot.flower import SlotAccess"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("needs Flower; install it with: pip install 'fedslot[flower]'")
 
 
 def test_only_the_command_line_imports_typer():

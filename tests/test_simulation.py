@@ -114,7 +114,7 @@ def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
         assert np.array_equal(first.fleet.noise, other.fleet.noise)
         assert torch.equal(first.model.initial, other.model.initial)
         for part in ("test", "validation", "jury"):
-            assert torch.equal(getattr(first, part).x, getattr(other, part).x)
+            assert torch.equal(getattr(first.judges, part).x, getattr(other.judges, part).x)
         # an update is the same whoever asks for it, and with whom
         one, many = (s.train(s.model.initial, np.array(ues), 2) for s, ues in ((first, [7]), (other, [3, 7, 9])))
         if not other.strategy.pools_data:
@@ -125,12 +125,12 @@ def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
 def test_held_out_samples_are_split_without_overlap():
     simulation = Simulation(_scenario({"data.validation": 0.25, "valuation.samples": 50}))
     data = load("digits")
-    sizes = [len(part.y) for part in (simulation.test, simulation.validation, simulation.jury)]
+    sizes = [len(part.y) for part in (simulation.judges.test, simulation.judges.validation, simulation.judges.jury)]
     assert sizes == [len(data.y_test) - round(0.25 * len(data.y_test)), round(0.25 * len(data.y_test)), 50]
-    both = torch.cat([simulation.test.x, simulation.validation.x]).flatten(1)
+    both = torch.cat([simulation.judges.test.x, simulation.judges.validation.x]).flatten(1)
     everything = torch.tensor(data.x_test).flatten(1)
     assert sorted(both.tolist()) == sorted(everything.tolist())
-    assert torch.equal(simulation.jury.x, simulation.validation.x[:50])
+    assert torch.equal(simulation.judges.jury.x, simulation.judges.validation.x[:50])
 
 
 def test_a_run_equals_a_plain_re_enactment():
@@ -159,10 +159,10 @@ def test_a_run_equals_a_plain_re_enactment():
         torch.testing.assert_close(now.model, state, rtol=1e-4, atol=1e-5)
         torch.nn.utils.vector_to_parameters(state, module.parameters())
         with torch.no_grad():
-            scores = module.eval()(simulation.test.x)
-        assert record.test_loss == pytest.approx(float(cross_entropy(scores, simulation.test.y)), rel=1e-4)
+            scores = module.eval()(simulation.judges.test.x)
+        assert record.test_loss == pytest.approx(float(cross_entropy(scores, simulation.judges.test.y)), rel=1e-4)
         assert record.test_accuracy == pytest.approx(
-            float((scores.argmax(1) == simulation.test.y).float().mean()), abs=3e-3
+            float((scores.argmax(1) == simulation.judges.test.y).float().mean()), abs=3e-3
         )
 
 
@@ -178,7 +178,7 @@ def test_values_are_the_shapley_values_of_the_averaged_models(utility):
     def worth(coalition: frozenset[int]) -> float:
         inside = sorted(coalition)
         weights = torch.tensor(sizes[inside] / sizes[inside].sum(), dtype=torch.float32)
-        loss, accuracy = simulation.validation.evaluate(weights @ updates[inside] if inside else start)
+        loss, accuracy = simulation.judges.validation.evaluate(weights @ updates[inside] if inside else start)
         return -loss if utility == "loss" else accuracy
 
     worths = {coalition: worth(coalition) for coalition in map(frozenset, _subsets(4))}

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import astuple, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
@@ -72,12 +73,13 @@ class RunFolder:
         write_atomically(file, "".join(lines))
         return RowWriter(file)
 
-    def save(self, now: Snapshot) -> None:
-        """Write a checkpoint from which the run can go on."""
-        state = {f"state.{field.name}": getattr(now.state, field.name) for field in fields(now.state)}
+    def save(self, now: Snapshot, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
+        """Write a checkpoint from which the run can go on; `more` is whatever else the run must remember."""
+        held: dict[str, Any] = {f"state.{field.name}": getattr(now.state, field.name) for field in fields(now.state)}
+        held |= {f"more.{name}": array for name, array in more.items()}
         buffer = io.BytesIO()
         model = now.model.cpu().numpy()
-        np.savez(buffer, round=now.round, slots_spent=now.slots_spent, model=model, **state)
+        np.savez(buffer, round=now.round, slots_spent=now.slots_spent, model=model, **held)
         write_atomically(self.path / CHECKPOINT, buffer.getvalue())
 
     def restore(self, start: Snapshot) -> Snapshot:
@@ -97,6 +99,14 @@ class RunFolder:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise RefusedError(f"{file} is damaged ({error}); delete {self.path} and start over") from None
         return Snapshot(round, spent, torch.from_numpy(model).to(start.model.device), kind(**state))
+
+    def more(self) -> dict[str, NDArray[Any]]:
+        """What else the last checkpoint holds."""
+        file = self.path / CHECKPOINT
+        if not file.is_file():
+            return {}
+        with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as saved:
+            return {name.removeprefix("more."): saved[name] for name in saved if name.startswith("more.")}
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, the mark of a finished run."""

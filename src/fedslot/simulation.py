@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,26 +9,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import draw_hopefuls, play
 from fedslot.data.sources import load
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import RefusedError
 from fedslot.exchange import Grant, Receipt, UEs
 from fedslot.fleet import Fleet
-from fedslot.learning.aggregation import average, coalition_weights
-from fedslot.learning.evaluation import Evaluator
+from fedslot.judging import Judges, finite, no_values, tensors
+from fedslot.learning.aggregation import average
 from fedslot.learning.jobs import Job, Recipe
-from fedslot.learning.mixtures import mixtures
 from fedslot.learning.models import Model
 from fedslot.learning.training import Trainer
 from fedslot.plugins import find
 from fedslot.rng import stream, torch_seed
-from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
-from fedslot.strategies import STRATEGIES, Cell, make_strategy
-from fedslot.valuation import Game, Geometry, Valuation, cyclic, exact, gtg, kriging
+from fedslot.scenario import Scenario
+from fedslot.strategies import STRATEGIES, Cell, Strategy, make_strategy
+from fedslot.valuation import Valuation
 
 
 @dataclass(frozen=True)
@@ -86,8 +83,8 @@ class Simulation:
         shape = data.x_train.shape[1:]
         self.model = Model.build(training.model, shape, data.classes, scenario.seed, training.device)
         recipe = Recipe(training.lr, training.momentum, training.batches)
-        self.trainer = Trainer(self.model, *self._tensors(data.x_train, data.y_train), recipe)
-        self.test, self.validation, self.jury = self._evaluators(data.x_test, data.y_test)
+        self.trainer = Trainer(self.model, *tensors(self.model, data.x_train, data.y_train), recipe)
+        self.judges = Judges(scenario, self.model, data.x_test, data.y_test)
 
     def start(self) -> Snapshot:
         """The beginning: the initial model, nothing known of any UE."""
@@ -96,10 +93,10 @@ class Simulation:
     def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
         now = now or self.start()
-        while now.round < self.scenario.rounds and self._frame_fits(now.slots_spent):
+        while now.round < self.scenario.rounds and frame_fits(self.scenario, now.slots_spent):
             began, round = time.perf_counter(), now.round
 
-            grant = self.strategy.schedule(now.state, round, self._rng("schedule", round))
+            grant = schedule(self.strategy, self.scenario, now.state, round)
             receipt = self._access(grant, round)
             updates = self.train(now.model, receipt.received, round)
             valuation = self._value(now.model, updates, receipt.received, round)
@@ -107,24 +104,13 @@ class Simulation:
             state = self.strategy.observe(now.state, receipt, valuation.values)
 
             now = Snapshot(round + 1, now.slots_spent + receipt.cost_max, model, state)
-            yield self._record(round, receipt, valuation, now, began), now
-
-    def _frame_fits(self, spent: int) -> bool:
-        budget = self.scenario.time_budget
-        return budget is None or spent + 1 + self.scenario.frame.slots <= budget
+            yield record(self.judges, round, receipt, valuation, now, began), now
 
     def _access(self, grant: Grant, round: int) -> Receipt:
         """Play the frame on the channel."""
-        contenders, slots = self.scenario.push.contenders, self.scenario.frame.slots
-        pull = set(grant.pull.tolist())
-        if len(grant.pull) > slots or len(pull) < len(grant.pull) or any(not 0 <= ue < self.fleet.ues for ue in pull):
-            raise RefusedError(
-                f"round {round}: strategy {self.scenario.strategy.name} granted {len(grant.pull)} pull slots; it may "
-                f"grant {slots} at most, each to another UE from 0 to {self.fleet.ues - 1}"
-            )
-        number = None if contenders == "ready" else contenders
-        hopefuls = draw_hopefuls(number, self.fleet.ues, grant.pull, self._rng("hopefuls", round))
-        return play(grant, slots, hopefuls, self.fleet.ready(round), self.channel, self._rng("push", round))
+        hopefuls = invite(self.scenario, grant, round)
+        slots, ready = self.scenario.frame.slots, self.fleet.ready(round)
+        return play(grant, slots, hopefuls, ready, self.channel, self._rng("push", round))
 
     def train(self, model: Tensor, received: UEs, round: int) -> Tensor:
         """Updates (Y, P) of the received UEs. What collided influences nothing, so it is never trained.
@@ -134,7 +120,7 @@ class Simulation:
         updates = self.trainer(model, self._jobs(received, round))
         if not self.strategy.pools_data:
             self._disturb(updates, received.tolist(), round)
-        return self._finite(updates, round)
+        return finite(updates, self.scenario, round)
 
     def stacks(self, received: UEs, round: int) -> list[list[int]]:
         """Places in `received` whose training must not be torn apart; `train` gives each stack alone the same rows."""
@@ -161,31 +147,9 @@ class Simulation:
 
     def _value(self, model: Tensor, updates: Tensor, received: UEs, round: int) -> Valuation:
         """Shapley values of the received updates on the PS's validation samples."""
-        if not self.strategy.needs_values or self.strategy.pools_data or not len(received):
-            return Valuation(np.zeros(len(received)), np.zeros(len(received)), 0)
-        sizes, options = self.fleet.sizes[received], self.scenario.valuation
-        rows = torch.cat([model.unsqueeze(0), updates])
-        measure = mixtures(self.jury, rows)
-        moves = (rows - model).double()
-        geometry = Geometry(lambda members: coalition_weights(members, sizes), (moves @ moves.mT).cpu().numpy())
-
-        def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
-            losses, accuracies = measure(torch.from_numpy(coalition_weights(members, sizes)).to(model))
-            return self._finite(-losses if options.utility == "loss" else accuracies, round).cpu().numpy()
-
-        game, rng = Game(len(received), utility), self._rng("valuation", round)
-        match options.method:
-            case "exact":
-                if game.players > MOST_EXACT_PLAYERS:  # a capture channel can bring more than one a slot
-                    raise RefusedError(f"round {round}: {game.players} UEs are too many for valuation.method exact")
-                valuation = exact(game)
-            case "gtg":
-                valuation = gtg(game, rng, options.permutations, options.between, options.within)
-            case "cyclic":
-                valuation = cyclic(game, rng, options.tolerance, options.max_utilities)
-            case "kriging":
-                valuation = kriging(game, geometry, rng, options.tolerance, options.max_utilities)
-        return valuation
+        if not self.strategy.needs_values or self.strategy.pools_data:
+            return no_values(len(received))
+        return self.judges.value(model, updates, self.fleet.sizes[received], round)
 
     def _aggregate(self, model: Tensor, updates: Tensor, received: UEs) -> Tensor:
         """ModelAverage of Algorithm 1; a round in which nothing is received leaves the model as it is."""
@@ -193,60 +157,8 @@ class Simulation:
             return model
         return updates[0] if self.strategy.pools_data else average(updates, self.fleet.sizes[received])
 
-    def _record(self, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:
-        test_loss, test_accuracy = self.test.evaluate(now.model)
-        val_loss, _ = self.validation.evaluate(now.model)
-        return Round(
-            round=round,
-            test_accuracy=test_accuracy,
-            test_loss=test_loss,
-            val_loss=val_loss,
-            pulled=len(receipt.pulled),
-            wasted=len(receipt.wasted),
-            contenders=receipt.contenders,
-            push_received=len(receipt.pushed),
-            collided=len(receipt.collided),
-            cost_max=receipt.cost_max,
-            cost_sum=receipt.cost_sum,
-            slots_spent=now.slots_spent,
-            utilities=valuation.utilities,
-            value_error=float(max(valuation.errors, default=0.0)),
-            seconds=time.perf_counter() - began,
-        )
-
     def _rng(self, purpose: str, *numbers: int) -> np.random.Generator:
         return stream(self.scenario.seed, purpose, *numbers)
-
-    def _finite(self, numbers: Tensor, round: int) -> Tensor:
-        if not math.isfinite(numbers.sum()) and not torch.isfinite(numbers).all():
-            training = self.scenario.training
-            raise RefusedError(
-                f"round {round}: training diverged, an update or its loss is no longer finite; "
-                f"lower training.lr ({training.lr}) or fleet.noise ({self.scenario.fleet.noise})"
-            )
-        return numbers
-
-    def _tensors(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        device = self.scenario.training.device
-        samples = torch.tensor(x, device=device)
-        if self.model.convolves and samples.dim() == 4:  # the order in which convolutions on a CPU are fastest
-            samples = samples.contiguous(memory_format=torch.channels_last)
-        return samples, torch.tensor(y, device=device)
-
-    def _evaluators(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> tuple[Evaluator, Evaluator, Evaluator]:
-        """Split the held-out samples: one part tests, one part validates, some of which judge coalitions."""
-        options = self.scenario
-        order = self._rng("held-out").permutation(len(y))
-        count = round(options.data.validation * len(y))
-        if not 0 < count < len(y):
-            allowed = f"such that both parts of the {len(y)} test samples get one"
-            raise InputError("data.validation", options.data.validation, allowed)
-        judging = options.valuation.samples or count
-        if judging > count:
-            raise InputError("valuation.samples", judging, f"at most {count}, the number of validation samples")
-        parts = order[count:], order[:count], order[:judging]
-        test, validation, jury = (Evaluator(self.model, *self._tensors(x[part], y[part])) for part in parts)
-        return test, validation, jury
 
 
 def cell(scenario: Scenario) -> Cell:
@@ -262,4 +174,51 @@ def cell(scenario: Scenario) -> Cell:
         memory=options.memory,
         share=options.share,
         options=options.options,
+    )
+
+
+def schedule(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int) -> Grant:
+    """What the strategy grants, which must be possible."""
+    grant = strategy.schedule(state, round, stream(scenario.seed, "schedule", round))
+    slots, ues, pull = scenario.frame.slots, scenario.data.ues, set(grant.pull.tolist())
+    if len(grant.pull) > slots or len(pull) < len(grant.pull) or any(not 0 <= ue < ues for ue in pull):
+        raise RefusedError(
+            f"round {round}: strategy {scenario.strategy.name} granted {len(grant.pull)} pull slots; it may "
+            f"grant {slots} at most, each to another UE from 0 to {ues - 1}"
+        )
+    return grant
+
+
+def invite(scenario: Scenario, grant: Grant, round: int) -> UEs:
+    """The UEs that happen to have something to push in this frame."""
+    contenders = scenario.push.contenders
+    number = None if contenders == "ready" else contenders
+    return draw_hopefuls(number, scenario.data.ues, grant.pull, stream(scenario.seed, "hopefuls", round))
+
+
+def frame_fits(scenario: Scenario, spent: int) -> bool:
+    """Whether the time budget leaves room for another frame."""
+    return scenario.time_budget is None or spent + 1 + scenario.frame.slots <= scenario.time_budget
+
+
+def record(judges: Judges, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:
+    """The row of a round; `began` is what `time.perf_counter` gave at its beginning."""
+    test_loss, test_accuracy = judges.test.evaluate(now.model)
+    val_loss, _ = judges.validation.evaluate(now.model)
+    return Round(
+        round=round,
+        test_accuracy=test_accuracy,
+        test_loss=test_loss,
+        val_loss=val_loss,
+        pulled=len(receipt.pulled),
+        wasted=len(receipt.wasted),
+        contenders=receipt.contenders,
+        push_received=len(receipt.pushed),
+        collided=len(receipt.collided),
+        cost_max=receipt.cost_max,
+        cost_sum=receipt.cost_sum,
+        slots_spent=now.slots_spent,
+        utilities=valuation.utilities,
+        value_error=float(max(valuation.errors, default=0.0)),
+        seconds=time.perf_counter() - began,
     )

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedslot.access.channels import Collision
-from fedslot.access.frame import draw_hopefuls, play
+from fedslot.access.channels import CHANNELS, Collision, Split, make_channel
+from fedslot.access.frame import contend, draw_hopefuls, play, tally
 from fedslot.exchange import Grant
 
 
@@ -156,3 +156,20 @@ def test_the_number_of_hopefuls_is_the_number_asked_for(contenders, pulled):
     drawn = draw_hopefuls(contenders, 10, np.arange(pulled), _rng())
     assert len(drawn) == contenders
     assert drawn.min(initial=10) >= pulled
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+@given(st.integers(0, 2**32), st.integers(0, 9), st.integers(1, 12), st.floats(0.1, 1.0))
+def test_the_halves_of_a_frame_make_the_whole(name: str, seed: int, number: int, slots: int, probability: float):
+    """UEs that draw for themselves and a PS that resolves what they drew: the same as the frame in one."""
+    channel, hopefuls = make_channel(name), np.arange(10, 10 + number)
+    grant = Grant(_ues(3), push=True, probability=probability)
+    whole = play(grant, slots + 1, hopefuls, None, channel, np.random.default_rng(seed))
+    assert isinstance(channel, Split)
+    rng = np.random.default_rng(seed)
+    sent = contend(number, slots, probability, channel, rng)
+    assert ((sent >= 0) & (sent <= slots)).all()
+    heard = channel.resolve(sent[None], slots, rng)[0] if number else _ues()
+    halves = tally(grant.pull, np.array([True]), hopefuls, np.where(sent.any(axis=1), heard, -1))
+    for part in ("received", "pull_slots", "push_slots", "collided", "wasted"):
+        assert getattr(halves, part).tolist() == getattr(whole, part).tolist()

@@ -34,7 +34,24 @@ class Channel(Protocol):
         ...
 
 
-class Collision:
+class Split:
+    """A channel in two halves, which a deployment keeps apart: what UEs send, and what the PS makes of it."""
+
+    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        if slots == 0 or earliest.size == 0:
+            return np.zeros_like(earliest)
+        return self.resolve(self.draw(earliest, slots, rng), slots, rng)
+
+    def draw(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        """(F, N, C) the slots in which each UE sends its copies, 0 where there is none; `earliest` as in `play`."""
+        return _pick(earliest, slots, rng)[:, :, None]
+
+    def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        """(F, N) the slot in which each UE was received, 0 if it was not, from the slots (F, N, C) that were used."""
+        raise NotImplementedError
+
+
+class Collision(Split):
     """Framed ALOHA on the collision channel: one slot each, received if alone in it, no retransmission.
 
     >>> channel = Collision()
@@ -42,15 +59,13 @@ class Collision:
     array([[1]])
     """
 
-    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        if slots == 0 or earliest.size == 0:
-            return np.zeros_like(earliest)
-        pick, cell = _pick(earliest, slots, rng)
+    def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        pick, cell = _cells(sent, slots)
         load = np.bincount(cell.ravel())
         return np.where(load[cell] == 1, pick, 0)
 
 
-class Capture:
+class Capture(Split):
     """Framed ALOHA with Rayleigh fading: the strongest UE of a slot may drown out the others.
 
     Received powers are independent and exponential with mean 1 (power control evens out the distances). A UE
@@ -73,16 +88,14 @@ class Capture:
             raise InputError("noise", noise, "a power from 0 to 1e100")
         self.threshold_db, self.noise = threshold_db, noise
 
-    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        if slots == 0 or earliest.size == 0:
-            return np.zeros_like(earliest)
-        pick, cell = _pick(earliest, slots, rng)
-        power = rng.exponential(size=earliest.shape)
+    def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        pick, cell = _cells(sent, slots)
+        power = rng.exponential(size=pick.shape)
         others = np.bincount(cell.ravel(), weights=power.ravel())[cell] - power + self.noise
         return np.where(power >= 10 ** (self.threshold_db / 10) * others, pick, 0)
 
 
-class Coded:
+class Coded(Split):
     """Coded random access: each UE sends copies in several slots, and decoded UEs are cancelled everywhere.
 
     A UE draws a number of copies and sends them in as many different slots from its earliest to L (in all of
@@ -124,33 +137,36 @@ class Coded:
         unresolved = sum(d * chance * p ** (d - 1) for d, chance in self.degrees.items())
         return float(np.min(-np.log1p(-p) / unresolved))
 
-    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        received = np.zeros(earliest.size, dtype=np.int64)
-        if slots == 0 or earliest.size == 0:
-            return received.reshape(earliest.shape)
+    def draw(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
         copies = self._copies(earliest.ravel(), slots, rng)
-        frame = np.repeat(np.arange(len(earliest)), earliest.shape[1])
+        return copies.reshape(*earliest.shape, copies.shape[1])
+
+    def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        frames, ues, most = sent.shape
+        received = np.zeros(frames * ues, dtype=np.int64)
+        copies = sent.reshape(-1, most)
+        frame = np.repeat(np.arange(frames), ues)
         width = slots + 1
         cell = np.where(copies > 0, copies + width * frame[:, None], 0)  # cell 0 takes what was not sent
         # Per slot: how many UEs are not cancelled yet, and the sum of their numbers. Where one is left, the
         # sum is its number.
-        size = len(earliest) * width
-        sent = copies > 0
+        size = frames * width
+        used = copies > 0
         ue = np.broadcast_to(np.arange(len(copies))[:, None], copies.shape)
-        load = np.bincount(cell[sent], minlength=size)
-        names = np.bincount(cell[sent], weights=ue[sent], minlength=size).astype(np.int64)
-        start = width * np.arange(len(earliest))
+        load = np.bincount(cell[used], minlength=size)
+        names = np.bincount(cell[used], weights=ue[used], minlength=size).astype(np.int64)
+        start = width * np.arange(frames)
         for now in range(1, width):
             heard = start + now
             while len(alone := heard[load[heard] == 1]):
                 decoded = np.unique(names[alone])  # one UE may be alone in several slots at once
                 received[decoded] = now
-                there = sent[decoded]
+                there = used[decoded]
                 cells = cell[decoded][there]
                 np.subtract.at(load, cells, 1)
                 np.subtract.at(names, cells, ue[decoded][there])
                 heard = np.unique(cells[copies[decoded][there] <= now])
-        return received.reshape(earliest.shape)
+        return received.reshape(frames, ues)
 
     def _copies(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
         """The slots of each UE's copies, (F N, most copies), 0 where there is none."""
@@ -212,9 +228,15 @@ def make_channel(name: str, /, **options: Any) -> Channel:
     return channel
 
 
-def _pick(earliest: Slots, slots: int, rng: np.random.Generator) -> tuple[Slots, Slots]:
-    """A slot for each UE from its earliest to the last, 0 if it is silent; and its number in the batch."""
+def _pick(earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
+    """A slot for each UE from its earliest to the last, 0 if it is silent."""
     choices = slots + 1 - earliest
     pick = earliest + (rng.random(earliest.shape) * choices).astype(np.int64)
-    pick[choices <= 0] = 0  # silent UEs all "use" slot 0, which no one receives
-    return pick, pick + (slots + 1) * np.arange(len(earliest))[:, None]
+    pick[choices <= 0] = 0
+    return pick
+
+
+def _cells(sent: Slots, slots: int) -> tuple[Slots, Slots]:
+    """The one slot of each UE, and its number in the batch; silent UEs all "use" slot 0, which no one receives."""
+    pick = sent[:, :, 0]
+    return pick, pick + (slots + 1) * np.arange(len(pick))[:, None]

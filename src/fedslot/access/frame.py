@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.access.channels import Channel
+from fedslot.access.channels import Channel, Split
 from fedslot.exchange import Grant, Receipt, UEs
 
 
@@ -32,6 +32,16 @@ def play(
         pushed_in = _push(grant, slots - len(pull), hopefuls, ready, channel, rng)
     else:
         pushed_in = np.full(len(hopefuls), -1)
+    return tally(pull, in_time, hopefuls, pushed_in)
+
+
+def tally(pull: UEs, in_time: NDArray[np.bool_], hopefuls: UEs, pushed_in: UEs) -> Receipt:
+    """What came of a frame.
+
+    in_time: whether each pulled UE was received in its slot.
+    pushed_in: push slot from 1 in which each hopeful was received, 0 if it collided, -1 if it kept silent.
+    """
+    reserved = np.arange(1, len(pull) + 1)
     got = pushed_in > 0
     by_slot = np.argsort(pushed_in[got], kind="stable")
     return Receipt(
@@ -42,6 +52,14 @@ def play(
         collided=hopefuls[pushed_in == 0],
         wasted=pull[~in_time],
     )
+
+
+def contend(hopefuls: int, slots: int, probability: float, channel: Split, rng: np.random.Generator) -> UEs:
+    """(N, C) push slots from 1 that hopefuls use who are all ready, 0 where there is none: `play`'s own draws."""
+    earliest = np.ones(hopefuls, dtype=np.int64)
+    _bar(earliest, slots, probability, rng)
+    sent: UEs = channel.draw(earliest[None, :], slots, rng)[0]
+    return sent
 
 
 def _push(
@@ -58,10 +76,14 @@ def _push(
         # ready during the pull period: any push slot; later: only those that begin after that
         late = np.ceil(ready[hopefuls]) - len(grant.pull)
         earliest = np.clip(late, 0, push_slots).astype(np.int64) + 1
-    barred = rng.random(len(hopefuls)) >= grant.probability
-    earliest[barred] = push_slots + 1
+    _bar(earliest, push_slots, grant.probability, rng)
     received = channel.play(earliest[None, :], push_slots, rng)[0]
     return np.where(earliest > push_slots, -1, received)
+
+
+def _bar(earliest: UEs, slots: int, probability: float, rng: np.random.Generator) -> None:
+    """Access barring, in place: a barred UE may use no slot."""
+    earliest[rng.random(len(earliest)) >= probability] = slots + 1
 
 
 def draw_hopefuls(contenders: int | None, ues: int, pulled: UEs, rng: np.random.Generator) -> UEs:

@@ -1,0 +1,38 @@
+"""The parameter server: a scenario, a model, held-out samples, and a strategy over FedAvg."""
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedslot import Scenario
+from fedslot.data.sources import load
+from fedslot.flower import SlotAccess, to_arrays
+from fedslot.judging import Judges
+from fedslot.learning.models import Model
+from fedslot.scenario import parse_overrides
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    config = context.run_config
+    scenario = Scenario.load(str(config["scenario"]), parse_overrides(str(config["overrides"]).split()))
+
+    # Your own model and held-out samples go here: Model(your_module), and two arrays x, y.
+    data = load(scenario.data.dataset)
+    shape, training = data.x_train.shape[1:], scenario.training
+    model = Model.build(training.model, shape, data.classes, scenario.seed, training.device)
+    judges = Judges(scenario, model, data.x_test, data.y_test)
+
+    strategy = SlotAccess(
+        scenario=scenario,
+        model=model,
+        judges=judges,
+        deadline=float(config["deadline"]),
+        wait=float(config["wait"]),
+        out=str(config["out"]),
+        resume=bool(config["resume"]),
+        seeded=bool(config["seeded"]),
+        keyed=bool(config["keyed"]),
+    )
+    strategy.start(grid, to_arrays(model, model.initial))

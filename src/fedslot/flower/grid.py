@@ -1,0 +1,141 @@
+"""Grids around a grid: one that closes each round at its deadline, and one that shows only some nodes."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from logging import WARNING
+
+import httpx
+from flwr.app import Error, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore import log
+from flwr.supercore.run import Run
+
+from fedslot.errors import InputError
+
+POLL = 0.5  # seconds between looks at what has come in
+UNREADABLE = 0  # code of the error in place of a reply that could not be read
+
+Answer = tuple[Message, Message]
+"""A message and the reply to it."""
+
+
+class GridAround(Grid):
+    """Does what the grid inside does."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def set_run(self, run: Run) -> None:
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        return self._grid.run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return self._grid.get_nodes()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+class SomeNodes(GridAround):
+    """A grid on which only some nodes are to be seen."""
+
+    def __init__(self, grid: Grid, nodes: Iterable[int]) -> None:
+        super().__init__(grid)
+        self._nodes = list(nodes)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self._nodes
+
+
+class DeadlineGrid(GridAround):
+    """A grid whose `send_and_receive` returns when all have answered or after `seconds`, whichever is first.
+
+    Every reply is fetched by itself, so that one that is slow, huge or unreadable holds no other back. Answers to
+    messages of earlier rounds are never handed out as those of this one; they are kept aside in `others`.
+    """
+
+    def __init__(self, grid: Grid, seconds: float, poll: float = POLL) -> None:
+        if not 0 < seconds < math.inf:
+            raise InputError("deadline", seconds, "a number of seconds above 0")
+        super().__init__(grid)
+        self.seconds, self.poll = seconds, poll
+        self.open: dict[str, Message] = {}  # not answered yet
+        self.others: list[Answer] = []
+        self._fetching: set[str] = set()
+        self._came: queue.SimpleQueue[tuple[str, list[Message]]] = queue.SimpleQueue()
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Send, and collect what is answered before the deadline (or the timeout, if that is earlier)."""
+        closes = time.monotonic() + min(self.seconds, math.inf if timeout is None else timeout)
+        sent = self.send(messages)
+        answers = self.collect(sent, closes)
+        self.others += [answer for answer in answers if answer[0].metadata.message_id not in sent]
+        return [reply for question, reply in answers if question.metadata.message_id in sent]
+
+    def send(self, messages: Iterable[Message]) -> set[str]:
+        """Send without waiting; the ids of the messages."""
+        sent = list(messages)
+        if sent:
+            self._grid.push_messages(sent)
+        new = {message.metadata.message_id: message for message in sent}
+        self.open |= new
+        return set(new)
+
+    def collect(self, wanted: AbstractSet[str], closes: float) -> list[Answer]:
+        """What is answered, until all that is wanted is there or the clock says `closes`."""
+        answers: list[Answer] = []
+        while wanted & self.open.keys() and time.monotonic() < closes:
+            for name in self.open.keys() - self._fetching:
+                self._fetching.add(name)
+                # not a pool's: those would be waited for at the end of the program
+                threading.Thread(target=self._fetch, args=(self.open[name],), daemon=True).start()
+            again = min(time.monotonic() + self.poll, closes)
+            while wanted & self.open.keys() and (left := again - time.monotonic()) > 0:
+                try:
+                    name, found = self._came.get(timeout=left)
+                except queue.Empty:
+                    break
+                self._fetching.discard(name)
+                if found:
+                    question = self.open.pop(name)
+                    answers += [(question, reply) for reply in found]
+        return answers
+
+    def _fetch(self, message: Message) -> None:
+        """Look for replies to a message: those of the node that was asked, or errors."""
+        asked = message.metadata
+        found: list[Message] = []
+        try:
+            for reply in self._grid.pull_messages([asked.message_id]):
+                answers_it = reply.metadata.reply_to_message_id == asked.message_id
+                if answers_it and (reply.has_error() or reply.metadata.src_node_id == asked.dst_node_id):
+                    found.append(reply)
+        except httpx.HTTPError as error:  # the way to the SuperLink, not the reply: look again later
+            log(WARNING, "fedslot: %s", error)
+        except Exception as error:
+            found = [Message(Error(UNREADABLE, f"unreadable ({type(error).__name__})"), reply_to=message)]
+        self._came.put((asked.message_id, found))

@@ -1,0 +1,88 @@
+"""The PS's held-out samples: they test the model, validate it, and value what was received."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedslot.errors import InputError, RefusedError
+from fedslot.learning.aggregation import coalition_weights
+from fedslot.learning.evaluation import Evaluator
+from fedslot.learning.mixtures import mixtures
+from fedslot.learning.models import Model
+from fedslot.rng import stream
+from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
+from fedslot.valuation import Game, Geometry, Valuation, cyclic, exact, gtg, kriging
+
+
+class Judges:
+    """Held-out samples x (n, *shape), y (n,): one part tests, one part validates, some of which judge coalitions."""
+
+    def __init__(self, scenario: Scenario, model: Model, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
+        self.scenario = scenario
+        count = round(scenario.data.validation * len(y))
+        if not 0 < count < len(y):
+            allowed = f"such that both parts of the {len(y)} test samples get one"
+            raise InputError("data.validation", scenario.data.validation, allowed)
+        judging = scenario.valuation.samples or count
+        if judging > count:
+            raise InputError("valuation.samples", judging, f"at most {count}, the number of validation samples")
+        order = stream(scenario.seed, "held-out").permutation(len(y))
+        parts = order[count:], order[:count], order[:judging]
+        self.test, self.validation, self.jury = (Evaluator(model, *tensors(model, x[part], y[part])) for part in parts)
+
+    def value(self, model: Tensor, updates: Tensor, sizes: NDArray[np.int64], round: int) -> Valuation:
+        """Shapley values of updates (Y, P) of a model (P,) from UEs with `sizes` (Y,) samples."""
+        if not len(updates):
+            return no_values(0)
+        options = self.scenario.valuation
+        rows = torch.cat([model.unsqueeze(0), updates])
+        measure = mixtures(self.jury, rows)
+        moves = (rows - model).double()
+        geometry = Geometry(lambda members: coalition_weights(members, sizes), (moves @ moves.mT).cpu().numpy())
+
+        def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
+            losses, accuracies = measure(torch.from_numpy(coalition_weights(members, sizes)).to(model))
+            return finite(-losses if options.utility == "loss" else accuracies, self.scenario, round).cpu().numpy()
+
+        game, rng = Game(len(updates), utility), stream(self.scenario.seed, "valuation", round)
+        match options.method:
+            case "exact":
+                if game.players > MOST_EXACT_PLAYERS:  # a capture channel can bring more than one a slot
+                    raise RefusedError(f"round {round}: {game.players} UEs are too many for valuation.method exact")
+                valuation = exact(game)
+            case "gtg":
+                valuation = gtg(game, rng, options.permutations, options.between, options.within)
+            case "cyclic":
+                valuation = cyclic(game, rng, options.tolerance, options.max_utilities)
+            case "kriging":
+                valuation = kriging(game, geometry, rng, options.tolerance, options.max_utilities)
+        return valuation
+
+
+def no_values(ues: int) -> Valuation:
+    """What strategies get that do not go by value."""
+    return Valuation(np.zeros(ues), np.zeros(ues), 0)
+
+
+def finite(numbers: Tensor, scenario: Scenario, round: int) -> Tensor:
+    """The same numbers; refused if training has diverged."""
+    if not math.isfinite(numbers.sum()) and not torch.isfinite(numbers).all():
+        raise RefusedError(
+            f"round {round}: training diverged, an update or its loss is no longer finite; "
+            f"lower training.lr ({scenario.training.lr}) or fleet.noise ({scenario.fleet.noise})"
+        )
+    return numbers
+
+
+def tensors(model: Model, x: NDArray[np.float32], y: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Samples and labels where the model computes."""
+    device = model.initial.device
+    samples = torch.tensor(x, device=device)
+    if model.convolves and samples.dim() == 4:  # the order in which convolutions on a CPU are fastest
+        samples = samples.contiguous(memory_format=torch.channels_last)
+    return samples, torch.tensor(y, device=device)

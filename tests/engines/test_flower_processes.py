@@ -1,0 +1,283 @@
+"""The example app on real Flower processes on the loopback: a device killed in mid-round, keys and TLS, a restart."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("flwr")
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+import fedslot
+from fedslot import Scenario
+from fedslot.scenario import parse_overrides
+
+APP = Path(__file__).parent.parent.parent / "examples" / "flower"
+BIN = Path(sys.executable).parent
+START, ROUND = 60.0, 90.0  # seconds that processes may take to start, and a round to end, on a busy machine
+PEM, OPENSSH, NO_PASSWORD = (
+    serialization.Encoding.PEM,
+    serialization.Encoding.OpenSSH,
+    serialization.NoEncryption(),
+)
+
+
+class Federation:
+    """A SuperLink and SuperNodes, all of whose processes can be found by their environment."""
+
+    def __init__(self, path: Path, secure: bool = False) -> None:
+        self.path, self.secure, self.port = path, secure, _free_port()
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.home = path / "flower"
+        self.home.mkdir()
+        self.environment = {
+            **os.environ,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # Flower's programs start one another by name
+            "FLWR_HOME": str(self.home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        if secure:
+            _certify(path)
+        trust = f'root-certificates = "{path}/ca.pem"' if secure else "insecure = true"
+        (self.home / "config.toml").write_text(f'[superlink.local]\naddress = "127.0.0.1:{self.port}"\n{trust}\n')
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        with (self.path / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(BIN / command[0]), *command[1:]],
+                env=self.environment,
+                cwd=self.path,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def log(self, name: str) -> str:
+        return (self.path / f"{name}.log").read_text("utf-8", "replace")
+
+    def superlink(self) -> None:
+        tls = [f"--ssl-{kind}file={self.path}/{file}.pem" for kind, file in _TLS_FILES]
+        how = ["--enable-supernode-auth", *tls] if self.secure else ["--insecure"]
+        options = ["--disable-runtime-dependency-installation", "--port", str(self.port)]
+        process = self.start("superlink", "flower-superlink", *how, *options)
+        self.until(lambda: _listens(self.port), START, process, "superlink")
+
+    def supernode(self, name: str, ue: int) -> subprocess.Popen[bytes]:
+        """A device; with keys it uses the one of its name."""
+        how = ["--insecure"]
+        if self.secure:
+            private = f"{self.path}/{name}"
+            how = [f"--root-certificates={self.path}/ca.pem", f"--auth-supernode-private-key={private}"]
+        where = ["--superlink", f"127.0.0.1:{self.port}", "--port", str(_free_port())]
+        return self.start(name, "flower-supernode", *how, *where, "--node-config", f"partition-id={ue}")
+
+    def command(self, *words: str) -> str:
+        done = subprocess.run(
+            [str(BIN / "flwr"), *words],
+            env=self.environment,
+            cwd=self.path,
+            capture_output=True,
+            text=True,
+            timeout=START,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def run(self, name: str, **config: object) -> subprocess.Popen[bytes]:
+        given = {"out": str(self.path / "out"), "wait": START, **config}
+        words = " ".join(f"{key}={_toml(value)}" for key, value in given.items())
+        return self.start(name, "flwr", "run", str(APP), "local", "--stream", "--run-config", words)
+
+    def rows(self) -> int:
+        file = self.path / "out" / "rounds.csv"
+        return max(0, file.read_text("utf-8").count("\n") - 1) if file.is_file() else 0
+
+    def until(
+        self, condition: Callable[[], bool], seconds: float, process: subprocess.Popen[bytes] | None, name: str
+    ) -> None:
+        """Wait for something to come true while a process lives."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert process is None or process.poll() is None, self.log(name)
+            assert time.monotonic() < end, self.log(name)
+            time.sleep(0.05)
+
+    def pids(self, program: str = "") -> list[int]:
+        """The processes of this federation, whoever started them."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                ours = f"FLWR_HOME={self.home}".encode() in (folder / "environ").read_bytes()
+                if ours and program.encode() in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:  # gone, or not ours to read
+                continue
+        return found
+
+    def end(self) -> None:
+        """End every process, and see that none is left."""
+        end = time.monotonic() + 20
+        while (left := self.pids()) and time.monotonic() < end:
+            for pid in left:
+                _kill(pid)
+            time.sleep(0.1)
+        for process in self.processes:
+            process.wait(10)
+        assert not left
+
+
+_TLS_FILES = (("cert", "server"), ("key", "server-key"), ("ca-cert", "ca"))
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool | float | int) else f'"{value}"'
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _certify(path: Path) -> None:
+    """An authority of our own, and a certificate for the loopback."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fedslot test")])
+    now = datetime.datetime.now(datetime.UTC)
+    keys = {file: ec.generate_private_key(ec.SECP256R1()) for file in ("ca", "server")}
+    for file, key in keys.items():
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, file)])
+        made = x509.CertificateBuilder().subject_name(name if file == "ca" else subject).issuer_name(name)
+        made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
+        made = made.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+        made = made.add_extension(x509.BasicConstraints(ca=file == "ca", path_length=None), critical=True)
+        where = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        made = made.add_extension(x509.SubjectAlternativeName(where), critical=False)
+        signed = made.sign(keys["ca"], hashes.SHA256())
+        (path / f"{file}.pem").write_bytes(signed.public_bytes(PEM))
+    private = serialization.PrivateFormat.PKCS8
+    (path / "server-key.pem").write_bytes(keys["server"].private_bytes(PEM, private, NO_PASSWORD))
+
+
+def _make_key(path: Path, name: str) -> Path:
+    """A key pair as `ssh-keygen -t ecdsa -b 384` makes it; the path of the public one."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    (path / name).write_bytes(key.private_bytes(PEM, serialization.PrivateFormat.OpenSSH, NO_PASSWORD))
+    public = path / f"{name}.pub"
+    public.write_bytes(key.public_key().public_bytes(OPENSSH, serialization.PublicFormat.OpenSSH))
+    return public
+
+
+@pytest.fixture
+def federation(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Federation]:
+    made = Federation(tmp_path, secure=getattr(request, "param", False))
+    try:
+        made.superlink()
+        yield made
+    finally:
+        made.end()
+
+
+OVERRIDES = "frame.slots=3 frame.pull=1 fleet.noise=0.0 valuation.method=exact"
+
+
+def test_a_device_is_killed_in_mid_round(federation: Federation) -> None:
+    """Three devices train digits by push-pull; one is killed while it trains; the others finish."""
+    overrides, deadline = f"rounds=4 data.ues=3 push.contenders=2 {OVERRIDES}", 60.0
+    devices = [federation.supernode(f"ue{ue}", ue) for ue in range(3)]
+    run = federation.run("run", overrides=overrides, deadline=deadline)
+    federation.until(lambda: federation.rows() == 1, START + ROUND, run, "run")
+    started = "Start `flwr-clientapp` process"
+    before = federation.log("ue2").count(started)
+    federation.until(lambda: federation.log("ue2").count(started) > before, ROUND, run, "run")
+    devices[2].kill()
+    federation.until(lambda: run.poll() is not None, 3 * ROUND, None, "run")
+    assert run.returncode == 0
+
+    result = fedslot.load(federation.path / "out")
+    assert len(result.rounds) == 4
+    assert result.rounds["seconds"].max() < deadline + 10  # every round was closed on time
+    faults = pd.read_csv(federation.path / "out" / "faults.csv")
+    assert set(faults.loc[faults["ue"] == 2, "round"]) == {1, 2, 3}
+    assert set(faults["reason"]) <= {"silent", "absent", "error"}
+    assert set(faults["ue"]) == {2}
+    assert np.isfinite(result.rounds["test_loss"]).all()
+    assert result.final_accuracy > result.rounds["test_accuracy"].iloc[0]
+
+    # until then it is what the simulator gives
+    simulated = fedslot.run(Scenario.load("quickstart", parse_overrides(overrides.split()))).rounds
+    exact = ["pulled", "contenders", "push_received", "collided", "cost_max", "cost_sum"]
+    pd.testing.assert_frame_equal(result.rounds[exact].iloc[:1], simulated[exact].iloc[:1])
+    np.testing.assert_allclose(result.rounds["test_loss"].iloc[:1], simulated["test_loss"].iloc[:1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("federation", [True], indirect=True, ids=["TLS"])
+def test_keys_and_a_restart(federation: Federation) -> None:
+    """With authentication on, a node without a registered key gets nowhere, and a killed server goes on."""
+    path, overrides = federation.path, f"rounds=3 data.ues=2 push.contenders=1 {OVERRIDES}"
+    keys = {name: _make_key(path, name) for name in ("ue0", "ue1", "stranger")}
+    for name in ("ue0", "ue1"):
+        federation.command("supernode", "register", str(keys[name]), "local")
+    stranger = federation.supernode("stranger", 1)
+    for ue in range(2):
+        federation.supernode(f"ue{ue}", ue)
+
+    first = federation.run("first", overrides=overrides, deadline=60.0, keyed=True)
+    federation.until(lambda: federation.rows() == 1, START + ROUND, first, "first")
+    (server,) = federation.pids("flwr-serverapp")
+    _kill(server)
+    federation.until(lambda: server not in federation.pids("flwr-serverapp"), START, None, "first")
+    done = federation.rows()
+    before = _checkpoint(path)
+    again = federation.run("again", overrides=overrides, deadline=60.0, keyed=True, resume=True)
+    federation.until(lambda: again.poll() is not None, START + 2 * ROUND, None, "again")
+    assert again.returncode == 0
+
+    assert fedslot.load(path / "out").rounds["round"].tolist() == [0, 1, 2]
+    assert f"Number of rounds: {3 - done}" in federation.log("again")
+    after = _checkpoint(path)
+    assert before["more.nodes"].tolist() == after["more.nodes"].tolist()
+    assert (before["more.nodes"] > 0).all()
+    assert (after["state.seen"] > before["state.seen"]).any()
+    assert np.isfinite(after["state.value"]).all()
+    faults = pd.read_csv(path / "out" / "faults.csv", dtype={"node": np.uint64})
+    assert set(faults["reason"]) <= {"silent", "late"}  # a device may still be at work for the server that was killed
+    assert set(faults["node"]) <= set(after["more.nodes"])  # nothing was heard of the stranger
+    assert "Start `flwr-clientapp` process" not in federation.log("stranger")
+    assert stranger.poll() != 0
+
+
+def _checkpoint(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path / "out" / "checkpoint.npz", allow_pickle=False) as saved:
+        return dict(saved)
