@@ -19,6 +19,8 @@ from fedslot.plugins import find
 
 Slots = NDArray[np.int64]
 
+BLOCK = 1 << 15  # UEs that are looked at together, so that the counts of their slots stay within the processor's cache
+
 
 class Channel(Protocol):
     """Decides which contenders are received, and in which slot."""
@@ -60,9 +62,17 @@ class Collision(Split):
     """
 
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        frames = max(1, BLOCK // max(1, sent.shape[1]))
+        return np.concatenate(
+            [self._alone(sent[first : first + frames], slots) for first in range(0, len(sent), frames)]
+        )
+
+    @staticmethod
+    def _alone(sent: Slots, slots: int) -> Slots:
         pick, cell = _cells(sent, slots)
-        load = np.bincount(cell.ravel())
-        return np.where(load[cell] == 1, pick, 0)
+        alone = np.bincount(cell.ravel()) == 1
+        alone[:: slots + 1] = False  # slot 0 is no slot
+        return pick * alone[cell]
 
 
 class Capture(Split):
@@ -231,8 +241,13 @@ def make_channel(name: str, /, **options: Any) -> Channel:
 def _pick(earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
     """A slot for each UE from its earliest to the last, 0 if it is silent."""
     choices = slots + 1 - earliest
-    pick = earliest + (rng.random(earliest.shape) * choices).astype(np.int64)
-    pick[choices <= 0] = 0
+    draws = rng.random(earliest.shape)
+    draws *= choices
+    pick = draws.astype(np.int64)
+    pick += earliest
+    silent = choices <= 0
+    if silent.any():
+        pick[silent] = 0
     return pick
 
 
