@@ -97,7 +97,7 @@ def _table(comparison: Comparison) -> Table:
     for strategy, estimates in comparison.estimates().items():
         cells = [accuracy_words(estimates["final_accuracy"]), accuracy_words(estimates["accuracy_at_horizon"])]
         for target in comparison.targets:
-            cells.append(slots_words(*(estimates[f"slots_to_{target:g}_{rule}"] for rule in ("max", "sum"))))
+            cells.append(_slots(*(estimates[f"slots_to_{target:g}_{rule}"] for rule in ("max", "sum"))))
         table.add_row(strategy, *cells)
     return table
 
@@ -108,8 +108,7 @@ def accuracy_words(estimate: Estimate) -> str:
     return f"{estimate.mean:.3f}" + (f"±{half:.3f}" if half == half else "")
 
 
-def slots_words(clock: Estimate, summed: Estimate) -> str:
-    """Slots to a target for a table, by both rules."""
+def _slots(clock: Estimate, summed: Estimate) -> str:
     if clock.count == 0:
         return "never"
     partly = f" {clock.count}/{clock.total}" if clock.count < clock.total else ""

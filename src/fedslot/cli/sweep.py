@@ -23,6 +23,7 @@ from fedslot.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fedslot.comparison import Estimate
     from fedslot.sweeps import Sweep
 
 MOST_ROWS = 12  # of combinations in the table; sweep.csv has them all
@@ -119,7 +120,7 @@ def _table(found: Sweep) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from fedslot.cli.compare import accuracy_words, slots_words
+    from fedslot.cli.compare import accuracy_words
     from fedslot.study import say_value
 
     study = found.study
@@ -127,7 +128,7 @@ def _table(found: Sweep) -> Table:
     count = f"the best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
     table = Table(
         title=f"{count} combinations, seeds: {study.seeds}; mean and 95% confidence interval",
-        caption="Slots by the clock, in brackets as the paper sums them. 2/3: two of three runs got there.",
+        caption="Slots by the clock. 2/3: two of three runs got there.",
         min_width=72,
         box=SIMPLE_HEAD,
     )
@@ -148,10 +149,14 @@ def _table(found: Sweep) -> Table:
             table.add_row(*cells, "failed")
             continue
         cells += [accuracy_words(estimates[name]) for name in ("final_accuracy", "accuracy_at_horizon")]
-        for target in reached:
-            cells.append(slots_words(*(estimates[f"slots_to_{target:g}_{rule}"] for rule in ("max", "sum"))))
+        cells += [_slots(estimates[f"slots_to_{target:g}_max"]) for target in reached]
         table.add_row(*cells, style="bold" if place == ranked[0] else None)
     return table
+
+
+def _slots(estimate: Estimate) -> str:
+    partly = f" {estimate.count}/{estimate.total}" if estimate.count < estimate.total else ""
+    return f"{estimate.mean:.0f}{partly}" if estimate.count else "never"
 
 
 def _accuracy(found: Sweep, place: int) -> float:
