@@ -38,11 +38,11 @@ class KernelTraining:
     def pays(self, job: Job) -> bool:
         """Whether this way takes fewer operations than the ordinary one.
 
-        Inner products count for a quarter: they are large products, fast, and mostly kept from earlier rounds.
+        Inner products count for a sixth: they are large products, fast, and mostly kept from earlier rounds.
         """
         samples, features, hidden = len(job.share), self.x.shape[1], self.hidden
         ordinary = 2 * job.epochs * features * hidden
-        return samples * (features / 4 + job.epochs * hidden) + 2 * features * hidden < ordinary
+        return samples * (features / 6 + job.epochs * hidden) + 2 * features * hidden < ordinary
 
     def room(self, job: Job) -> int:
         """Floats that a job takes while it trains."""
