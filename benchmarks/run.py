@@ -319,7 +319,7 @@ def main() -> None:
     tables: list[tuple[str, str, Callable[[], Lines]]] = [
         (
             "Local training of a round",
-            "| workload | plain | fedslot | at a UEs' first time | times faster | useful rate, share of sgemm |\n"
+            "| workload | plain | fedslot | the UEs' first time | times faster | useful rate, share of sgemm |\n"
             "|---|---|---|---|---|---|",
             lambda: training("paper", repeats, count) + training("paper-cifar10", few, count),
         ),

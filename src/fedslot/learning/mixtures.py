@@ -18,6 +18,7 @@ from fedslot.learning.threads import each
 
 # averages and samples that are in hand at a time: together they stay within the processor's cache
 MODELS, SAMPLES = 20, 500
+FEW = 4  # averages of networks that are measured one by one
 
 Measured = tuple[Tensor, Tensor]
 """Mean losses (C,) and accuracies (C,), float64."""
@@ -76,6 +77,7 @@ def _one_by_one(evaluator: Evaluator, models: Tensor) -> Measured:
         own = Evaluator(evaluator.model.copy(), evaluator.x, evaluator.y)
         return [own.evaluate(model) for model in some]
 
-    measured = [pair for pairs in each(measure, torch.split(models, MODELS)) for pair in pairs]
+    # few at a time: each takes long, and no thread shall wait for another's many
+    measured = [pair for pairs in each(measure, torch.split(models, FEW)) for pair in pairs]
     losses, accuracies = torch.tensor(measured, dtype=torch.float64).unbind(1)
     return losses, accuracies
