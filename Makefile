@@ -16,7 +16,7 @@ test: .venv/ready
 
 # real Dask and Flower processes on the loopback
 test-engines: .venv/engines
-	$(BIN)/pytest -n 2 --dist loadfile tests/engines
+	$(BIN)/pytest -n 3 --dist loadfile tests/engines
 
 # minutes of computing; writes benchmarks/RESULTS.md
 bench: .venv/ready
