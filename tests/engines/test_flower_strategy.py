@@ -508,7 +508,7 @@ def test_nobody_answers_for_another(without_ue_1: torch.Tensor, tmp_path: Path) 
 
 def test_nobody_buys_weight(tmp_path: Path) -> None:
     wanted = scenario()
-    strategy = deploy(wanted, tmp_path, {1: _examples(10**15)}, rounds=1)
+    strategy = deploy(wanted, tmp_path, {1: _examples(10**12)}, rounds=1)
     simulation = Simulation(wanted)
     ues, sizes = np.arange(4), simulation.fleet.sizes[:4].copy()
     sizes[1] = int(10 * sorted([sizes[0], sizes[2], sizes[3]])[1])  # lower median of four, the lie among them
@@ -765,3 +765,111 @@ def test_limits_and_arrays_are_checked(tmp_path: Path) -> None:
     strategy = make(scenario())
     with pytest.raises(InputError, match="initial_arrays"):
         strategy.start(LoopGrid(scenario(), tmp_path), ArrayRecord({"x": Array(np.zeros(3, np.float32))}))
+
+
+# Devices that conspire, or are alone ----------------------------------------------------------------
+
+
+def _layer(end: str, factor: float) -> Tamper:
+    """The honest reply with the arrays of one layer multiplied."""
+
+    def tamper(message: Message, reply: Message) -> Message:
+        arrays = {
+            name: Array(factor * array.numpy() if name.startswith(end) else array.numpy())
+            for name, array in reply.content["arrays"].items()
+        }
+        return _with(arrays=ArrayRecord(arrays))(message, reply)
+
+    return tamper
+
+
+def _reasons(strategy: SlotAccess) -> set[str]:
+    return {fault.reason for fault in strategy.faults.all}
+
+
+@pytest.mark.parametrize("liars", [1, 3, 4])
+def test_claims_of_any_size_end_nothing(liars: int, tmp_path: Path) -> None:
+    alone = {"frame__slots": 1, "frame__pull": 1, "push__contenders": 0} if liars == 1 else {}
+    for number, claim in enumerate((2**63 - 1, 2**40)):
+        tamper = dict.fromkeys(range(liars), _examples(claim))
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        strategy = deploy(scenario(**alone), folder, tamper, rounds=2)
+        assert strategy.now.round == 2
+        assert torch.isfinite(strategy.now.model).all()
+        assert ("examples" in _reasons(strategy)) == (claim > 2**40)
+
+
+def test_updates_that_overflow_only_together_end_nothing(tmp_path: Path) -> None:
+    names = list(make(scenario()).model.shapes)
+    first, last = (name.partition(".")[0] for name in (names[0], names[-1]))
+    tamper = {0: _layer(f"{first}.", 1e34), 1: _layer(f"{last}.", 1e34)}
+    strategy = deploy(scenario(), tmp_path, tamper, rounds=2, limits=Limits(norm=1e38))
+    assert _reasons(strategy) & {"values", "aggregate"}
+    assert strategy.now.round == 2
+    assert torch.isfinite(strategy.now.model).all()
+    assert np.isfinite(strategy.now.state.value[strategy.now.state.seen > 0]).all()
+
+
+@pytest.mark.parametrize("kind", [Momentum, Adam])
+def test_a_round_that_comes_to_nothing_leaves_no_trace_in_the_moments(kind: type[SlotAccess], tmp_path: Path) -> None:
+    """Poison in one round only: the rounds after it go on as if it had not been."""
+    names = list(make(scenario()).model.shapes)
+    first, last = (name.partition(".")[0] for name in (names[0], names[-1]))
+
+    def only_at_first(bad: Tamper) -> Tamper:
+        def tamper(message: Message, reply: Message) -> Any:
+            turn = Turn.from_record(message.content.config_records[LABEL])
+            return bad(message, reply) if turn.round == 0 else reply
+
+        return tamper
+
+    tamper = {0: only_at_first(_layer(f"{first}.", 1e34)), 1: only_at_first(_layer(f"{last}.", 1e34))}
+    options = {"server_learning_rate": 1.0, "server_momentum": 0.9} if kind is Momentum else {"eta": 0.01}
+    strategy = make(scenario(), kind, limits=Limits(norm=1e38), **options)
+    strategy.start(LoopGrid(scenario(), tmp_path, tamper), to_arrays(strategy.model, strategy.model.initial), 3)
+    assert [fault for fault in strategy.faults.all if fault.round > 0] == []
+    assert "aggregate" in _reasons(strategy)
+    assert not torch.equal(strategy.now.model, strategy.model.initial)
+    assert torch.isfinite(strategy.now.model).all()
+
+
+def test_nobody_raises_the_limit_for_the_norm(tmp_path: Path) -> None:
+    """One that moves as far as it may, round after round, is refused; the honest ones are not."""
+    wanted = scenario(rounds=8, strategy__name="greedy-shap")
+    strategy = deploy(wanted, tmp_path, {1: _every(lambda numbers: 9 * numbers)})
+    assert {fault.ue for fault in strategy.faults.all} <= {1}
+    first = float(strategy.model.initial.norm())
+    assert float(strategy.now.model.norm()) < 8 * 10 * first
+
+
+def test_a_metric_that_one_device_leaves_out_costs_only_itself(without_ue_1: torch.Tensor, tmp_path: Path) -> None:
+    def more(message: Message, reply: Message) -> Message:
+        metrics = MetricRecord({**reply.content["metrics"], "train_loss": 0.5})
+        return _with(metrics=metrics)(message, reply)
+
+    strategy = deploy(scenario(), tmp_path, {ue: more for ue in range(8) if ue != 1}, rounds=1)
+    torch.testing.assert_close(strategy.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
+    assert [(fault.ue, fault.reason) for fault in strategy.faults.all] == [(1, "metrics")]
+
+
+def test_a_torn_line_of_faults_is_dropped(tmp_path: Path) -> None:
+    FaultLog(tmp_path).add([Fault(0, 1, NODE, "norm")])
+    file = tmp_path / "faults.csv"
+    for torn in ("1,1,10", "1,", '2,3,4,"no'):
+        file.write_text(file.read_text("utf-8") + torn, "utf-8")
+        assert FaultLog(tmp_path, until=9).all == [Fault(0, 1, NODE, "norm")]
+
+
+def test_a_grid_with_a_deadline_forgets_what_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(LoopGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            return []
+
+    monkeypatch.setattr("fedslot.flower.grid.FORGET", 0.0)
+    grid = DeadlineGrid(Silent(scenario(), tmp_path), seconds=0.05, poll=0.005)
+    record = RecordDict({LABEL: ConfigRecord({"who": True})})
+    for _ in range(4):
+        assert grid.send_and_receive([Message(record, NODE, "train")]) == []
+        time.sleep(0.06)
+    assert len(grid.open) < 4

@@ -185,3 +185,14 @@ def test_threads_change_nothing(name, monkeypatch):
         with threads(count):
             results.append(torch.stack(mixtures.mixtures(Evaluator(model, x, y), rows)(weights)))
     assert torch.equal(*results)
+
+
+def test_ties_are_not_counted_as_correct():
+    """A model of zeros has equal scores for all classes: it is right by chance only."""
+    model = Model.build("mlp", (1, 8, 8), 4, seed=0)
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.random((40, 1, 8, 8), dtype=np.float32))
+    evaluator = Evaluator(model, x, torch.from_numpy(rng.integers(0, 4, 40)))
+    zeros = torch.zeros(1, model.size)
+    _, accuracies = mixtures.mixtures(evaluator, zeros)(torch.ones(1, 1))
+    assert float(accuracies[0]) == evaluator.evaluate(zeros[0])[1] < 0.6

@@ -72,7 +72,8 @@ class Collision(Split):
         pick, cell = _cells(sent, slots)
         alone = np.bincount(cell.ravel()) == 1
         alone[:: slots + 1] = False  # slot 0 is no slot
-        return pick * alone[cell]
+        received: Slots = pick * alone[cell]
+        return received
 
 
 class Capture(Split):

@@ -42,8 +42,7 @@ class FaultLog:
             if self._file.is_file():
                 with self._file.open(encoding="utf-8", newline="") as file:
                     rows = list(csv.reader(file))[1:]
-                faults = [Fault(int(row[0]), int(row[1]), int(row[2]), *row[3:]) for row in rows]
-                self.all = [fault for fault in faults if fault.round < until]
+                self.all = [fault for row in rows if (fault := _fault(row)) and fault.round < until]
             header = ",".join(field.name for field in fields(Fault)) + "\n"
             write_atomically(self._file, header + _lines(self.all))
 
@@ -54,6 +53,15 @@ class FaultLog:
         if self._file and new:
             with self._file.open("a", encoding="utf-8", newline="") as file:
                 file.write(_lines(new))
+
+
+def _fault(row: list[str]) -> Fault | None:
+    """The fault of a row; none if it was torn when the machine went down."""
+    try:
+        round, ue, node, reason, detail = row
+        return Fault(int(round), int(ue), int(node), reason, detail)
+    except ValueError:
+        return None
 
 
 def _lines(faults: Iterable[Fault]) -> str:

@@ -20,6 +20,7 @@ from flwr.supercore.run import Run
 from fedslot.errors import InputError
 
 POLL = 0.5  # seconds between looks at what has come in
+FORGET = 120.0  # seconds after which an answer is no longer looked for, or two deadlines, if that is longer
 UNREADABLE = 0  # code of the error in place of a reply that could not be read
 
 Answer = tuple[Message, Message]
@@ -75,7 +76,8 @@ class DeadlineGrid(GridAround):
     """A grid whose `send_and_receive` returns when all have answered or after `seconds`, whichever is first.
 
     Every reply is fetched by itself, so that one that is slow, huge or unreadable holds no other back. Answers to
-    messages of earlier rounds are never handed out as those of this one; they are kept aside in `others`.
+    messages of earlier rounds are never handed out as those of this one; they are aside in `others` until the next.
+    Messages that no one answers are forgotten after a while.
     """
 
     def __init__(self, grid: Grid, seconds: float, poll: float = POLL) -> None:
@@ -93,7 +95,7 @@ class DeadlineGrid(GridAround):
         closes = time.monotonic() + min(self.seconds, math.inf if timeout is None else timeout)
         sent = self.send(messages)
         answers = self.collect(sent, closes)
-        self.others += [answer for answer in answers if answer[0].metadata.message_id not in sent]
+        self.others = [answer for answer in answers if answer[0].metadata.message_id not in sent]
         return [reply for question, reply in answers if question.metadata.message_id in sent]
 
     def send(self, messages: Iterable[Message]) -> set[str]:
@@ -102,7 +104,8 @@ class DeadlineGrid(GridAround):
         if sent:
             self._grid.push_messages(sent)
         new = {message.metadata.message_id: message for message in sent}
-        self.open |= new
+        old = time.time() - max(FORGET, 2 * self.seconds)
+        self.open = {name: asked for name, asked in self.open.items() if asked.metadata.created_at > old} | new
         return set(new)
 
     def collect(self, wanted: AbstractSet[str], closes: float) -> list[Answer]:
@@ -120,8 +123,7 @@ class DeadlineGrid(GridAround):
                 except queue.Empty:
                     break
                 self._fetching.discard(name)
-                if found:
-                    question = self.open.pop(name)
+                if found and (question := self.open.pop(name, None)):
                     answers += [(question, reply) for reply in found]
         return answers
 

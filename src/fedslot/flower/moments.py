@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from flwr.serverapp.strategy import FedAvg
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 NAMED = ("m_t", "v_t")  # of FedAdagrad, FedAdam and FedYogi: arrays by name
 LISTED = ("momentum_vector",)  # of FedAvgM: arrays in order
+MODELS = ("current_arrays",)  # the last model, which a new strategy is given anyway
 
 
 def moments(strategy: FedAvg) -> dict[str, NDArray[Any]]:
@@ -28,3 +30,14 @@ def restore_moments(strategy: FedAvg, saved: Mapping[str, NDArray[Any]]) -> None
         parts = {key.partition("/")[2]: array for key, array in saved.items() if key.startswith(f"{name}/")}
         if parts:
             setattr(strategy, name, parts if name in NAMED else [parts[str(index)] for index in range(len(parts))])
+
+
+def hold(strategy: FedAvg) -> dict[str, Any]:
+    """What a strategy remembers now, to put it back if a round comes to nothing."""
+    return {name: deepcopy(getattr(strategy, name)) for name in NAMED + LISTED + MODELS if hasattr(strategy, name)}
+
+
+def put_back(strategy: FedAvg, held: Mapping[str, Any]) -> None:
+    """Undo what was remembered since `hold`."""
+    for name, value in held.items():
+        setattr(strategy, name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from fedslot.flower.faults import Fault
 from fedslot.flower.frame import Announced
-from fedslot.flower.screening import Limits, Refusal, Update, place, read, too_far
+from fedslot.flower.screening import Refusal, Update, place, read, too_far
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,13 @@ class Expected:
     """What a sound update looks like.
 
     model: (P,) the global model. shapes: of its parameters. weight: the metric that counts training samples.
-    loss: of a model on the PS's validation samples.
+    reach: the longest move from the model. loss: of a model on the PS's validation samples.
     """
 
     model: NDArray[np.float32]
     shapes: Mapping[str, tuple[int, ...]]
     weight: str
-    limits: Limits
+    reach: float
     loss: Callable[[Tensor], float]
 
 
@@ -61,9 +62,20 @@ def hear(frame: Announced, sent: Mapping[int, Message], replies: Iterable[Messag
             answered.add(ue)
             if refusal := _take(reply, frame, ue, expected, heard):
                 heard.faults.append(Fault(round, ue, nodes[ue], refusal.reason, refusal.detail))
+    for ue, missing in _incomplete(heard.updates).items():
+        del heard.updates[ue]
+        heard.faults.append(Fault(round, ue, nodes[ue], "metrics", f"{missing} is missing"))
     heard.faults.extend(Fault(round, ue, nodes[ue], "silent") for ue in sent if ue not in answered)
     heard.faults.extend(Fault(round, ue, 0, "absent") for ue in frame.turns if ue not in sent)
     return heard
+
+
+def _incomplete(updates: Mapping[int, Update]) -> dict[int, str]:
+    """UEs whose update lacks a metric that most others have, and which: stock strategies may need it of all."""
+    counts = Counter(name for update in updates.values() for name in update.metrics)
+    usual = sorted(name for name, count in counts.items() if 2 * count > len(updates))
+    lacking = {ue: [name for name in usual if name not in update.metrics] for ue, update in updates.items()}
+    return {ue: names[0] for ue, names in lacking.items() if names}
 
 
 def _take(reply: Message, frame: Announced, ue: int, expected: Expected, heard: Heard) -> Refusal | None:
@@ -74,7 +86,7 @@ def _take(reply: Message, frame: Announced, ue: int, expected: Expected, heard: 
             return None
         heard.used[ue] = slots  # a bad message was on the air all the same
         update = read(reply, expected.shapes, expected.weight)
-        too_far(update, expected.model, expected.limits.norm)
+        too_far(update, expected.model, expected.reach)
         if not math.isfinite(expected.loss(torch.from_numpy(update.row))):
             raise Refusal("loss", "is not finite")
         heard.updates[ue] = update

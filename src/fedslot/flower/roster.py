@@ -7,6 +7,7 @@ node, which may take its UE over once the old node is gone.
 
 from __future__ import annotations
 
+import reprlib
 import time
 from collections.abc import Iterable
 from logging import INFO
@@ -81,7 +82,10 @@ class Roster:
     def _enter(self, question: Message, reply: Message, reachable: set[int], round: int) -> Fault | None:
         node, ue = question.metadata.dst_node_id, _claim(reply)
         if type(ue) is not int or not 0 <= ue < len(self.nodes):
-            return Fault(round, -1, node, "claim", f"{ue!r:.60}, not a UE from 0 to {len(self.nodes) - 1}")
+            return Fault(round, -1, node, "claim", f"{reprlib.repr(ue)}, not a UE from 0 to {len(self.nodes) - 1}")
+        own = np.flatnonzero(self.nodes == node)
+        if len(own) and own[0] != ue:  # a second answer
+            return Fault(round, ue, node, "taken", f"node {node} is UE {own[0]} already")
         old = int(self.nodes[ue])
         if old not in (0, node) and (self.keyed or old in reachable):
             return Fault(round, ue, node, "taken", f"belongs to node {old}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from fedslot.flower.turn import LABEL, ROUND, SLOTS, Turn
 
 ROOM = 1 << 16  # bytes that a reply may take beyond the model
 MOST_SAID = 200  # characters of what a device said that are written down
+MOST_SLOTS = 1 << 10  # slots that a reply may name at all
+MOST_EXAMPLES = 1 << 40  # training samples that a device may claim: sums of weights stay exact
 HEADER = 1 << 10  # bytes that an array may take beyond its numbers
 
 
@@ -22,7 +25,8 @@ class Refusal(Exception):
     """Why a reply is not used: one word, and what was found."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
-        self.reason, self.detail = reason, " ".join(detail.split())[:MOST_SAID]  # it may quote a device
+        said = " ".join(detail[: 2 * MOST_SAID].split())[:MOST_SAID]  # it may quote a device
+        self.reason, self.detail = reason, "".join(letter if letter.isprintable() else "?" for letter in said)
         super().__init__(f"{reason}: {detail}")
 
 
@@ -42,7 +46,7 @@ class Update:
 class Limits:
     """What is absurd.
 
-    norm: the longest move from the global model, in multiples of the model's own norm (of 1, if that is shorter).
+    norm: the longest move from the global model, in multiples of the first model's norm (of 1, if that is shorter).
     examples: the most training samples that count for one UE, in multiples of the median claim.
     """
 
@@ -66,11 +70,12 @@ def place(reply: Message, turn: Turn, copies: int) -> list[int]:
     if label is None:
         raise Refusal("label", "no slots on the reply; is slot_access among the mods?")
     if label.get(ROUND) != turn.round:
-        raise Refusal("round", f"{label.get(ROUND)!r}")
+        raise Refusal("round", reprlib.repr(label.get(ROUND)))
     said = label.get(SLOTS)
-    slots = [slot for slot in said if type(slot) is int] if isinstance(said, list) else []
+    few = said if isinstance(said, list) and len(said) <= MOST_SLOTS else []  # it may be of any length
+    slots = [slot for slot in few if type(slot) is int]
     if slots != said:
-        raise Refusal("slot", f"{said!r}")
+        raise Refusal("slot", reprlib.repr(said))
     if turn.slot or turn.seed:  # reserved, or drawn such that the PS can repeat the draw
         allowed = slots == turn.draw()
     else:
@@ -92,7 +97,7 @@ def read(reply: Message, shapes: Mapping[str, tuple[int, ...]], weight: str) -> 
     (arrays,), (metrics,) = reply.content.array_records.values(), reply.content.metric_records.values()
     row = _row(arrays, shapes)
     examples = metrics.get(weight)
-    if type(examples) is not int or examples < 1:
+    if type(examples) is not int or not 1 <= examples <= MOST_EXAMPLES:
         raise Refusal("examples", f"{examples!r}")
     return Update(row, examples, _scalars(metrics, weight))
 
@@ -131,9 +136,8 @@ def _scalars(metrics: MetricRecord, weight: str) -> dict[str, float]:
     return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
 
 
-def too_far(update: Update, model: NDArray[np.float32], limit: float) -> None:
+def too_far(update: Update, model: NDArray[np.float32], reach: float) -> None:
     """Refuse an update that lies absurdly far from the model."""
     move = float(np.linalg.norm(update.row.astype(np.float64) - model))
-    reach = limit * max(float(np.linalg.norm(model.astype(np.float64))), 1.0)
     if move > reach:
         raise Refusal("norm", f"{move:.3g}, allowed {reach:.3g}")

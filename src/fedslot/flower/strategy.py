@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot import runs
-from fedslot.errors import InputError
+from fedslot.errors import InputError, RefusedError
 from fedslot.exchange import Receipt
 from fedslot.flower.arrays import to_arrays, to_flat
 from fedslot.flower.faults import Fault, FaultLog
 from fedslot.flower.frame import Announced
 from fedslot.flower.grid import POLL, DeadlineGrid, SomeNodes
-from fedslot.flower.moments import moments, restore_moments
+from fedslot.flower.moments import hold, moments, put_back, restore_moments
 from fedslot.flower.reception import Expected, Heard, hear
 from fedslot.flower.roster import Roster, asks_who
 from fedslot.flower.screening import Limits, Update
@@ -100,6 +100,8 @@ class SlotAccess(FedAvg):
         """Train to the end of the scenario, or for `num_rounds` more rounds at most."""
         self._grid = DeadlineGrid(grid, self.deadline, self.poll)
         self.now = Snapshot(0, 0, to_flat(self.model, initial_arrays), self.scheduler.init())
+        # of the first model rather than the present one, whose norm a device could raise round by round
+        self._reach = self.limits.norm * max(float(self.now.model.double().norm()), 1.0)
         self._open_folder()
         done, left = self.now.round, self.scenario.rounds - self.now.round
         evaluate = evaluate_fn and (lambda round, arrays: evaluate_fn(done + round, arrays))
@@ -166,7 +168,7 @@ class SlotAccess(FedAvg):
 
     def _hear(self, frame: Announced, replies: Iterable[Message]) -> Heard:
         shapes = {name: tuple(shape) for name, shape in self.model.shapes.items()}
-        expected = Expected(self.now.model.cpu().numpy(), shapes, self.weighted_by_key, self.limits, self._loss)
+        expected = Expected(self.now.model.cpu().numpy(), shapes, self.weighted_by_key, self._reach, self._loss)
         heard = hear(frame, self._sent, replies, expected)
         self._aside(frame.round)
         self._note(heard.faults)
@@ -201,7 +203,11 @@ class SlotAccess(FedAvg):
         if not self.scheduler.needs_values or not updates:
             return no_values(len(updates))
         rows = torch.from_numpy(np.stack([update.row for update in updates])).to(self.now.model)
-        return self.judges.value(self.now.model, rows, sizes, round)
+        try:
+            return self.judges.value(self.now.model, rows, sizes, round)
+        except RefusedError as error:  # each update has a finite loss, but an average of some may have none
+            self._note([Fault(round, -1, 0, "values", str(error))])
+            return no_values(len(updates))
 
     def _average(
         self, receipt: Receipt, updates: list[Update], sizes: NDArray[np.int64], round: int
@@ -217,12 +223,18 @@ class SlotAccess(FedAvg):
             arrays = to_arrays(self.model, torch.from_numpy(update.row))
             content = RecordDict({self.arrayrecord_key: arrays, "metrics": MetricRecord(metrics)})
             replies.append(Message(content, reply_to=self._sent[ue]))
-        found, measured = super().aggregate_train(round + 1, replies)
-        if found is None:
-            return old, {}
-        new = to_flat(self.model, found)
-        if not torch.isfinite(new).all() or not math.isfinite(self._loss(new)):
-            self._note([Fault(round, -1, 0, "aggregate", "the new model is not finite; the old one stays")])
+        before = hold(self)
+        try:
+            found, measured = super().aggregate_train(round + 1, replies)
+            new = old if found is None else to_flat(self.model, found)
+            held = moments(self).values()
+            if not torch.isfinite(new).all() or not math.isfinite(self._loss(new)):
+                raise ArithmeticError("the new model is not finite; the old one stays")
+            if not all(np.isfinite(array).all() for array in held):
+                raise ArithmeticError("the strategy's moments are not finite; the old ones stay, and the old model")
+        except Exception as error:  # it is the updates' fault, and must not end the training
+            put_back(self, before)
+            self._note([Fault(round, -1, 0, "aggregate", f"{type(error).__name__}: {error}")])
             return old, {}
         return new, dict(measured or {})
 

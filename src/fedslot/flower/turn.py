@@ -74,7 +74,7 @@ def read_channel(written: str) -> Split:
     name, options = json.loads(written)
     if name not in CHANNELS:
         raise InputError("push.channel", name, f"one of {', '.join(CHANNELS)} in a deployment")
-    if "degrees" in options:  # JSON has no numbers as keys
+    if isinstance(options.get("degrees"), dict):  # JSON has no numbers as keys
         options["degrees"] = {int(copies): chance for copies, chance in options["degrees"].items()}
     channel = make_channel(name, **options)
     assert isinstance(channel, Split)

@@ -63,9 +63,9 @@ class _Perceptrons:
             for name in self.later:
                 out = torch.baddbmm(mixed[f"{name}.bias"].unsqueeze(2), mixed[f"{name}.weight"], out.relu_())
             right = out.gather(1, labels.expand(len(weights), 1, -1)).squeeze(1)
-            top = out.amax(1)
-            # log-sum-exp less the right score; right is exactly the top where the sample is classified well
-            correct += (right == top).sum(1)
+            top, best = out.max(1)
+            correct += (best == labels).sum(1)
+            # log-sum-exp less the right score
             losses = out.sub_(top.unsqueeze(1)).exp_().sum(1).log_().add_(top).sub_(right)
             loss += losses.sum(1, dtype=torch.float64)
         count = sum(map(len, self.labels))

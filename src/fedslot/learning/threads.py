@@ -27,13 +27,13 @@ def threads(count: int) -> Iterator[None]:
     global _pool
     before, outer = torch.get_num_threads(), _pool
     torch.set_num_threads(1)
-    _pool = ThreadPoolExecutor(count) if count > 1 else None
+    _pool = own = ThreadPoolExecutor(count) if count > 1 else None
     try:
         with threadpool_limits(1):  # NumPy's and SciPy's too: several runs at a time would be in each other's way
             yield
     finally:
-        if _pool is not None:
-            _pool.shutdown()
+        if own is not None:
+            own.shutdown()
         _pool = outer
         torch.set_num_threads(before)
 

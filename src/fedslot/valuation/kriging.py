@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 
 FEW, MANY = 400, 30_000  # coalitions whose predicted utilities make errors, and values
 BLOCK = 2048  # coalitions that are predicted at a time: they stay within the processor's cache
+ROOM = 1 << 22  # numbers of a kernel that are in memory at a time
 SCALES = tuple(4.0**power for power in range(-3, 4))  # of lengths, times the mean square size of an update
 NUGGETS = (1e-8, 1e-4, 1e-2)  # share of the variance that is roughness, not trend (accuracy comes in steps)
 
@@ -130,9 +131,13 @@ class _Process:
 
     def errors(self, places: Floats, functional: sparse.csr_array) -> Floats:
         """Posterior standard deviations (Y,) of linear functionals (Y, C) of the utilities at places (C, R)."""
-        before = functional @ (functional @ self.kernel(places, places)).T
+        variance = np.zeros(functional.shape[0])  # before any data, by blocks: many players have very many coalitions
+        block = max(1, ROOM // len(places))
+        for first in range(0, len(places), block):
+            some = slice(first, first + block)
+            variance += (functional[:, some] * (functional @ self.kernel(places, places[some]))).sum(axis=1)
         with_data = functional @ self.kernel(places, self.x)
-        left = np.diag(before) - np.einsum("ij,ij->i", with_data, linalg.cho_solve(self.factor, with_data.T).T)
+        left = variance - np.einsum("ij,ij->i", with_data, linalg.cho_solve(self.factor, with_data.T).T)
         deviations: Floats = np.sqrt(self.variance * np.maximum(left, 0))
         return deviations
 
@@ -157,7 +162,7 @@ def _pairs(players: int, rng: np.random.Generator) -> Members:
     return np.concatenate([chosen, ~chosen])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _functional(players: int, coalitions: int) -> tuple[Members, sparse.csr_array]:
     """Coalitions (C, Y), and the matrix (Y, C) that makes Shapley values of their utilities.
 
