@@ -127,6 +127,12 @@ def test_interrupted_run_can_be_resumed(tmp_path: Path) -> None:
     assert int(saved["round"]) == rows, "no finished round is lost"
 
 
+def test_compare_prints_the_folder_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("--strategies", "fedavg", "--seeds", "1", "--workers", "1", "--out", "a[/x]")
+    assert "figures and tables in a[/x], report" in quick("compare", "quickstart", *QUICK, *words)
+
+
 def test_own_strategy_in_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from fedslot.strategies.fedavg import FedAvg\n\nclass Mine(FedAvg):\n    pass\n")
     common = ["run", "quickstart", *QUICK]
