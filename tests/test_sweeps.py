@@ -159,6 +159,13 @@ def test_folders_that_are_not_ours_to_take(scenario: Scenario, tmp_path: Path) -
         sweep(scenario, grid, 1, tmp_path / "file")
 
 
+def test_a_kill_during_the_first_write_leaves_a_folder_that_can_be_taken(scenario: Scenario, tmp_path: Path) -> None:
+    (tmp_path / ".study.yaml.123.tmp").write_text("sce")
+    sweep(scenario, {"frame.pull": [2]}, 1, tmp_path, workers=1, resume=True)
+    assert (tmp_path / "runs.csv").is_file()
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_what_is_refused_leaves_nothing_behind(scenario: Scenario, tmp_path: Path) -> None:
     for grid, targets in (({"frame.pull": [11]}, [0.5]), ({"frame.pull": [5]}, [5])):
         with pytest.raises(InputError):

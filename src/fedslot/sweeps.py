@@ -14,7 +14,7 @@ import pandas as pd
 from fedslot.comparison import TARGETS, Estimate, check_targets, measure
 from fedslot.errors import RefusedError
 from fedslot.pool import Listener, Task, run_all
-from fedslot.records import write_atomically
+from fedslot.records import clear_leftovers, is_empty, write_atomically
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario
 from fedslot.study import SEEDS, Study, folder_name, say_value
@@ -146,7 +146,7 @@ def _claim(out: Path, study: Study, resume: bool) -> None:
     """Take a new or empty folder, or with `resume` one that holds a sweep of this scenario over the same axes."""
     if out.exists() and not out.is_dir():
         raise RefusedError(f"{out} is a file; give a folder for the results")
-    if out.is_dir() and any(out.iterdir()):
+    if out.is_dir() and not is_empty(out):
         if not (out / STUDY).is_file():
             raise RefusedError(f"{out} holds other things than a sweep; give a new folder")
         if not resume:
@@ -158,6 +158,7 @@ def _claim(out: Path, study: Study, resume: bool) -> None:
             raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
     try:
         out.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(out)
         write_atomically(out / STUDY, study.to_yaml())
     except OSError as error:
         raise RefusedError(f"{out} cannot be written ({error.strerror})") from None
