@@ -162,6 +162,8 @@ def test_a_scenario_with_a_grid_of_its_own() -> None:
         ("scenario: {1: 2}\ngrid: {frame.pull: [5]}", "1: 2 is not allowed"),
         ("scenario: {frame: {slotz: 5}}\ngrid: {frame.pull: [5]}", "did you mean frame.slots?"),
         ("scenario: quickstart\noverrides: 3\ngrid: {frame.pull: [5]}", "overrides: 3 is not allowed"),
+        ("scenario: quickstart\noverrides: {1: 2}\ngrid: {frame.pull: [5]}", "overrides: 1 is not allowed"),
+        ("scenario: quickstart\noverrides: {null: 2}\ngrid: {frame.pull: [5]}", "overrides: None is not allowed"),
     ],
 )
 def test_bad_study_files(tmp_path: Path, text: str, expected: str) -> None:

@@ -84,6 +84,9 @@ class Study:
         for key in ("overrides", "grid"):
             if not isinstance(fields.setdefault(key, {}), dict):
                 raise InputError(key, fields[key], "a mapping of dotted keys, e.g. `frame.pull: ...`")
+        for key in fields["overrides"]:
+            if not isinstance(key, str):
+                raise InputError("overrides", key, "a mapping of dotted keys, e.g. `frame.pull: 5`")
         axes = join_axes([fields["grid"], grid or {}])
         first = {key: values[0] for key, values in axes.items()}
         scenario = Scenario.load(fields["scenario"], {**fields["overrides"], **(overrides or {}), **first})
