@@ -167,7 +167,11 @@ def test_a_kill_during_the_first_write_leaves_a_folder_that_can_be_taken(scenari
 
 
 def test_what_is_refused_leaves_nothing_behind(scenario: Scenario, tmp_path: Path) -> None:
-    for grid, targets in (({"frame.pull": [11]}, [0.5]), ({"frame.pull": [5]}, [5])):
+    for grid, targets in (
+        ({"frame.pull": [11]}, [0.5]),
+        ({"frame.pull": [5]}, [5]),
+        ({"frame.pull": [5]}, [0.7, 0.7000001]),
+    ):
         with pytest.raises(InputError):
             sweep(scenario, grid, 1, tmp_path / "out", targets=targets)
     assert not (tmp_path / "out").exists()
