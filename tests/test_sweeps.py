@@ -97,6 +97,15 @@ def test_values_of_every_kind(scenario: Scenario, tmp_path: Path) -> None:
     assert len(found.estimates()) == 4
 
 
+def test_values_that_look_alike_are_told_apart(scenario: Scenario) -> None:
+    values = [None, "null", 1, "1", "[1]", [1], True, "true", "", "'1'", "a: [", "two words"]
+    study = Study(scenario, {"strategy.options.what": values}, 1)
+    found = Sweep(study, [result([0.5], 10)] * len(values), {})
+    expected = ["null", "'null'", "1", "'1'", "'[1]'", "[1]", "True", "'true'", "''", "'''1'''", "'a: ['", "two words"]
+    assert list(found.table()["strategy.options.what"].map(str)) == expected
+    assert list(found.summary()["strategy.options.what"].map(str).unique()) == expected
+
+
 def test_a_stopped_sweep_goes_on(scenario: Scenario, tmp_path: Path) -> None:
     grid = {"frame.pull": [2, 5, 8]}
     sweep(scenario, grid, 1, tmp_path / "whole", workers=1)

@@ -10,13 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from fedslot.comparison import TARGETS, Estimate, check_targets, measure
 from fedslot.errors import RefusedError
 from fedslot.pool import Listener, Task, run_all
 from fedslot.records import clear_leftovers, is_empty, write_atomically
 from fedslot.runs import Result, load
-from fedslot.scenario import Scenario
+from fedslot.scenario import Scenario, parse_yaml
 from fedslot.study import SEEDS, Study, folder_name, say_value
 
 STUDY = "study.yaml"
@@ -165,5 +166,16 @@ def _claim(out: Path, study: Study, resume: bool) -> None:
 
 
 def _cell(value: object) -> object:
-    """A value as an entry of a table: a number or a word as it is, anything else as it is written."""
-    return value if isinstance(value, int | float | str) else say_value(value)
+    """A value as an entry of a table: a number or a word as it is, anything else as it stands in `--grid`.
+
+    A word that would be read as something else is put in quotes there.
+    """
+    return value if isinstance(value, int | float) or (isinstance(value, str) and _is_word(value)) else say_value(value)
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text is read as itself."""
+    try:
+        return bool(parse_yaml(text) == text)
+    except yaml.YAMLError:
+        return False
