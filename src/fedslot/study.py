@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -191,8 +192,8 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
             words = [say_value(value) for value in values]
         except yaml.YAMLError:
             raise InputError(f"grid {key}", values, "a list of plain numbers, words, lists and mappings") from None
-        for word in words:
-            if words.count(word) > 1:
+        for word, count in Counter(words).items():
+            if count > 1:
                 raise InputError(f"grid {key}", word, "given once")
 
 
