@@ -85,6 +85,12 @@ def test_a_run_that_fails_is_in_the_table_and_stops_no_other(scenario: Scenario,
     assert list(table["final_accuracy"].isna()) == [True, True, False, False]
 
 
+def test_tables_have_a_header_when_all_runs_fail(scenario: Scenario, tmp_path: Path) -> None:
+    Sweep(Study(scenario, {"frame.pull": [2]}, 1), [None], {0: "it rained"}).save(tmp_path)
+    assert (tmp_path / "sweep.csv").read_text() == "frame.pull,measure,mean,low,high,count,total\n"
+    assert (tmp_path / "runs.csv").read_text() == "frame.pull,seed,failure\n2,0,it rained\n"
+
+
 def test_an_axis_may_be_called_as_a_measure(scenario: Scenario) -> None:
     table = sweep(scenario, {"rounds": [1, 2]}, 1, workers=1).table()
     assert list(table["rounds"]) == [1, 2]

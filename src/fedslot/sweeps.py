@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,7 +79,8 @@ class Sweep:
                 {**{key: _cell(value) for key, value in combination.items()}, "measure": name, **vars(estimate)}
                 for combination, estimates in zip(self.study.combinations, self._estimates, strict=True)
                 for name, estimate in estimates.items()
-            ]
+            ],
+            columns=[*self.study.grid, "measure", *(field.name for field in fields(Estimate))],
         )
 
     def save(self, out: Path) -> None:
