@@ -189,6 +189,8 @@ def test_what_is_refused_leaves_nothing_behind(scenario: Scenario, tmp_path: Pat
     ):
         with pytest.raises(InputError):
             sweep(scenario, grid, 1, tmp_path / "out", targets=targets)
+    with pytest.raises(InputError, match="workers"):
+        sweep(scenario, {"frame.pull": [5]}, 1, tmp_path / "out", workers=0)
     assert not (tmp_path / "out").exists()
 
 

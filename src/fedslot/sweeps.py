@@ -14,7 +14,7 @@ import yaml
 
 from fedslot.comparison import TARGETS, Estimate, check_targets, measure
 from fedslot.errors import RefusedError
-from fedslot.pool import Listener, Task, run_all
+from fedslot.pool import Listener, Task, check_workers, run_all
 from fedslot.records import clear_leftovers, is_empty, write_atomically
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario, parse_yaml
@@ -120,6 +120,7 @@ def sweep(
     """
     study = Study(scenario, grid, seeds)
     check_targets(targets)
+    check_workers(workers)
     if dask is not None:
         from fedslot.cluster import find_workers
 
