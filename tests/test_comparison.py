@@ -161,6 +161,7 @@ def test_resuming_takes_no_results_of_another_scenario(scenario: Scenario, tmp_p
         (["fedavg", "fedavg"], 1, [0.5], "strategies"),
         (["fedavg"], 0, [0.5], "seeds"),
         (["fedavg"], 1, [1.5], "targets"),
+        (["fedavg"], 1, [0.7, 0.7000001], "different from each other"),
         (["fedavg"], 1, [float("nan")], "targets"),
     ],
 )

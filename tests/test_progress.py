@@ -60,6 +60,12 @@ def test_few_bars_for_many_runs() -> None:
         assert (everything.total, everything.completed) == (300, 1 + 298 / 4 + 2 / 4)
 
 
+def test_labels_are_shown_as_they_are() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    shown(Display(["a=[/x]"], 4, console), 1, 4)
+    assert "a=[/x]" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_a_run_that_begins_again_counts_once() -> None:
     """As when the worker that did it was lost."""
     display = Display(["a", "b"], 4, Console(file=io.StringIO()))

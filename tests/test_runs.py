@@ -149,6 +149,16 @@ def test_folders_that_are_not_ours_to_take(scenario: Scenario, tmp_path: Path) -
     assert [file.name for file in (tmp_path / "notes").iterdir()] == ["diary.txt"]
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_kill_during_the_first_write_leaves_a_folder_that_can_be_taken(
+    scenario: Scenario, tmp_path: Path, resume: bool
+) -> None:
+    (tmp_path / ".scenario.yaml.123.tmp").write_text("see")
+    run(scenario, tmp_path, resume=resume)
+    assert is_finished(tmp_path)
+    assert not list(tmp_path.glob(".*"))
+
+
 @pytest.mark.parametrize("damage", [b"", b"PK not a checkpoint", None])
 def test_a_damaged_checkpoint_is_noticed(scenario: Scenario, tmp_path: Path, damage: bytes | None) -> None:
     run(scenario, tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedslot.errors import InputError
 from fedslot.scenario import Scenario
-from fedslot.study import LONGEST_NAME, Study, folder_name, parse_grid, say_value
+from fedslot.study import LONGEST_NAME, Study, folder_name, join_axes, parse_grid, say_value
 
 PLAIN = (
     st.none()
@@ -162,6 +162,8 @@ def test_a_scenario_with_a_grid_of_its_own() -> None:
         ("scenario: {1: 2}\ngrid: {frame.pull: [5]}", "1: 2 is not allowed"),
         ("scenario: {frame: {slotz: 5}}\ngrid: {frame.pull: [5]}", "did you mean frame.slots?"),
         ("scenario: quickstart\noverrides: 3\ngrid: {frame.pull: [5]}", "overrides: 3 is not allowed"),
+        ("scenario: quickstart\noverrides: {1: 2}\ngrid: {frame.pull: [5]}", "overrides: 1 is not allowed"),
+        ("scenario: quickstart\noverrides: {null: 2}\ngrid: {frame.pull: [5]}", "overrides: None is not allowed"),
     ],
 )
 def test_bad_study_files(tmp_path: Path, text: str, expected: str) -> None:
@@ -169,6 +171,25 @@ def test_bad_study_files(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(InputError, match=re.escape(expected)) as refused:
         Study.load(tmp_path / "study.yaml")
     assert "\n" not in str(refused.value)
+
+
+def test_values_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In proportion to their number: each word is compared with few others."""
+    compared = 0
+
+    class Word(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    monkeypatch.setattr("fedslot.study.say_value", lambda value: Word(value))
+    join_axes([{"rounds": list(range(1000))}])
+    assert compared < 10_000
 
 
 def test_an_axis_is_given_once(tmp_path: Path) -> None:

@@ -85,6 +85,12 @@ def test_a_run_that_fails_is_in_the_table_and_stops_no_other(scenario: Scenario,
     assert list(table["final_accuracy"].isna()) == [True, True, False, False]
 
 
+def test_tables_have_a_header_when_all_runs_fail(scenario: Scenario, tmp_path: Path) -> None:
+    Sweep(Study(scenario, {"frame.pull": [2]}, 1), [None], {0: "it rained"}).save(tmp_path)
+    assert (tmp_path / "sweep.csv").read_text() == "frame.pull,measure,mean,low,high,count,total\n"
+    assert (tmp_path / "runs.csv").read_text() == "frame.pull,seed,failure\n2,0,it rained\n"
+
+
 def test_an_axis_may_be_called_as_a_measure(scenario: Scenario) -> None:
     table = sweep(scenario, {"rounds": [1, 2]}, 1, workers=1).table()
     assert list(table["rounds"]) == [1, 2]
@@ -95,6 +101,15 @@ def test_values_of_every_kind(scenario: Scenario, tmp_path: Path) -> None:
     found = sweep(scenario.replace({"rounds": 1}), grid, 1, tmp_path, workers=1)
     assert list(found.table()["strategy.options.what"]) == ["a,b", "[1, 2]", "null", True]
     assert len(found.estimates()) == 4
+
+
+def test_values_that_look_alike_are_told_apart(scenario: Scenario) -> None:
+    values = [None, "null", 1, "1", "[1]", [1], True, "true", "", "'1'", "a: [", "two words"]
+    study = Study(scenario, {"strategy.options.what": values}, 1)
+    found = Sweep(study, [result([0.5], 10)] * len(values), {})
+    expected = ["null", "'null'", "1", "'1'", "'[1]'", "[1]", "True", "'true'", "''", "'''1'''", "'a: ['", "two words"]
+    assert list(found.table()["strategy.options.what"].map(str)) == expected
+    assert list(found.summary()["strategy.options.what"].map(str).unique()) == expected
 
 
 def test_a_stopped_sweep_goes_on(scenario: Scenario, tmp_path: Path) -> None:
@@ -159,10 +174,23 @@ def test_folders_that_are_not_ours_to_take(scenario: Scenario, tmp_path: Path) -
         sweep(scenario, grid, 1, tmp_path / "file")
 
 
+def test_a_kill_during_the_first_write_leaves_a_folder_that_can_be_taken(scenario: Scenario, tmp_path: Path) -> None:
+    (tmp_path / ".study.yaml.123.tmp").write_text("sce")
+    sweep(scenario, {"frame.pull": [2]}, 1, tmp_path, workers=1, resume=True)
+    assert (tmp_path / "runs.csv").is_file()
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_what_is_refused_leaves_nothing_behind(scenario: Scenario, tmp_path: Path) -> None:
-    for grid, targets in (({"frame.pull": [11]}, [0.5]), ({"frame.pull": [5]}, [5])):
+    for grid, targets in (
+        ({"frame.pull": [11]}, [0.5]),
+        ({"frame.pull": [5]}, [5]),
+        ({"frame.pull": [5]}, [0.7, 0.7000001]),
+    ):
         with pytest.raises(InputError):
             sweep(scenario, grid, 1, tmp_path / "out", targets=targets)
+    with pytest.raises(InputError, match="workers"):
+        sweep(scenario, {"frame.pull": [5]}, 1, tmp_path / "out", workers=0)
     assert not (tmp_path / "out").exists()
 
 

@@ -209,7 +209,9 @@ def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: P
 
 
 def check_targets(targets: Sequence[float]) -> None:
-    """Refuse targets that are no accuracies."""
+    """Refuse targets that are no accuracies, or that tables would not tell apart."""
     for target in targets:
         if not 0 < target <= 1:
             raise InputError("targets", target, "accuracies above 0 and at most 1")
+    if len({f"{target:g}" for target in targets}) < len(targets):
+        raise InputError("targets", list(targets), "different from each other, also when rounded to six digits")

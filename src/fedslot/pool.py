@@ -57,8 +57,7 @@ def run_all(
     dask: address of a Dask scheduler, whose workers then run the tasks.
     returns: index and one-line reason of each task that failed; a failure does not stop the others.
     """
-    if workers is not None and workers < 1:
-        raise InputError("workers", workers, "at least 1")
+    check_workers(workers)
     hear = listener or (lambda index, round: None)
     failures: dict[int, str] = {}
 
@@ -84,6 +83,12 @@ def run_all(
     else:
         _run_in_processes(tasks, todo, workers, threads, resume, hear, over)
     return dict(sorted(failures.items()))
+
+
+def check_workers(workers: int | None) -> None:
+    """Refuse a number of processes that is none."""
+    if workers is not None and workers < 1:
+        raise InputError("workers", workers, "at least 1")
 
 
 def attempt(task: Task, threads: int, resume: bool, on_round: Callable[[Round], object]) -> str | None:

@@ -34,7 +34,7 @@ class Display:
     def __enter__(self) -> Self:
         if self.console.is_terminal:
             self._progress = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[note]}"),
@@ -95,6 +95,7 @@ class Display:
             f"slots {last.slots_spent}, {left:.0f} s left",
             highlight=False,
             markup=False,
+            emoji=False,
             soft_wrap=True,
         )
 

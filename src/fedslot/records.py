@@ -24,6 +24,7 @@ from fedslot.simulation import Round, Snapshot
 
 SCENARIO, ROUNDS, CHECKPOINT, SUMMARY = "scenario.yaml", "rounds.csv", "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
+LEFTOVERS = ".*.[0-9]*.tmp"
 COLUMNS = [field.name for field in fields(Round)]
 
 
@@ -37,7 +38,7 @@ class RunFolder:
         """Refuse a folder that is not the scenario's: neither new nor empty, nor with `resume` one that holds it."""
         if self.path.exists() and not self.path.is_dir():
             raise RefusedError(f"{self.path} is a file; give a folder for the results")
-        if self.path.is_dir() and any(self.path.iterdir()):
+        if self.path.is_dir() and not is_empty(self.path):
             if not (self.path / SCENARIO).is_file():
                 raise RefusedError(f"{self.path} holds other things than a run; give a new folder")
             if not resume:
@@ -50,6 +51,7 @@ class RunFolder:
         self.check(scenario, resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(self.path)
             write_atomically(self.path / SCENARIO, scenario.to_yaml())
         except OSError as error:
             raise RefusedError(f"{self.path} cannot be written ({error.strerror})") from None
@@ -157,6 +159,17 @@ def write_atomically(file: Path, content: str | bytes) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(file)
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing but what `write_atomically` left behind when it was killed."""
+    return set(folder.iterdir()) == set(folder.glob(LEFTOVERS))
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Delete what `write_atomically` left behind when it was killed."""
+    for file in folder.glob(LEFTOVERS):
+        file.unlink(missing_ok=True)
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:

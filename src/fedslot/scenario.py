@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedslot.errors import InputError
 
+MOST = 10**9  # UEs, samples of each, slots, contenders: what 64 bits hold products of
 MOST_NESTED = 20  # levels of lists and mappings in options
 MOST_EXACT_PLAYERS = 16  # 65,536 utilities a round; each further UE doubles that
 
@@ -45,13 +46,13 @@ class Data(Section):
 
     dataset: str = "digits"
     """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file."""
-    ues: int = Field(50, ge=1)
+    ues: int = Field(50, ge=1, le=MOST)
     """Number of UEs in the cell, K."""
     alpha: float = Field(1.0, gt=0)
     """Each UE's label mix is drawn from Dirichlet(alpha); small means few labels per UE."""
     sizes: Literal["power-law", "equal"] = "power-law"
     """How much data a UE has: in proportion to draws with density 3x^2 on (0, 1), or equal."""
-    samples_per_ue: int | None = Field(None, ge=1)
+    samples_per_ue: int | None = Field(None, ge=1, le=MOST)
     """Mean number of samples per UE, drawn by each on its own, so that UEs may share samples and be any number.
     Null deals every training sample to one UE."""
     validation: float = Field(0.5, gt=0, lt=1)
@@ -95,7 +96,7 @@ class Fleet(Section):
 class Frame(Section):
     """One global round: a downlink slot, pull slots, push slots."""
 
-    slots: int = Field(20, ge=1)
+    slots: int = Field(20, ge=1, le=MOST)
     """Uplink slots per frame, M."""
     pull: int = Field(10, ge=0)
     """Slots that are granted to chosen UEs, Q; the remaining M - Q are open to contention."""
@@ -104,7 +105,7 @@ class Frame(Section):
 class Push(Section):
     """Who contends for the push slots, and on what channel."""
 
-    contenders: Annotated[int, Field(ge=0)] | Literal["ready"] = 10
+    contenders: Annotated[int, Field(ge=0, le=MOST)] | Literal["ready"] = 10
     """UEs that would push in a frame, drawn among those not pulled; `ready` means all whose computing is done."""
     probability: Probability | Literal["auto"] = 1.0
     """Access barring: contend with this probability; `auto` keeps the load at one contender per push slot."""

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,6 +85,9 @@ class Study:
         for key in ("overrides", "grid"):
             if not isinstance(fields.setdefault(key, {}), dict):
                 raise InputError(key, fields[key], "a mapping of dotted keys, e.g. `frame.pull: ...`")
+        for key in fields["overrides"]:
+            if not isinstance(key, str):
+                raise InputError("overrides", key, "a mapping of dotted keys, e.g. `frame.pull: 5`")
         axes = join_axes([fields["grid"], grid or {}])
         first = {key: values[0] for key, values in axes.items()}
         scenario = Scenario.load(fields["scenario"], {**fields["overrides"], **(overrides or {}), **first})
@@ -188,8 +192,8 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
             words = [say_value(value) for value in values]
         except yaml.YAMLError:
             raise InputError(f"grid {key}", values, "a list of plain numbers, words, lists and mappings") from None
-        for word in words:
-            if words.count(word) > 1:
+        for word, count in Counter(words).items():
+            if count > 1:
                 raise InputError(f"grid {key}", word, "given once")
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from fedslot.comparison import TARGETS, Estimate, check_targets, measure
 from fedslot.errors import RefusedError
-from fedslot.pool import Listener, Task, run_all
-from fedslot.records import write_atomically
+from fedslot.pool import Listener, Task, check_workers, run_all
+from fedslot.records import clear_leftovers, is_empty, write_atomically
 from fedslot.runs import Result, load
-from fedslot.scenario import Scenario
+from fedslot.scenario import Scenario, parse_yaml
 from fedslot.study import SEEDS, Study, folder_name, say_value
 
 STUDY = "study.yaml"
@@ -78,7 +79,8 @@ class Sweep:
                 {**{key: _cell(value) for key, value in combination.items()}, "measure": name, **vars(estimate)}
                 for combination, estimates in zip(self.study.combinations, self._estimates, strict=True)
                 for name, estimate in estimates.items()
-            ]
+            ],
+            columns=[*self.study.grid, "measure", *(field.name for field in fields(Estimate))],
         )
 
     def save(self, out: Path) -> None:
@@ -118,6 +120,7 @@ def sweep(
     """
     study = Study(scenario, grid, seeds)
     check_targets(targets)
+    check_workers(workers)
     if dask is not None:
         from fedslot.cluster import find_workers
 
@@ -146,7 +149,7 @@ def _claim(out: Path, study: Study, resume: bool) -> None:
     """Take a new or empty folder, or with `resume` one that holds a sweep of this scenario over the same axes."""
     if out.exists() and not out.is_dir():
         raise RefusedError(f"{out} is a file; give a folder for the results")
-    if out.is_dir() and any(out.iterdir()):
+    if out.is_dir() and not is_empty(out):
         if not (out / STUDY).is_file():
             raise RefusedError(f"{out} holds other things than a sweep; give a new folder")
         if not resume:
@@ -158,11 +161,23 @@ def _claim(out: Path, study: Study, resume: bool) -> None:
             raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
     try:
         out.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(out)
         write_atomically(out / STUDY, study.to_yaml())
     except OSError as error:
         raise RefusedError(f"{out} cannot be written ({error.strerror})") from None
 
 
 def _cell(value: object) -> object:
-    """A value as an entry of a table: a number or a word as it is, anything else as it is written."""
-    return value if isinstance(value, int | float | str) else say_value(value)
+    """A value as an entry of a table: a number or a word as it is, anything else as it stands in `--grid`.
+
+    A word that would be read as something else is put in quotes there.
+    """
+    return value if isinstance(value, int | float) or (isinstance(value, str) and _is_word(value)) else say_value(value)
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text is read as itself."""
+    try:
+        return bool(parse_yaml(text) == text)
+    except yaml.YAMLError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -125,6 +126,25 @@ def test_interrupted_run_can_be_resumed(tmp_path: Path) -> None:
     rows = file.read_text().count("\n") - 1
     saved = dict(np.load(tmp_path / "run" / "checkpoint.npz"))
     assert int(saved["round"]) == rows, "no finished round is lost"
+
+
+def test_the_command_to_resume_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedslot.runs.run", stop)
+    monkeypatch.setattr(sys.modules["fedslot.cli.run"], "greet_cluster", lambda address: None)
+    words = ["run", "quickstart", "-o", "strategy.options={a: 1}", "--out", "my run", "--threads", "2", "--dask", "a:1"]
+    stopped = CliRunner().invoke(app, words)
+    assert stopped.exit_code == 130
+    command = shlex.split(stopped.stderr.removeprefix("stopped; continue with: "))
+    assert sorted(command) == sorted(["fedslot", *words, "--resume"])
+
+
+def test_compare_prints_the_folder_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("--strategies", "fedavg", "--seeds", "1", "--workers", "1", "--out", "a[/x]")
+    assert "figures and tables in a[/x], report" in quick("compare", "quickstart", *QUICK, *words)
 
 
 def test_own_strategy_in_the_current_folder(tmp_path: Path) -> None:

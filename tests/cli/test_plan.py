@@ -113,6 +113,11 @@ def test_threshold_reaches_the_channel(run) -> None:
     assert pushed("0") > pushed("20") + 0.5
 
 
+def test_the_name_of_the_plot_is_printed_as_it_is(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "Drawn in [bold]plan.png." in run("--plot", "[bold]plan.png").stdout
+
+
 def test_plot_is_written(run, tmp_path: Path) -> None:
     for suffix, magic in [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]:
         path = tmp_path / f"plan.{suffix}"

@@ -32,6 +32,15 @@ def test_a_sweep_prints_a_table_and_leaves_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "again" / "runs.csv").read_bytes() == (tmp_path / "out" / "runs.csv").read_bytes()
 
 
+def test_words_of_the_user_are_printed_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    grid = ["--grid", "strategy.options.a='[/x]',[bold, b],':cat:'", "--seeds", "1", "--out", "a[/x]"]
+    done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *grid])
+    assert done.exit_code == 0, done.output
+    for words in ("'[/x]'", "[bold, b]", "':cat:'", "a[/x]/runs.csv"):
+        assert f" {words} " in done.stdout
+
+
 def test_failures_are_listed_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", "quickstart", *QUICK, "--grid", "training.lr=0.05,1e6", "--seeds", "1", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, words)

@@ -70,6 +70,12 @@ def test_one_axis_of_numbers_is_a_curve() -> None:
     assert np.asarray(line.get_ydata()) == pytest.approx([0.505, 0.509, 0.501])
 
 
+def test_many_values_on_a_logarithmic_axis_have_plain_numbers() -> None:
+    panel = drawn(made_up({"training.lr": [0.001 * 2**k for k in range(9)]})).axes[0]
+    assert panel.get_xscale() == "log"
+    assert {"0.001", "0.01", "0.1"} <= {tick.get_text() for tick in panel.get_xticklabels()}
+
+
 @pytest.mark.parametrize("names_first", [True, False])
 def test_an_axis_of_words_makes_a_curve_each(names_first: bool) -> None:
     axes: list[tuple[str, list[Any]]] = [("strategy.name", ["push-pull", "fedavg"]), ("frame.pull", [2, 5, 8])]
@@ -93,6 +99,8 @@ def test_further_axes_make_panels_and_the_rest_is_said() -> None:
         {"frame.pull": [5]},
         {"frame.pull": [5], "push.contenders": [5]},
         {"strategy.name": ["fedavg", "push-pull"]},
+        {"strategy.options.a": ["$x_$", "b"]},
+        {"strategy.options.a": ["$x_$", "b"], "frame.pull": [2, 5]},
         {"strategy.name": ["fedavg", "push-pull"], "push.probability": [0.5, "auto"]},
         {
             "strategy.options.what": [[1, 2], None, {"a": 1}],

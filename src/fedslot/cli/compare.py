@@ -75,7 +75,7 @@ def compare(
         typer.secho("stopped; continue with the same command and --resume", err=True)
         raise typer.Exit(130) from None
     report = write_report(comparison, out)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     console.print(_table(comparison))
     console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)
 

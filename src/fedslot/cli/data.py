@@ -98,7 +98,7 @@ def _fetch_showing_progress(name: str, force: bool) -> Path:
     console = Console(stderr=True)
     if not console.is_terminal:
         return cache.fetch(name, _lines(name), force)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Bars(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 

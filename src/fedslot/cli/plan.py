@@ -106,7 +106,7 @@ def plan(
 
     from rich.console import Console
 
-    console = Console()
+    console = Console(markup=False, emoji=False)
     if pull is not None:
         _print_split(console, result.splits[0])
     else:

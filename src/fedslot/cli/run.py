@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +44,7 @@ def run(
                 wanted, out, resume=resume, threads=threads, dask=dask, on_round=lambda round: display(0, round)
             )
     except KeyboardInterrupt:
-        typer.secho(f"stopped; continue with: fedslot run {_again(scenario, override, out)}", err=True)
+        typer.secho(f"stopped; continue with: {_again(scenario, override, out, threads, dask)}", err=True)
         raise typer.Exit(130) from None
     summary = result.summary()
     typer.echo(
@@ -52,5 +53,13 @@ def run(
     )
 
 
-def _again(scenario: str, override: list[str], out: Path) -> str:
-    return " ".join([scenario, *(f"-o {word}" for word in override), f"--out {out}", "--resume"])
+def _again(scenario: str, override: list[str], out: Path, threads: int, dask: str | None) -> str:
+    words = ["fedslot", "run", scenario]
+    for word in override:
+        words += ["-o", word]
+    words += ["--out", str(out), "--resume"]
+    if threads != 1:
+        words += ["--threads", str(threads)]
+    if dask is not None:
+        words += ["--dask", dask]
+    return shlex.join(words)

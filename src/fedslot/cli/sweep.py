@@ -102,7 +102,7 @@ def sweep(
     except KeyboardInterrupt:
         typer.secho("stopped; continue with the same command and --resume", err=True)
         raise typer.Exit(130) from None
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if len(found.failures) < len(tasks):
         write_figures(found, out)
         console.print(_table(found))

@@ -57,6 +57,7 @@ def style() -> Iterator[None]:
                 "savefig.dpi": 200,
                 "pdf.fonttype": 42,
                 "svg.hashsalt": "fedslot",
+                "text.parse_math": False,  # a $ in a value is a $
             }
         ),
     ):

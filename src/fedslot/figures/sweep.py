@@ -210,6 +210,7 @@ class _Curves(_Grid):
                 panel.set_xlim(-0.5, len(places) - 0.5)
         if numeric and places[0] > 0 and places[-1] / places[0] >= 50:
             panel.set_xscale("log")
+            panel.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
             panel.xaxis.set_minor_locator(NullLocator())
             panel.xaxis.set_minor_formatter(NullFormatter())
         if len(places) <= 8:
