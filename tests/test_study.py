@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedslot.errors import InputError
@@ -31,6 +31,7 @@ def scenario() -> Scenario:
     return Scenario.load("quickstart")
 
 
+@example(["\x85", "a\u2028b", "\u2029", "a\nb", "\r"])
 @given(st.lists(VALUES, min_size=1, max_size=4, unique_by=say_value))
 def test_what_is_said_is_read_back(values: list[Any]) -> None:
     """Every value can be given on the command line, also words with commas, brackets and quotes."""

@@ -351,9 +351,18 @@ class _Loader(yaml.SafeLoader):
     """YAML as users mean it: 1e9 (no dot) is a number, which YAML 1.1 reads as a word."""
 
 
+LINE_BREAKS = re.compile(r"[\n\r\x85\u2028\u2029]")
+
+
 class _Dumper(yaml.SafeDumper):
     """Puts a word that looks like such a number in quotes, so that it stays a word."""
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        # line breaks are folded into spaces in all but double quotes
+        return self.represent_scalar("tag:yaml.org,2002:str", data, '"' if LINE_BREAKS.search(data) else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 for _kind in (_Loader, _Dumper):
     _kind.add_implicit_resolver(
