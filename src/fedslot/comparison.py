@@ -161,30 +161,19 @@ def compare(
     >>> compare(quick, ["fedavg", "push-pull"], seeds=1, workers=1).strategies
     ['fedavg', 'push-pull']
     """
-    if out is None:
-        with TemporaryDirectory() as folder:
-            return compare(
-                scenario,
-                strategies,
-                seeds,
-                folder,
-                targets=targets,
-                workers=workers,
-                threads=threads,
-                dask=dask,
-                listener=listener,
-            )
-    tasks = plan_tasks(scenario, strategies, seeds, Path(out))
     check_targets(targets)
-    failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
-    if failures:
-        index, reason = min(failures.items())
-        others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise RefusedError(f"{tasks[index].folder.name}{others}: {reason}")
-    results = [load(task.folder) for task in tasks]
-    runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(strategies)}
-    comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
-    comparison.save(Path(out))
+    with TemporaryDirectory() as temporary:
+        folder = Path(out or temporary)
+        tasks = plan_tasks(scenario, strategies, seeds, folder)
+        failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+        if failures:
+            index, reason = min(failures.items())
+            others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+            raise RefusedError(f"{tasks[index].folder.name}{others}: {reason}")
+        results = [load(task.folder) for task in tasks]
+        runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(strategies)}
+        comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
+        comparison.save(folder)
     return comparison
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedslot.cli.options import (
+    SAME_AND_RESUME,
     DaskOption,
     OverrideOption,
     ResumeOption,
@@ -19,6 +20,7 @@ from fedslot.cli.options import (
     greet_cluster,
     read_scenario,
     read_targets,
+    watch,
 )
 
 if TYPE_CHECKING:
@@ -52,28 +54,23 @@ def compare(
     from fedslot.comparison import compare as compare_strategies
     from fedslot.comparison import plan_tasks
     from fedslot.figures.report import write_report
-    from fedslot.progress import Display
 
     tasks = plan_tasks(wanted, names, seeds, out)
     greet_cluster(dask)
     labels = [f"{task.scenario.strategy.name}, seed {task.scenario.seed}" for task in tasks]
-    try:
-        with Display(labels, wanted.rounds) as display:
-            comparison = compare_strategies(
-                wanted,
-                names,
-                seeds,
-                out,
-                targets=goals,
-                workers=workers,
-                threads=threads,
-                resume=resume,
-                dask=dask,
-                listener=display,
-            )
-    except KeyboardInterrupt:
-        typer.secho("stopped; continue with the same command and --resume", err=True)
-        raise typer.Exit(130) from None
+    with watch(labels, wanted.rounds, SAME_AND_RESUME) as display:
+        comparison = compare_strategies(
+            wanted,
+            names,
+            seeds,
+            out,
+            targets=goals,
+            workers=workers,
+            threads=threads,
+            resume=resume,
+            dask=dask,
+            listener=display,
+        )
     report = write_report(comparison, out)
     console = Console(markup=False, emoji=False)
     console.print(_table(comparison))

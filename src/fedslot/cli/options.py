@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from fedslot.progress import Display
     from fedslot.scenario import Scenario
 
 
@@ -67,6 +70,7 @@ ResumeOption = Annotated[
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
+SAME_AND_RESUME = "continue with the same command and --resume"
 DaskOption = Annotated[
     str | None,
     typer.Option(
@@ -92,6 +96,19 @@ def read_targets(words: str) -> list[float]:
         return [float(word) for word in words.split(",") if word]
     except ValueError:
         raise InputError("targets", words, "numbers with commas between, e.g. 0.8,0.9") from None
+
+
+@contextmanager
+def watch(labels: Sequence[str], rounds: int, again: str) -> Iterator[Display]:
+    """Show how far runs are. Ctrl-C ends the command with one line: what was stopped, and how to go on (`again`)."""
+    from fedslot.progress import Display
+
+    try:
+        with Display(labels, rounds) as display:
+            yield display
+    except KeyboardInterrupt:
+        typer.secho(f"stopped; {again}", err=True)
+        raise typer.Exit(130) from None
 
 
 def greet_cluster(address: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedslot.cli.options import DaskOption, WorkersOption, greet_cluster
+from fedslot.cli.options import DaskOption, WorkersOption, greet_cluster, watch
 
 
 class Figure(StrEnum):
@@ -41,7 +41,6 @@ def reproduce(
     """
     from fedslot.errors import RefusedError
     from fedslot.pool import run_all
-    from fedslot.progress import Display
     from fedslot.reproduction.experiments import FIGURES, Laboratory, experiments
     from fedslot.reproduction.report import publish
 
@@ -50,12 +49,9 @@ def reproduce(
     laboratory = Laboratory(out, count, QUICK_ROUNDS if quick else None)
     tasks = laboratory.tasks(experiments(figures))
     greet_cluster(dask)
-    try:
-        with Display([task.folder.name for task in tasks], max(task.scenario.rounds for task in tasks)) as display:
-            failures = run_all(tasks, workers=workers, resume=True, dask=dask, listener=display)
-    except KeyboardInterrupt:
-        typer.secho("stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from None
+    labels, rounds = [task.folder.name for task in tasks], max(task.scenario.rounds for task in tasks)
+    with watch(labels, rounds, "the same command goes on from here") as display:
+        failures = run_all(tasks, workers=workers, resume=True, dask=dask, listener=display)
     if failures:
         index, reason = min(failures.items())
         raise RefusedError(f"{tasks[index].folder.name}: {reason}")

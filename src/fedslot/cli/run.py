@@ -16,6 +16,7 @@ from fedslot.cli.options import (
     ThreadsOption,
     greet_cluster,
     read_scenario,
+    watch,
 )
 
 
@@ -33,19 +34,15 @@ def run(
     """
     wanted = read_scenario(scenario, override)
 
-    from fedslot.progress import Display
     from fedslot.runs import run as run_scenario
 
     greet_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
-    try:
-        with Display([label], wanted.rounds) as display:
-            result = run_scenario(
-                wanted, out, resume=resume, threads=threads, dask=dask, on_round=lambda round: display(0, round)
-            )
-    except KeyboardInterrupt:
-        typer.secho(f"stopped; continue with: {_again(scenario, override, out, threads, dask)}", err=True)
-        raise typer.Exit(130) from None
+    again = _again(scenario, override, out, threads, dask)
+    with watch([label], wanted.rounds, f"continue with: {again}") as display:
+        result = run_scenario(
+            wanted, out, resume=resume, threads=threads, dask=dask, on_round=lambda round: display(0, round)
+        )
     summary = result.summary()
     typer.echo(
         f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedslot.cli.options import (
+    SAME_AND_RESUME,
     DaskOption,
     OverrideOption,
     ResumeOption,
@@ -18,6 +19,7 @@ from fedslot.cli.options import (
     _complete_scenario,
     greet_cluster,
     read_targets,
+    watch,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +73,6 @@ def sweep(
     from rich.console import Console
 
     from fedslot.figures.sweep import write_figures
-    from fedslot.progress import Display
     from fedslot.scenario import parse_overrides
     from fedslot.study import Study, parse_grid, say
     from fedslot.sweeps import plan_tasks
@@ -85,23 +86,19 @@ def sweep(
         for place, task in enumerate(tasks)
     ]
     greet_cluster(dask)
-    try:
-        with Display(labels, max(task.scenario.rounds for task in tasks)) as display:
-            found = sweep_grid(
-                study.scenario,
-                study.grid,
-                study.seeds,
-                out,
-                targets=goals,
-                workers=workers,
-                threads=threads,
-                resume=resume,
-                dask=dask,
-                listener=display,
-            )
-    except KeyboardInterrupt:
-        typer.secho("stopped; continue with the same command and --resume", err=True)
-        raise typer.Exit(130) from None
+    with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
+        found = sweep_grid(
+            study.scenario,
+            study.grid,
+            study.seeds,
+            out,
+            targets=goals,
+            workers=workers,
+            threads=threads,
+            resume=resume,
+            dask=dask,
+            listener=display,
+        )
     console = Console(highlight=False, markup=False, emoji=False)
     if len(found.failures) < len(tasks):
         write_figures(found, out)
