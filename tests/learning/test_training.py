@@ -8,14 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.func import functional_call
 from torch.nn.functional import cross_entropy, dropout
 
-from fedslot.learning import kernel as kernel_module
-from fedslot.learning import training
+from fedslot.learning import networks, perceptrons
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
-from fedslot.learning.steps import best_way
+from fedslot.learning.networks import OneByOne, Stacked, best_way
+from fedslot.learning.perceptrons import Perceptrons
 from fedslot.learning.threads import threads
 from fedslot.learning.training import Trainer
 
@@ -204,11 +203,11 @@ def test_training_equals_the_loop_for_any_shares(kinds, batches, momentum):
     torch.testing.assert_close(updates, expected, rtol=1e-4, atol=2e-6)
 
 
-def test_more_ues_than_a_stack(monkeypatch):
-    monkeypatch.setattr(training, "ROOM", 20_000)  # a few UEs at a time
-    monkeypatch.setattr(training, "KERNEL_ROOM", 500)
+@pytest.mark.parametrize("network", ["mlp", named_parts])
+def test_more_ues_than_a_stack(network, monkeypatch):
+    monkeypatch.setattr(networks, "ROOM", 3_000)  # a few UEs at a time
     kinds = [(1 + number % 4, 1 + number % 3) for number in range(40)]
-    model, recipe = _model("mlp"), Recipe(lr=0.05, momentum=0.5, batches=2)
+    model, recipe = _model(network), Recipe(lr=0.05, momentum=0.5, batches=2)
     trainer = Trainer(model, X, Y, recipe)
     assert len(trainer.stacks(_jobs(*kinds))) > 5
     updates = trainer(model.initial, _jobs(*kinds))
@@ -266,48 +265,37 @@ def test_dropout_is_applied_and_differs_by_seed():
     assert (torch.stack([update(seed) for seed in range(20)]).std(dim=0) > 1e-4).any()
 
 
-@pytest.mark.parametrize(
-    "network", ["mlp", "cnn", *NETWORKS], ids=lambda network: getattr(network, "__name__", network)
-)
-def test_steps_equal_autograds(network):
-    """Weighted sums of losses with weights of all kinds, zero included, for different parameters per UE."""
-    model = _model(network)
-    way = best_way(model, X, Y)
-    count = 3 if way.stacks else 1
-    rows = model.initial + 0.1 * torch.randn(count, model.size, generator=torch.Generator().manual_seed(1))
-    index = torch.arange(count * 7).reshape(count, 7)
-    weight = torch.rand(count, 7, generator=torch.Generator().manual_seed(2))
-    weight[:, 5:] = 0
-    model.module.train()
-    velocity = torch.rand(rows.shape, generator=torch.Generator().manual_seed(3))
-    found = {name: part.clone() for name, part in model.unflatten(velocity).items()}
-    way.accumulate()(model.unflatten(rows), found, 0.25, X[index], Y[index], weight)
-    for ue in range(count):
-        flat = rows[ue].clone().requires_grad_()
-        losses = cross_entropy(
-            functional_call(model.module, model.unflatten(flat), (X[index[ue]],)), Y[index[ue]], reduction="none"
-        )
-        (expected,) = torch.autograd.grad((losses * weight[ue]).sum(), flat)
-        for name, part in model.unflatten(0.25 * velocity[ue] + expected).items():
-            torch.testing.assert_close(found[name][ue], part, rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize("network", ["mlp", softmax_regression, shared_activation, in_place])
+def test_perceptrons_as_stacks_equal_the_loop(network):
+    """The way that another device than a CPU takes."""
+    model, recipe = _model(network), Recipe(lr=0.1, momentum=0.5, batches=5)
+    way = best_way(model, X, Y, recipe)
+    assert isinstance(way, Stacked)
+    jobs = _jobs(*KINDS)
+    (stack,) = way.stacks(jobs)
+    expected = torch.stack([_plainly(model, _jobs(*KINDS)[index], recipe) for index in stack])
+    torch.testing.assert_close(
+        way.descend(model.initial, [jobs[index] for index in stack]), expected, rtol=1e-4, atol=2e-6
+    )
 
 
-def test_which_networks_are_stacked():
+def test_which_networks_are_trained_in_which_way():
     """The fast ways are taken where they can be, and only there."""
     ways = {
-        network.__name__: best_way(_model(network), X, Y) for network in [*NETWORKS, dropping, dropping_by_function]
+        getattr(network, "__name__", network): Trainer(_model(network), X, Y, Recipe(0.1, 0.5, 5)).way
+        for network in ["mlp", "cnn", *NETWORKS, dropping, dropping_by_function]
     }
-    one_by_one = {name for name, way in ways.items() if not way.stacks}
-    assert one_by_one == {"branching", "recurrent", "convolutional", "weight_norm", "dropping", "dropping_by_function"}
-    assert {name for name, way in ways.items() if way.draws} == {"dropping", "dropping_by_function"}
-    assert best_way(_model("mlp"), X, Y).stacks
-    assert not best_way(_model("cnn"), X, Y).stacks
+    quick = {"mlp", "softmax_regression", "shared_activation", "in_place"}
+    drawing = {"dropping", "dropping_by_function"}
+    alone = {"cnn", "branching", "recurrent", "convolutional", "weight_norm"}
+    assert {name for name, way in ways.items() if isinstance(way, Perceptrons)} == quick
+    assert {name for name, way in ways.items() if isinstance(way, OneByOne)} == alone | drawing
+    assert {name for name, way in ways.items() if way.draws} == drawing
 
 
 @pytest.mark.parametrize("network", ["mlp", "cnn", *NETWORKS, dropping])
 def test_threads_change_nothing(network, monkeypatch):
-    monkeypatch.setattr(training, "ROOM", 20_000)  # several stacks
-    monkeypatch.setattr(training, "KERNEL_ROOM", 500)
+    monkeypatch.setattr(networks, "ROOM", 20_000)  # several stacks
     model, recipe = _model(network), Recipe(0.1, 0.5, 3)
     results = []
     for count in (1, 3):
@@ -318,29 +306,46 @@ def test_threads_change_nothing(network, monkeypatch):
 
 def test_training_in_the_span_of_the_samples_equals_the_loop_again_and_again(monkeypatch):
     """Both ways of training take part, and inner products that were kept or dropped change nothing."""
-    kinds = [(3, 4), (8, 4), (20, 1), (5, 3), (8, 4), (30, 2)]
+    kinds = [(3, 4), (8, 4), (100, 1), (5, 3), (8, 4), (30, 2)]
     model, recipe = _model("mlp"), Recipe(lr=0.1, momentum=0.9, batches=3)
-    keeping, dropping = (Trainer(model, X, Y, recipe) for _ in range(2))
-    assert keeping.kernel is not None
-    assert dropping.kernel is not None
-    assert {keeping.kernel.pays(job) for job in _jobs(*kinds)} == {True, False}
-    results = [keeping(model.initial, _jobs(*kinds)) for _ in range(2)]
-    monkeypatch.setattr(kernel_module, "KEPT", 30)  # one share's at most
-    results += [dropping(model.initial, _jobs(*kinds)) for _ in range(2)]
+    keeping, dropping = (Perceptrons(model, ["1", "3", "5"], X, Y, recipe) for _ in range(2))
+    assert {keeping.in_span(job) for job in _jobs(*kinds)} == {True, False}
+    results = [keeping.descend(model.initial, _jobs(*kinds)) for _ in range(2)]
+    monkeypatch.setattr(perceptrons, "KEPT", 30)  # one share's at most
+    results += [dropping.descend(model.initial, _jobs(*kinds)) for _ in range(2)]
     first = results[0]
     assert all(torch.equal(first, other) for other in results)
-    assert sum(gram.numel() for gram in dropping.kernel._grams.values()) == dropping.kernel._kept <= 30
+    assert sum(products.size for products in dropping._products.values()) == dropping._kept <= 30
     expected = torch.stack([_plainly(model, job, recipe) for job in _jobs(*kinds)])
     torch.testing.assert_close(first, expected, rtol=1e-4, atol=2e-6)
 
 
-@given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4)), min_size=1, max_size=12), st.integers(1, 4000))
-def test_a_stack_is_planned_the_same_when_it_is_alone(kinds, room):
+@pytest.mark.parametrize("features", [2, 64])
+def test_what_diverges_is_no_number(features):
+    """A learning rate beyond all bounds ends in NaN or infinity, as PyTorch's would, not in a model that looks well."""
+    model, recipe = _model("mlp"), Recipe(lr=1e30, momentum=0.5, batches=3)
+    job = Job(np.arange(features), 6, np.random.default_rng(0))
+    update = Trainer(model, X, Y, recipe)(model.initial, [job])
+    assert not torch.isfinite(update).all()
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn", named_parts])
+@given(
+    kinds=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4)), min_size=1, max_size=12),
+    room=st.integers(1, 40_000),
+)
+def test_a_stack_is_planned_the_same_when_it_is_alone(network, kinds, room):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "ROOM", 10 * room)
-        patch.setattr(training, "KERNEL_ROOM", room)
-        trainer, jobs = Trainer(_model("mlp"), X, Y, Recipe(0.1, 0.5, 5)), _jobs(*kinds)
+        patch.setattr(networks, "ROOM", room)
+        trainer, jobs = Trainer(_model(network), X, Y, Recipe(0.1, 0.5, 5)), _jobs(*kinds)
         stacks = trainer.stacks(jobs)
         assert sorted(index for stack in stacks for index in stack) == list(range(len(jobs)))
         for stack in stacks:
             assert trainer.stacks([jobs[index] for index in stack]) == [list(range(len(stack)))]
+
+
+@given(st.integers(1, 200), st.integers(1, 40))
+def test_minibatches_are_cut_as_numpy_splits(samples, batches):
+    job, recipe = Job(np.arange(samples), 1, np.random.default_rng(0)), Recipe(0.1, 0.5, batches)
+    parts = np.array_split(np.arange(samples), min(samples, batches))
+    assert recipe.cuts(job).tolist() == [0, *np.cumsum([len(part) for part in parts])]

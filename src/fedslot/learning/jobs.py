@@ -25,6 +25,11 @@ class Job:
     rng: np.random.Generator
     dropout_seed: int = 0
 
+    def orders(self) -> NDArray[np.int64]:
+        """Shuffle the share once per epoch: (epochs, n) places within it. Each call draws anew."""
+        size = len(self.share)
+        return np.array([self.rng.permutation(size) for _ in range(self.epochs)], dtype=np.int64).reshape(-1, size)
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -46,18 +51,22 @@ class Recipe:
         """Samples of a job's largest minibatch."""
         return -(-len(job.share) // self.parts(job))
 
+    def cuts(self, job: Job) -> NDArray[np.int64]:
+        """Where the minibatches of an epoch begin and end: (parts + 1,) places, of even sizes, larger first."""
+        size, rest = divmod(len(job.share), self.parts(job))
+        part = np.arange(self.parts(job) + 1)
+        return part * size + np.minimum(part, rest)
+
 
 @dataclass(frozen=True)
 class Minibatches:
     """Step by step, what a stack of S UEs trains on; who has most steps comes first.
 
-    place: (T, S, b) places within the UE's share. A minibatch that is shorter than b repeats its first sample.
-    sample: (T, S, b) the same as indices of training samples.
+    sample: (T, S, b) indices of training samples. A minibatch that is shorter than b repeats its first sample.
     weight: (T, S, b) 1 / size on the samples of each minibatch, 0 on repetitions.
     going: T numbers, how many UEs have a step still.
     """
 
-    place: Tensor
     sample: Tensor
     weight: Tensor
     going: list[int]
@@ -67,17 +76,12 @@ class Minibatches:
         """Shuffle each share once per epoch and cut it into B parts. jobs: those with most steps first."""
         steps = [recipe.steps(job) for job in jobs]
         shape = steps[0], len(jobs), max(map(recipe.widest, jobs))
-        place, sample = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        weight = np.zeros(shape, dtype=np.float32)
+        sample, weight = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.float32)
         for row, job in enumerate(jobs):
-            size = len(job.share)
-            cuts = np.array_split(np.arange(size), recipe.parts(job))
-            sizes, first = np.array([len(cut) for cut in cuts])[:, None], np.array([cut[0] for cut in cuts])[:, None]
-            column = np.arange(shape[2])
-            shuffled = np.stack([job.rng.permutation(size) for _ in range(job.epochs)])
-            chosen = shuffled[:, first + np.where(column < sizes, column, 0)].reshape(steps[row], -1)
-            place[: steps[row], row] = chosen
+            cuts = recipe.cuts(job)
+            sizes, column = np.diff(cuts)[:, None], np.arange(shape[2])
+            chosen = job.orders()[:, cuts[:-1, None] + np.where(column < sizes, column, 0)].reshape(steps[row], -1)
             sample[: steps[row], row] = job.share[chosen]
             weight[: steps[row], row] = np.tile(np.where(column < sizes, 1 / sizes, 0), (job.epochs, 1))
         going = (np.array(steps) > np.arange(shape[0])[:, None]).sum(axis=1).tolist()
-        return cls(torch.from_numpy(place), torch.from_numpy(sample), torch.from_numpy(weight), going)
+        return cls(torch.from_numpy(sample), torch.from_numpy(weight), going)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedslot.learning.evaluation import Evaluator
-from fedslot.learning.steps import perceptron_layers
+from fedslot.learning.models import perceptron_layers
 from fedslot.learning.threads import each
 
 # averages and samples that are in hand at a time: together they stay within the processor's cache

@@ -127,6 +127,17 @@ def flattens(part: nn.Module) -> bool:
     return type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1)
 
 
+def perceptron_layers(module: nn.Module) -> list[str]:
+    """Names of the linear layers of a plain ReLU perceptron; none if the network is anything else."""
+    parts = chain(module)
+    if parts and flattens(parts[0][1]):
+        parts.pop(0)
+    linear, relu = parts[::2], parts[1::2]
+    plain = len(linear) == len(relu) + 1 and all(type(part) is nn.ReLU for _, part in relu)
+    biased = all(type(part) is nn.Linear and part.bias is not None for _, part in linear)
+    return [name for name, _ in linear] if plain and biased else []
+
+
 def _check(name: str, module: object, shape: tuple[int, ...], classes: int) -> None:
     if not isinstance(module, nn.Module):
         raise InputError(FIELD, name, f"a factory of an nn.Module, not of a {type(module).__name__}")
