@@ -28,11 +28,11 @@ from fedslot.data import cache
 from fedslot.learning.aggregation import coalition_weights
 from fedslot.learning.jobs import Job
 from fedslot.learning.mixtures import mixtures
-from fedslot.learning.threads import threads
 from fedslot.learning.training import Trainer
 from fedslot.runs import run
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
+from fedslot.threads import threads
 from fedslot.valuation import Game, Geometry, exact, gtg, kriging
 
 UES = 20
@@ -116,7 +116,7 @@ def valuation(preset: str, repeats: int, count: int) -> Lines:
 
     def ours() -> torch.Tensor:
         with threads(count):
-            return -mixtures(jury, rows)(weights)[0]
+            return -mixtures(jury, rows).losses(weights)
 
     def usual() -> torch.Tensor:
         torch.set_num_threads(count)
@@ -145,8 +145,8 @@ def fewer_utilities(repeats: int) -> Lines:
                 pull = simulation.strategy.schedule(now.state, now.round, simulation._rng("schedule", now.round)).pull
                 sizes = simulation.fleet.sizes[pull]
                 rows = torch.cat([now.model.unsqueeze(0), simulation.train(now.model, pull, now.round)])
-                measure = mixtures(simulation.judges.jury, rows)
-                table = -measure(torch.from_numpy(coalition_weights(everyone, sizes)).to(rows))[0].numpy()
+                weights = torch.from_numpy(coalition_weights(everyone, sizes)).to(rows)
+                table = -mixtures(simulation.judges.jury, rows).losses(weights).numpy()
                 moves = (rows - rows[0]).double()
                 geometry = Geometry(lambda m, sizes=sizes: coalition_weights(m, sizes), (moves @ moves.T).numpy())
 

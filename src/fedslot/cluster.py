@@ -26,11 +26,11 @@ from torch import Tensor
 
 from fedslot.errors import InputError, RefusedError, reason
 from fedslot.exchange import UEs
-from fedslot.learning.threads import threads as use_threads
 from fedslot.pool import Listener, Over, Task, attempt
 from fedslot.records import RunFolder
 from fedslot.scenario import Scenario
 from fedslot.simulation import Round, Simulation
+from fedslot.threads import threads as use_threads
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -46,8 +46,9 @@ class Judges:
         geometry = Geometry(lambda members: coalition_weights(members, sizes), (moves @ moves.mT).cpu().numpy())
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
-            losses, accuracies = measure(torch.from_numpy(coalition_weights(members, sizes)).to(model))
-            return finite(-losses if options.utility == "loss" else accuracies, self.scenario, round).cpu().numpy()
+            weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)
+            found = -measure.losses(weights) if options.utility == "loss" else measure.accuracies(weights)
+            return finite(found, self.scenario, round).cpu().numpy()
 
         game, rng = Game(len(updates), utility), stream(self.scenario.seed, "valuation", round)
         match options.method:

@@ -13,10 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedslot import __version__
-from fedslot.learning.threads import threads as use_threads
 from fedslot.records import RunFolder, read_summary
 from fedslot.scenario import Scenario
 from fedslot.simulation import Round, Simulation, Snapshot
+from fedslot.threads import threads as use_threads
 
 CHECKPOINT_EVERY = 5  # rounds
 Rule = Literal["max", "sum"]

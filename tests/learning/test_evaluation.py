@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from fedslot.learning import evaluation, mixtures
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
-from fedslot.learning.threads import threads
+from fedslot.threads import threads
 
 SHAPE, CLASSES = (1, 8, 8), 4
 
@@ -117,10 +117,16 @@ def _case(name: str, shape: tuple[int, ...], rows: int = 5, samples: int = 90):
     return model, x, y, models, weights / weights.sum(dim=1, keepdim=True)
 
 
+def _measure(evaluator: Evaluator, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Losses and accuracies (2, C) of averages."""
+    found = mixtures.mixtures(evaluator, rows)
+    return torch.stack([found.losses(weights), found.accuracies(weights)])
+
+
 @pytest.mark.parametrize(("name", "shape"), KINDS)
 def test_mixtures_are_the_averaged_models(name, shape):
     model, x, y, rows, weights = _case(name, shape)
-    losses, accuracies = mixtures.mixtures(Evaluator(model, x, y), rows)(weights)
+    losses, accuracies = _measure(Evaluator(model, x, y), rows, weights)
     assert losses.dtype == accuracies.dtype == torch.float64
     assert losses.shape == accuracies.shape == (11,)
     model.module.eval()
@@ -135,12 +141,25 @@ def test_mixtures_are_the_averaged_models(name, shape):
 
 def test_mixtures_in_chunks(monkeypatch):
     model, x, y, rows, weights = _case("mlp", SHAPE)
-    at_once = mixtures.mixtures(Evaluator(model, x, y), rows)(weights)
+    at_once = _measure(Evaluator(model, x, y), rows, weights)
     monkeypatch.setattr(mixtures, "MODELS", 2)  # two mixtures at a time, an odd one at the end
-    monkeypatch.setattr(mixtures, "SAMPLES", 32)
-    in_parts = mixtures.mixtures(Evaluator(model, x, y), rows)(weights)
-    for whole, parts in zip(at_once, in_parts, strict=True):
-        torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(evaluation, "BLOCK", 32)
+    torch.testing.assert_close(_measure(Evaluator(model, x, y), rows, weights), at_once, rtol=1e-5, atol=1e-6)
+
+
+def test_features_that_are_zero_in_a_block_of_samples(monkeypatch):
+    """Each class is dark in places of its own, some places are dark in all samples, and one sample is all dark."""
+    monkeypatch.setattr(evaluation, "BLOCK", 25)
+    model, x, y, rows, weights = _case("mlp", SHAPE)
+    x = x.flatten(1)
+    for label in range(CLASSES):
+        x[y == label, 10 * label : 10 * label + 20] = 0
+    x[:, 60:] = 0
+    x[7] = 0
+    evaluator = Evaluator(model, x.view(-1, *SHAPE), y)
+    assert len({len(block.features) for block in evaluator.blocks}) > 1
+    averages = torch.tensor([evaluator.evaluate(weight @ rows) for weight in weights], dtype=torch.float64)
+    torch.testing.assert_close(_measure(evaluator, rows, weights), averages.T, rtol=1e-5, atol=1e-6)
 
 
 def test_evaluation_in_parts(monkeypatch):
@@ -159,9 +178,7 @@ def test_loss_and_accuracy_by_hand():
     evaluator = Evaluator(model, x, y)
     expected = -np.log([5 / 8, 2 / 8, 5 / 8]).mean()
     assert evaluator.evaluate(identity) == pytest.approx((expected, 2 / 3), rel=1e-6)
-    losses, accuracies = mixtures.mixtures(evaluator, torch.stack([identity, 0 * identity]))(
-        torch.tensor([[1.0, 0], [0, 1]])
-    )
+    losses, accuracies = _measure(evaluator, torch.stack([identity, 0 * identity]), torch.eye(2))
     assert losses.tolist() == pytest.approx([expected, np.log(3)], rel=1e-6)
     assert accuracies[0].item() == pytest.approx(2 / 3)
 
@@ -172,7 +189,7 @@ def test_dropout_is_off_in_evaluation():
     evaluator = Evaluator(model, x, y)
     assert evaluator.evaluate(rows[0]) == evaluator.evaluate(rows[0])
     model.module.train()
-    first, second = (mixtures.mixtures(evaluator, rows)(weights)[0] for _ in range(2))
+    first, second = (_measure(evaluator, rows, weights) for _ in range(2))
     assert torch.equal(first, second)
 
 
@@ -183,7 +200,7 @@ def test_threads_change_nothing(name, monkeypatch):
     results = []
     for count in (1, 3):
         with threads(count):
-            results.append(torch.stack(mixtures.mixtures(Evaluator(model, x, y), rows)(weights)))
+            results.append(_measure(Evaluator(model, x, y), rows, weights))
     assert torch.equal(*results)
 
 
@@ -194,5 +211,5 @@ def test_ties_are_not_counted_as_correct():
     x = torch.from_numpy(rng.random((40, 1, 8, 8), dtype=np.float32))
     evaluator = Evaluator(model, x, torch.from_numpy(rng.integers(0, 4, 40)))
     zeros = torch.zeros(1, model.size)
-    _, accuracies = mixtures.mixtures(evaluator, zeros)(torch.ones(1, 1))
+    accuracies = mixtures.mixtures(evaluator, zeros).accuracies(torch.ones(1, 1))
     assert float(accuracies[0]) == evaluator.evaluate(zeros[0])[1] < 0.6

@@ -15,8 +15,8 @@ from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.learning.networks import OneByOne, Stacked, best_way
 from fedslot.learning.perceptrons import Perceptrons
-from fedslot.learning.threads import threads
 from fedslot.learning.training import Trainer
+from fedslot.threads import threads
 
 SHAPE, CLASSES, SAMPLES = (1, 8, 8), 4, 300
 _generator = torch.Generator().manual_seed(0)

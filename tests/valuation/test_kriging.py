@@ -57,7 +57,7 @@ def real(players: int) -> list[Case]:
             weights = torch.from_numpy(coalition_weights(members_of(players), sizes)).to(rows)
             moves = (rows - rows[0]).double()
             geometry = Geometry(lambda m, sizes=sizes: coalition_weights(m, sizes), (moves @ moves.T).numpy())
-            cases.append(Case(players, -mixtures(simulation.judges.jury, rows)(weights)[0].numpy(), geometry))
+            cases.append(Case(players, -mixtures(simulation.judges.jury, rows).losses(weights).numpy(), geometry))
         now = after
     return cases
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -10,6 +11,30 @@ from torch import Tensor, nn
 from fedslot.learning.models import Model
 
 SAMPLES = 8192  # that pass the network at once; bounds the memory
+BLOCK = 500  # samples of a block, which stays within the processor's cache
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some samples, by those features alone that are not zero in all of them.
+
+    The others, such as the black margin of images, take part in no product.
+
+    x: (b, f + 1) samples, with a 1 behind them.
+    y: (b,) labels.
+    features: (f + 1,) which features they are, counting the 1 as one more.
+    """
+
+    x: Tensor
+    y: Tensor
+    features: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor) -> Block:
+        """Make one of samples (b, *shape)."""
+        ending = torch.cat([x.flatten(1), x.new_ones(len(x), 1)], dim=1)
+        features = (ending != 0).any(0).nonzero().squeeze(1)
+        return cls(ending[:, features], y, features)
 
 
 class Evaluator:
@@ -19,14 +44,10 @@ class Evaluator:
         self.model, self.x, self.y = model, x, y
 
     @cached_property
-    def lit(self) -> tuple[Tensor, Tensor]:
-        """Samples (V, f) by those features alone that are not zero in all of them, and those features (f,).
-
-        The others, such as the black margin of images, take part in no product.
-        """
-        flat = self.x.flatten(1)
-        features = (flat != 0).any(0).nonzero().squeeze(1)
-        return flat[:, features], features
+    def blocks(self) -> list[Block]:
+        """All samples, sorted by label: samples of one kind have more features in common that are zero."""
+        order = torch.argsort(self.y, stable=True)
+        return [Block.of(self.x[some], self.y[some]) for some in torch.split(order, BLOCK)]
 
     @torch.no_grad()
     def evaluate(self, flat: Tensor) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model, perceptron_layers
 from fedslot.learning.networks import OneByOne, Stacked, best_way
 from fedslot.learning.perceptrons import Perceptrons
-from fedslot.learning.threads import each
+from fedslot.threads import each
 
 
 class Trainer:

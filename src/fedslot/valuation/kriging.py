@@ -17,16 +17,18 @@ from functools import cached_property, lru_cache
 from math import factorial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from fedslot.threads import each
 from fedslot.valuation.exact import FEW_PLAYERS, exact
 from fedslot.valuation.game import Game, Members, Valuation
 
 Floats = NDArray[np.float64]
 
 FEW, MANY = 400, 30_000  # coalitions whose predicted utilities make errors, and values
-BLOCK = 2048  # coalitions that are predicted at a time: they stay within the processor's cache
+BLOCK = 4096  # coalitions that are predicted at a time: they stay within the processor's cache
 ROOM = 1 << 22  # numbers of a kernel that are in memory at a time
 SCALES = tuple(4.0**power for power in range(-3, 4))  # of lengths, times the mean square size of an update
 NUGGETS = (1e-8, 1e-4, 1e-2)  # share of the variance that is roughness, not trend (accuracy comes in steps)
@@ -85,7 +87,8 @@ def kriging(
         if 2 * len(members) > 2**players:
             return exact(game)
     many, functional = _functional(players, MANY)
-    values = functional @ process.mean(geometry.place(many))
+    blocks = [many[first : first + BLOCK] for first in range(0, len(many), BLOCK)]
+    values = functional @ np.concatenate(each(lambda block: process.mean(geometry.place(block)), blocks))
     return Valuation(values, errors, game.utilities)
 
 
@@ -103,10 +106,11 @@ class _Process:
     @classmethod
     def fit(cls, x: Floats, y: Floats, scale: float) -> _Process:
         """Choose length and nugget by the likelihood, the level and the variance being estimated along."""
-        square, ones, best, found = _square_distances(x, x), np.ones(len(y)), -np.inf, None
+        ones, best, found = np.ones(len(y)), -np.inf, None
         for length in (scale * times for times in SCALES):
+            smooth = _kernel(x, x, length)
             for nugget in NUGGETS:
-                factor = linalg.cho_factor(np.exp(-square / (2 * length)) + nugget * np.eye(len(y)), lower=True)
+                factor = linalg.cho_factor(smooth + nugget * np.eye(len(y)), lower=True, check_finite=False)
                 solved = linalg.cho_solve(factor, ones)
                 level = float(solved @ y) / float(solved @ ones)
                 weights = linalg.cho_solve(factor, y - level)
@@ -118,15 +122,11 @@ class _Process:
         return found
 
     def kernel(self, a: Floats, b: Floats) -> Floats:
-        square = _square_distances(a, b)
-        square /= -2 * self.length
-        return np.exp(square, out=square)
+        return _kernel(a, b, self.length)
 
     def mean(self, places: Floats) -> Floats:
         """Predicted utilities (C,) at places (C, R)."""
-        some = range(0, len(places), BLOCK)
-        parts = [self.kernel(places[first : first + BLOCK], self.x) @ self.weights for first in some]
-        predicted: Floats = self.level + np.concatenate(parts)
+        predicted: Floats = self.level + self.kernel(places, self.x) @ self.weights
         return predicted
 
     def errors(self, places: Floats, functional: sparse.csr_array) -> Floats:
@@ -142,11 +142,13 @@ class _Process:
         return deviations
 
 
-def _square_distances(a: Floats, b: Floats) -> Floats:
-    square: Floats = a @ (-2 * b.T)
-    square += (a**2).sum(axis=1)[:, None]
-    square += (b**2).sum(axis=1)[None, :]
-    return np.maximum(square, 0, out=square)
+def _kernel(a: Floats, b: Floats, length: float) -> Floats:
+    """Correlations exp(-|a - b|^2 / (2 length)) of places (C, R) and (D, R), by one product."""
+    left = np.column_stack([a / length, (a**2).sum(axis=1) / (-2 * length), np.ones(len(a))])
+    right = np.column_stack([b, np.ones(len(b)), (b**2).sum(axis=1) / (-2 * length)])
+    exponents: Floats = left @ right.T
+    torch.from_numpy(exponents).exp_()  # in half the time of NumPy's
+    return exponents
 
 
 def _design(players: int) -> Members:
