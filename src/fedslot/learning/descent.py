@@ -149,7 +149,7 @@ def _propagate(
             np.dot(slope, _matrix(parameters, first, m, n), before)
             for i in range(size):
                 for j in range(n):
-                    before[i, j] = ZERO if inputs[i, j] <= 0 else before[i, j]
+                    before[i, j] *= ZERO if inputs[i, j] <= 0 else ONE
 
 
 @compiled
@@ -183,12 +183,11 @@ def _move(moved: Floats, speed: Floats, rows: Integers, slope: Floats, momentum:
     for i in range(samples):
         for j in range(hidden):
             speed[i, j] *= momentum
+            moved[i, j] += speed[i, j]
     for i in range(len(rows)):
         for j in range(hidden):
             speed[rows[i], j] += slope[i, j]
-    for i in range(samples):
-        for j in range(hidden):
-            moved[i, j] += speed[i, j]
+            moved[rows[i], j] += slope[i, j]
 
 
 @compiled

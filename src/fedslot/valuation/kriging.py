@@ -106,14 +106,15 @@ class _Process:
     @classmethod
     def fit(cls, x: Floats, y: Floats, scale: float) -> _Process:
         """Choose length and nugget by the likelihood, the level and the variance being estimated along."""
-        ones, best, found = np.ones(len(y)), -np.inf, None
+        mean, best, found = y.mean(), -np.inf, None
+        both = np.column_stack([np.ones(len(y)), y - mean])
         for length in (scale * times for times in SCALES):
             smooth = _kernel(x, x, length)
             for nugget in NUGGETS:
                 factor = linalg.cho_factor(smooth + nugget * np.eye(len(y)), lower=True, check_finite=False)
-                solved = linalg.cho_solve(factor, ones)
-                level = float(solved @ y) / float(solved @ ones)
-                weights = linalg.cho_solve(factor, y - level)
+                of_ones, of_y = linalg.cho_solve(factor, both, check_finite=False).T
+                above = float(of_y.sum()) / float(of_ones.sum())
+                level, weights = mean + above, of_y - above * of_ones
                 variance = max(float((y - level) @ weights) / len(y), np.finfo(float).tiny)
                 likelihood = -0.5 * len(y) * np.log(variance) - np.log(np.diag(factor[0])).sum()
                 if found is None or likelihood > best:
