@@ -169,6 +169,27 @@ def test_evaluation_in_parts(monkeypatch):
     assert Evaluator(model, x, y).evaluate(rows[0]) == pytest.approx(whole, rel=1e-5)
 
 
+POOLS = [{}, {"stride": 1}, {"padding": 1}, {"ceil_mode": True}, {"dilation": 2}]
+
+
+@pytest.mark.parametrize("sides", [(8, 8), (7, 9), (3, 3)])
+@pytest.mark.parametrize("options", POOLS, ids=str)
+def test_maxima_of_all_kinds(options, sides):
+    network = nn.Sequential(
+        nn.Conv2d(1, 3, 1), nn.Sequential(nn.MaxPool2d(2, **options)), nn.Flatten(), nn.LazyLinear(3)
+    )
+    x = torch.randn(20, 1, *sides, generator=torch.Generator().manual_seed(0))
+    x[0, 0, 0, 0] = float("nan")
+    network(x)
+    model, y = Model(network), torch.arange(20) % 3
+    scores = network.eval()(x).detach()
+    expected = float(cross_entropy(scores[1:], y[1:])), float((scores[1:].argmax(1) == y[1:]).float().mean())
+    assert Evaluator(model, x[1:], y[1:]).evaluate(model.initial) == pytest.approx(expected, rel=1e-5)
+    assert np.isnan(Evaluator(model, x, y).evaluate(model.initial)[0])
+    quick = [isinstance(part, evaluation._Halve) for part in Evaluator(model, x, y).model.module.modules()]
+    assert sum(quick) == (not options)
+
+
 def test_loss_and_accuracy_by_hand():
     """Scores log 1, log 2, log 5 give probabilities 1/8, 2/8, 5/8."""
     model = Model(nn.Sequential(nn.Linear(3, 3)))

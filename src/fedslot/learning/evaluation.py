@@ -41,7 +41,9 @@ class Evaluator:
     """Measures models on fixed samples x (V, *shape) with labels y (V,)."""
 
     def __init__(self, model: Model, x: Tensor, y: Tensor) -> None:
-        self.model, self.x, self.y = model, x, y
+        self.model, self.x, self.y = model.copy(), x, y
+        self.model.module.eval()
+        _quicken(self.model.module)
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -52,9 +54,29 @@ class Evaluator:
     @torch.no_grad()
     def evaluate(self, flat: Tensor) -> tuple[float, float]:
         """Mean loss and accuracy of one model (P,)."""
-        self.model.module.eval()
         parameters = self.model.unflatten(flat)
         scores = torch.cat([self.model.logits(parameters, some) for some in torch.split(self.x, SAMPLES)])
         losses = nn.functional.cross_entropy(scores, self.y, reduction="none")
         correct = scores.argmax(1) == self.y
         return float(losses.mean(dtype=torch.float64)), float(correct.mean(dtype=torch.float64))
+
+
+class _Halve(nn.Module):
+    """The maximum of each 2x2 places, without keeping which one it was, as gradients would need."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = (side // 2 * 2 for side in x.shape[-2:])
+        rows = torch.maximum(x[..., :height:2, :], x[..., 1:height:2, :])
+        return torch.maximum(rows[..., :width:2], rows[..., 1:width:2])
+
+
+def _quicken(module: nn.Module) -> None:
+    """Replace parts of a chain of layers by faster ones that do the same, where no gradients are wanted."""
+    if not isinstance(module, nn.Sequential):  # may do anything with its parts
+        return
+    usual = nn.MaxPool2d(2)
+    for name, part in module.named_children():
+        if type(part) is nn.MaxPool2d and part.extra_repr() == usual.extra_repr() and not part.return_indices:
+            setattr(module, name, _Halve())
+        else:
+            _quicken(part)

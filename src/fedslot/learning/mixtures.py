@@ -113,7 +113,7 @@ class _OneByOne:
 
     def _measure(self, weights: Tensor) -> Tensor:
         def measure(some: Tensor) -> list[tuple[float, float]]:
-            own = Evaluator(self.evaluator.model.copy(), self.evaluator.x, self.evaluator.y)
+            own = Evaluator(self.evaluator.model, self.evaluator.x, self.evaluator.y)  # threads cannot share a network
             return [own.evaluate(model) for model in some @ self.rows]
 
         # few at a time: each takes long, and no thread shall wait for another's many
