@@ -12,7 +12,7 @@ import fedslot
 
 ROOT = Path(fedslot.__file__).parent
 PARTS = ("access", "learning", "valuation", "strategies")
-HEAVY = {"torch", "numpy", "scipy", "matplotlib", "pandas", "sklearn"}
+HEAVY = {"torch", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "numba"}
 
 
 def _name(file: Path) -> str:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 PATIENCE = 5  # seconds in which a scheduler must answer
-SAME = ("fedslot", "torch", "numpy", "scipy")  # packages on whose versions the digits of a result depend
+SAME = ("fedslot", "torch", "numpy", "scipy", "numba")  # packages on whose versions the digits of a result depend
 
 _turn = threading.Lock()  # threads and generators of PyTorch are the process's: the tasks of a worker take turns
 
