@@ -42,8 +42,9 @@ class Judges:
         options = self.scenario.valuation
         rows = torch.cat([model.unsqueeze(0), updates])
         measure = mixtures(self.jury, rows)
-        moves = (rows - model).double()
-        geometry = Geometry(lambda members: coalition_weights(members, sizes), (moves @ moves.mT).cpu().numpy())
+        moves = rows - model
+        gram = (moves @ moves.mT).double().cpu().numpy()
+        geometry = Geometry(lambda members: coalition_weights(members, sizes), gram)
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)

@@ -132,11 +132,14 @@ class _Process:
 
     def errors(self, places: Floats, functional: sparse.csr_array) -> Floats:
         """Posterior standard deviations (Y,) of linear functionals (Y, C) of the utilities at places (C, R)."""
-        variance = np.zeros(functional.shape[0])  # before any data, by blocks: many players have very many coalitions
-        block = max(1, ROOM // len(places))
-        for first in range(0, len(places), block):
-            some = slice(first, first + block)
-            variance += (functional[:, some] * (functional @ self.kernel(places, places[some]))).sum(axis=1)
+        step = max(1, min(FEW, ROOM // len(places)))  # many players have very many coalitions
+
+        def before_data(first: int) -> Floats:
+            some = slice(first, first + step)
+            shares: Floats = (functional[:, some] * (functional @ self.kernel(places, places[some]))).sum(axis=1)
+            return shares
+
+        variance = np.sum(each(before_data, range(0, len(places), step)), axis=0)
         with_data = functional @ self.kernel(places, self.x)
         left = variance - np.einsum("ij,ij->i", with_data, linalg.cho_solve(self.factor, with_data.T).T)
         deviations: Floats = np.sqrt(self.variance * np.maximum(left, 0))
