@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple
 from importlib.metadata import version
@@ -178,14 +178,23 @@ def _outcome(future: Future[Any], address: str) -> tuple[Any, str | None]:
     """What came of a task: its result, or why there is none."""
     from distributed import KilledWorker
 
-    error = future.exception()
+    try:
+        error = future.exception()
+        if error is None and not future.cancelled():
+            return future.result(), None
+    except (OSError, CancelledError):  # the connection ended while the result was on its way
+        raise _gone(address) from None
     if future.cancelled():
-        raise RefusedError(
-            f"the Dask scheduler at {address} is gone; what is finished is kept, and --resume goes on from there"
-        )
+        raise _gone(address)
     if isinstance(error, KilledWorker):
         return None, "each worker that tried it died, perhaps for want of memory"
-    return (future.result(), None) if error is None else (None, reason(error))
+    return None, reason(error)
+
+
+def _gone(address: str) -> RefusedError:
+    return RefusedError(
+        f"the Dask scheduler at {address} is gone; what is finished is kept, and --resume goes on from there"
+    )
 
 
 def _run(

@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedslot import cluster
-from fedslot.cluster import find_workers
+from fedslot.cluster import _outcome, find_workers
 from fedslot.errors import InputError, RefusedError
 from fedslot.runs import Result, is_finished, load, run
 from fedslot.scenario import Scenario
@@ -219,6 +220,27 @@ def test_the_scheduler_is_lost(fresh: Cluster, scenario: Scenario, local: Path, 
     assert len(finished) >= len(over) >= 1, "what is finished stays"
     sweep(scenario, GRID, 2, tmp_path / "lost", resume=True, workers=1)
     assert_same_files(tmp_path / "lost", local)
+
+
+def test_the_scheduler_is_lost_while_a_run_trains(fresh: Cluster, scenario: Scenario, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"scheduler at .* is gone.*--resume"):
+        run(scenario, tmp_path / "lost", dask=fresh.address, on_round=lambda round: fresh.scheduler.kill())
+    assert_same_result(run(scenario, tmp_path / "lost", resume=True), run(scenario))
+
+
+@pytest.mark.parametrize("error", [OSError("connection reset"), CancelledError("lost")])
+def test_the_scheduler_is_lost_while_a_result_is_on_its_way(error: Exception) -> None:
+    class Finished:
+        def exception(self) -> None: ...
+
+        def cancelled(self) -> bool:
+            return False
+
+        def result(self) -> None:
+            raise error
+
+    with pytest.raises(RefusedError, match=r"scheduler at tcp://here:1 is gone.*--resume"):
+        _outcome(Finished(), "tcp://here:1")
 
 
 def test_a_failing_combination_stops_no_other(shared: Cluster, tmp_path: Path) -> None:
