@@ -149,7 +149,7 @@ def spread(scenario: Scenario, address: str) -> Iterator[Simulation]:
 
 
 class _Spread(Simulation):
-    """Trains each stack of UEs on a worker; where the PS itself trains, it does so here."""
+    """Trains UEs on the workers; where the PS itself trains, it does so here."""
 
     def __init__(self, scenario: Scenario, client: Client) -> None:
         super().__init__(scenario)
@@ -158,7 +158,7 @@ class _Spread(Simulation):
     def train(self, model: Tensor, received: UEs, round: int) -> Tensor:
         if self.strategy.pools_data:
             return super().train(model, received, round)
-        stacks = self.stacks(received, round)
+        stacks = _fewer(self.stacks(received, round), 2 * len(self._client.nthreads()))
         # a task of its own, so that the model travels once and is not lost with a worker that held it
         start = self._client.submit(np.asarray, model.cpu().numpy(), pure=False)
         futures = [
@@ -172,6 +172,13 @@ class _Spread(Simulation):
                 raise RefusedError(reason)
             updates[stack] = torch.from_numpy(rows).to(model)
         return updates
+
+
+def _fewer(stacks: list[list[int]], most: int) -> list[list[int]]:
+    """At most so many tasks, where UEs are trained one by one; larger stacks stay as they are."""
+    if any(len(stack) > 1 for stack in stacks):
+        return stacks
+    return [[place for (place,) in stacks[first::most]] for first in range(min(most, len(stacks)))]
 
 
 def _outcome(future: Future[Any], address: str) -> tuple[Any, str | None]:
@@ -223,7 +230,7 @@ def _run(
 def _train(
     fields: dict[str, Any], start: NDArray[np.float32], ues: UEs, round: int, versions: dict[str, str]
 ) -> NDArray[np.float32]:
-    """On a worker: train one stack of UEs."""
+    """On a worker: train some UEs."""
     from distributed import get_worker
 
     with _turn, use_threads(1):

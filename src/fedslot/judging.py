@@ -42,9 +42,8 @@ class Judges:
         options = self.scenario.valuation
         rows = torch.cat([model.unsqueeze(0), updates])
         measure = mixtures(self.jury, rows)
-        moves = rows - model
-        gram = (moves @ moves.mT).double().cpu().numpy()
-        geometry = Geometry(lambda members: coalition_weights(members, sizes), gram)
+        moves = (rows - model).double()
+        geometry = Geometry(lambda members: coalition_weights(members, sizes), (moves @ moves.mT).cpu().numpy())
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedslot.learning import descent
-from fedslot.learning.descent import compiled, descend, descend_in_span
+from fedslot.learning.descent import descend, descend_in_span, kept
 
 WIDTHS = np.array([6, 5, 4, 3])
 PARAMETERS = sum((n + 1) * m for n, m in itertools.pairwise(WIDTHS))
@@ -62,14 +62,32 @@ def test_code_that_can_be_kept_nowhere_is_compiled_all_the_same(monkeypatch):
         return njit(function, **options)
 
     monkeypatch.setattr(descent.numba, "njit", no_folder)
-    assert compiled(lambda a: a + 1)(2) == 3
+    assert kept(lambda a: a + 1)(2) == 3
     assert asked == [True, False]
+
+
+def test_code_that_has_no_room_where_it_is_kept_runs_all_the_same(monkeypatch):
+    """On a full disk, say: the code is compiled, and saving it fails."""
+
+    def full(self, *_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(numba.core.caching.FunctionCache, "save_overload", full)
+    add = kept(_add)
+    assert add(2, 3) == 5
+    assert add(4, 5) == 9
+
+
+def _add(a, b):
+    return a + b
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_no_number_stays_so(value):
     start, x, y, rest = _case()
     x[3, 2] = value
-    parameters = start.copy()
-    descend(parameters, WIDTHS, x, y, *rest)
-    assert not np.isfinite(parameters).all()
+    ordinary, in_span = start.copy(), start.copy()
+    descend(ordinary, WIDTHS, x, y, *rest)
+    descend_in_span(in_span, WIDTHS, x, y, x @ x.T + np.float32(1), *rest)
+    assert not np.isfinite(ordinary).all()
+    assert not np.isfinite(in_span).all()

@@ -190,6 +190,23 @@ def test_maxima_of_all_kinds(options, sides):
     assert sum(quick) == (not options)
 
 
+class _Particular(nn.Sequential):
+    """Asks its parts what they are."""
+
+    def forward(self, x):
+        for part in self:
+            x = part(x) / part.kernel_size if isinstance(part, nn.MaxPool2d) else part(x)
+        return x
+
+
+def test_maxima_in_a_network_that_looks_at_its_parts():
+    network = _Particular(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, CLASSES))
+    x, y = torch.randn(9, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(9) % CLASSES
+    model = Model(network)
+    expected = float(cross_entropy(network(x), y).detach())
+    assert Evaluator(model, x, y).evaluate(model.initial)[0] == pytest.approx(expected, rel=1e-5)
+
+
 def test_loss_and_accuracy_by_hand():
     """Scores log 1, log 2, log 5 give probabilities 1/8, 2/8, 5/8."""
     model = Model(nn.Sequential(nn.Linear(3, 3)))

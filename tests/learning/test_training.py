@@ -82,6 +82,13 @@ def own_forward(shape, classes):
     return _SkippingSequential(nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, classes))
 
 
+def biases_first(shape, classes):
+    """Plain linear layers, but orthogonal initialisation leaves their parameters in another order."""
+    first = nn.utils.parametrizations.orthogonal(nn.Linear(64, 6))
+    nn.utils.parametrize.remove_parametrizations(first, "weight")
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, classes))
+
+
 class residual(nn.Module):
     """Not a Sequential."""
 
@@ -110,6 +117,15 @@ class recurrent(nn.Module):
         return self.out(self.rows(x[:, 0])[0][:, -1])
 
 
+class with_a_part_of_no_use(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.inside, self.spare, self.out = nn.Conv2d(1, 2, 3), nn.Linear(3, 3), nn.Linear(72, classes)
+
+    def forward(self, x):
+        return self.out(self.inside(x).relu().flatten(1))
+
+
 def convolutional(shape, classes):
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, classes))
 
@@ -136,6 +152,8 @@ NETWORKS = [
     weight_norm,
     own_layer,
     own_forward,
+    biases_first,
+    with_a_part_of_no_use,
     residual,
     branching,
     recurrent,
@@ -287,7 +305,7 @@ def test_which_networks_are_trained_in_which_way():
     }
     quick = {"mlp", "softmax_regression", "shared_activation", "in_place"}
     drawing = {"dropping", "dropping_by_function"}
-    alone = {"cnn", "branching", "recurrent", "convolutional", "weight_norm"}
+    alone = {"cnn", "branching", "recurrent", "convolutional", "weight_norm", "with_a_part_of_no_use"}
     assert {name for name, way in ways.items() if isinstance(way, Perceptrons)} == quick
     assert {name for name, way in ways.items() if isinstance(way, OneByOne)} == alone | drawing
     assert {name for name, way in ways.items() if way.draws} == drawing
@@ -308,25 +326,39 @@ def test_training_in_the_span_of_the_samples_equals_the_loop_again_and_again(mon
     """Both ways of training take part, and inner products that were kept or dropped change nothing."""
     kinds = [(3, 4), (8, 4), (100, 1), (5, 3), (8, 4), (30, 2)]
     model, recipe = _model("mlp"), Recipe(lr=0.1, momentum=0.9, batches=3)
-    keeping, dropping = (Perceptrons(model, ["1", "3", "5"], X, Y, recipe) for _ in range(2))
+    keeping, dropping = (Perceptrons(model, X, Y, recipe) for _ in range(2))
     assert {keeping.in_span(job) for job in _jobs(*kinds)} == {True, False}
     results = [keeping.descend(model.initial, _jobs(*kinds)) for _ in range(2)]
-    monkeypatch.setattr(perceptrons, "KEPT", 30)  # one share's at most
+    monkeypatch.setattr(perceptrons, "KEPT", 950)  # the largest share's, or some of the others'
     results += [dropping.descend(model.initial, _jobs(*kinds)) for _ in range(2)]
     first = results[0]
     assert all(torch.equal(first, other) for other in results)
-    assert sum(products.size for products in dropping._products.values()) == dropping._kept <= 30
+    assert sum(products.size for products in dropping._products.values()) == dropping._kept <= 950
     expected = torch.stack([_plainly(model, job, recipe) for job in _jobs(*kinds)])
     torch.testing.assert_close(first, expected, rtol=1e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize("features", [2, 64])
-def test_what_diverges_is_no_number(features):
+@pytest.mark.parametrize("in_span", [True, False])
+def test_what_diverges_is_no_number(in_span, monkeypatch):
     """A learning rate beyond all bounds ends in NaN or infinity, as PyTorch's would, not in a model that looks well."""
+    monkeypatch.setattr(Perceptrons, "in_span", lambda self, job: in_span)
     model, recipe = _model("mlp"), Recipe(lr=1e30, momentum=0.5, batches=3)
-    job = Job(np.arange(features), 6, np.random.default_rng(0))
-    update = Trainer(model, X, Y, recipe)(model.initial, [job])
+    update = Trainer(model, X, Y, recipe)(model.initial, _jobs((20, 6)))
     assert not torch.isfinite(update).all()
+
+
+def test_shares_too_large_for_their_inner_products_are_trained_the_ordinary_way(monkeypatch):
+    trainer = Perceptrons(_model("mlp"), X, Y, Recipe(0.1, 0.5, 3))
+    (job,) = _jobs((10, 4))
+    assert trainer.in_span(job)
+    monkeypatch.setattr(perceptrons, "KEPT", 99)
+    assert not trainer.in_span(job)
+
+
+@pytest.mark.parametrize("label", [-1, CLASSES])
+def test_labels_beyond_the_classes_are_refused(label):
+    with pytest.raises(ValueError, match="labels must be from 0 to 3"):
+        Trainer(_model("mlp"), X, torch.full_like(Y, label), Recipe(0.1, 0.5, 5))
 
 
 @pytest.mark.parametrize("network", ["mlp", "cnn", named_parts])

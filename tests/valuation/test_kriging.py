@@ -157,3 +157,9 @@ def test_edges() -> None:
     game = Game(8, lambda m: utilities[m @ (1 << np.arange(8))])
     found = kriging(game, rough.geometry, np.random.default_rng(0))
     np.testing.assert_allclose(found.values, exact(game).values)  # it gave up and asked for all
+
+
+def test_utilities_that_are_no_numbers_are_refused() -> None:
+    game = Game(8, lambda members: np.where(members.sum(axis=1) == 1, np.nan, 1.0))
+    with pytest.raises(ValueError, match="finite"):
+        kriging(game, smooth(8, 0).geometry, np.random.default_rng(0))

@@ -9,11 +9,12 @@ Compiled code does not hold Python's lock, so threads train side by side.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401 - what np.dot calls; loaded now, `threads` finds and limits it
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -23,19 +24,33 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-def compiled(function: Function) -> Function:
-    """Compile a function when it is first called, and keep the code for later processes.
+def compiled(function: Function, *, keep: bool = False) -> Function:
+    """Compile a function when it is first called, and perhaps keep the code for later processes.
 
     Sums may be reordered, but what is not a number stays so.
     """
-    compiler = partial(numba.njit, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+    fast = {"reassoc", "contract", "nsz"}
+    return cast(Function, numba.njit(function, cache=keep, nogil=True, error_model="numpy", fastmath=fast))
+
+
+def kept(function: Function) -> Function:
+    """Compile a function and all that it calls, and keep the code if there is a place for it."""
     try:
-        return cast(Function, compiler(function, cache=True))
-    except RuntimeError:  # there is no folder to keep it in
-        return cast(Function, compiler(function))
+        quick = compiled(function, keep=True)
+    except RuntimeError:  # no folder can be written
+        return compiled(function)
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            return quick(*arguments)
+        except OSError:  # no room there: it is compiled, but not kept
+            return quick(*arguments)
+
+    return cast(Function, call)
 
 
-@compiled
+@kept
 def descend(
     parameters: Floats,
     widths: Integers,
@@ -63,7 +78,7 @@ def descend(
             _step(parameters, velocity, gradient, lr, momentum)
 
 
-@compiled
+@kept
 def descend_in_span(
     parameters: Floats,
     widths: Integers,

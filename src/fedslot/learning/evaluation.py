@@ -72,7 +72,7 @@ class _Halve(nn.Module):
 
 def _quicken(module: nn.Module) -> None:
     """Replace parts of a chain of layers by faster ones that do the same, where no gradients are wanted."""
-    if not isinstance(module, nn.Sequential):  # may do anything with its parts
+    if type(module) is not nn.Sequential:  # it may do anything with its parts
         return
     usual = nn.MaxPool2d(2)
     for name, part in module.named_children():

@@ -90,7 +90,7 @@ class OneByOne:
             for begin, end in pairwise(cuts):
                 index = samples[begin:end]
                 loss = nn.functional.cross_entropy(module(_take(self.x, index)), self.y[index])
-                slopes = torch.autograd.grad(loss, parameters)
+                slopes = torch.autograd.grad(loss, parameters, materialize_grads=True)  # some may be of no use
                 with torch.no_grad():
                     torch._foreach_mul_(velocity, self.recipe.momentum)
                     torch._foreach_add_(velocity, slopes)

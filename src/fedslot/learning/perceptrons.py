@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedslot.learning.descent import descend, descend_in_span
 from fedslot.learning.jobs import Job, Recipe
-from fedslot.learning.models import Model
+from fedslot.learning.models import Model, perceptron_layers
 
 KEPT = 1 << 26  # inner products that are kept, in floats: 256 MB
 
@@ -19,17 +19,26 @@ Floats = NDArray[np.float32]
 
 
 class Perceptrons:
-    """Trains perceptrons on the samples x (n, *shape) with labels y (n,). layers: names, first to last."""
+    """Trains perceptrons on the samples x (n, *shape) with labels y (n,)."""
 
     draws = False
 
-    def __init__(self, model: Model, layers: list[str], x: Tensor, y: Tensor, recipe: Recipe) -> None:
+    def __init__(self, model: Model, x: Tensor, y: Tensor, recipe: Recipe) -> None:
         self.x, self.y, self.recipe = np.ascontiguousarray(x.flatten(1).numpy()), y.numpy(), recipe
-        outputs = [model.shapes[f"{name}.weight"][0] for name in layers]
+        outputs = [model.shapes[f"{name}.weight"][0] for name in perceptron_layers(model.module)]
         self.widths = np.array([self.x.shape[1], *outputs])
+        if not ((self.y >= 0) & (self.y < outputs[-1])).all():  # compiled code would write beside its arrays
+            raise ValueError(f"labels must be from 0 to {outputs[-1] - 1}, the classes of the network")
         self._products: OrderedDict[bytes, Floats] = OrderedDict()
         self._kept = 0
         self._lock = Lock()
+
+    @staticmethod
+    def suit(model: Model) -> bool:
+        """Whether a model is a plain perceptron whose parameters lie as the compiled code expects them."""
+        layers = perceptron_layers(model.module)
+        usual = [f"{name}.{kind}" for name in layers for kind in ("weight", "bias")]
+        return bool(layers) and list(model.shapes) == usual
 
     def stacks(self, jobs: list[Job]) -> list[list[int]]:
         """Each job by itself, by index, the longest first."""
@@ -50,7 +59,8 @@ class Perceptrons:
 
     def in_span(self, job: Job) -> bool:
         """Whether training in the span of a job's samples takes fewer operations than the ordinary way."""
-        return len(self.widths) > 2 and self._operations_in_span(job) < self._operations(job)
+        keepable = len(self.widths) > 2 and len(job.share) ** 2 <= KEPT
+        return keepable and self._operations_in_span(job) < self._operations(job)
 
     def _operations(self, job: Job) -> int:
         """Multiplications of the first layer, whose steps count as those of five samples: they pass much memory.
@@ -60,9 +70,13 @@ class Perceptrons:
         return 2 * (job.epochs * len(job.share) + 5 * self.recipe.steps(job)) * int(self.widths[0] * self.widths[1])
 
     def _operations_in_span(self, job: Job) -> float:
-        """Inner products count for a sixth: they are large products, fast, and mostly kept from earlier rounds."""
-        samples, features, hidden = len(job.share), self.widths[0], self.widths[1]
-        return float(samples * (samples * (features / 6 + job.epochs * hidden) + 2 * features * hidden))
+        """The same, where steps pass the whole share.
+
+        Inner products count for a sixth: they are large products, fast, and mostly kept from earlier rounds.
+        """
+        samples, features, hidden = len(job.share), int(self.widths[0]), int(self.widths[1])
+        once = samples * (samples * features / 6 + 2 * features * hidden)
+        return once + samples * hidden * (job.epochs * samples + 5 * self.recipe.steps(job))
 
     def _inner_products(self, share: NDArray[np.int64], x: Floats) -> Floats:
         """Those (n, n) of samples that end in a 1, which stands for the bias; kept for the UE's next time."""

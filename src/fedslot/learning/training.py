@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedslot.learning.jobs import Job, Recipe
-from fedslot.learning.models import Model, perceptron_layers
+from fedslot.learning.models import Model
 from fedslot.learning.networks import OneByOne, Stacked, best_way
 from fedslot.learning.perceptrons import Perceptrons
 from fedslot.threads import each
@@ -20,10 +20,9 @@ class Trainer:
 
     def __init__(self, model: Model, x: Tensor, y: Tensor, recipe: Recipe) -> None:
         self.model, self.x, self.y, self.recipe = model, x, y, recipe
-        layers = perceptron_layers(model.module)
         self.way: Perceptrons | Stacked | OneByOne
-        if layers and x.device.type == "cpu":
-            self.way = Perceptrons(model, layers, x, y, recipe)
+        if x.device.type == "cpu" and Perceptrons.suit(model):
+            self.way = Perceptrons(model, x, y, recipe)
         else:
             self.way = best_way(model, x, y, recipe)
 

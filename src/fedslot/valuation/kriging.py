@@ -106,6 +106,8 @@ class _Process:
     @classmethod
     def fit(cls, x: Floats, y: Floats, scale: float) -> _Process:
         """Choose length and nugget by the likelihood, the level and the variance being estimated along."""
+        if not np.isfinite(y).all():
+            raise ValueError("utilities must be finite")
         mean, best, found = y.mean(), -np.inf, None
         both = np.column_stack([np.ones(len(y)), y - mean])
         for length in (scale * times for times in SCALES):
