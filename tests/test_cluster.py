@@ -26,7 +26,7 @@ def bent(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 @pytest.fixture(scope="module")
 def simulations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulation]:
-    """Sixty UEs of very different sizes; networks that are trained one by one, and as many at a time as a cache holds."""
+    """Sixty UEs of very different sizes; networks that are trained one by one, and one that is trained in stacks."""
     file = tmp_path_factory.mktemp("data") / "wide.npz"
     rng = np.random.default_rng(0)
     x, y = rng.random((1200, 784), dtype=np.float32), np.arange(1200) % 10
