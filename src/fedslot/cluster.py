@@ -56,7 +56,8 @@ def connect(address: str) -> Iterator[Client]:
         allowed = f"the address of a Dask scheduler that runs, e.g. tcp://host:8786 ({why})"
         raise InputError("dask", address, allowed) from None
     with _quiet(), Client(address, timeout=PATIENCE, set_as_default=False) as client:
-        found = client.get_versions(packages=SAME)
+        with _there(address):
+            found = client.get_versions(packages=SAME)
         _check_versions(_versions(), found["scheduler"]["packages"], f"scheduler {address}")  # it reads tasks too
         for worker, here in found["workers"].items():
             _check_versions(_versions(), here["packages"], f"worker {worker}")
@@ -95,7 +96,7 @@ async def _greet(address: str) -> None:
 
 def find_workers(address: str) -> dict[str, int]:
     """The workers of a cluster with their numbers of threads; a cluster that cannot be used is refused."""
-    with connect(address) as client:
+    with connect(address) as client, _there(address):
         return dict(client.nthreads())
 
 
@@ -112,7 +113,8 @@ def run_on_cluster(
     with connect(address) as client:
         news: queue.SimpleQueue[tuple[int, list[Any] | None]] = queue.SimpleQueue()
         topic = f"fedslot-{client.id}"
-        client.subscribe_topic(topic, lambda event: news.put(event[1]))
+        with _there(address):
+            client.subscribe_topic(topic, lambda event: news.put(event[1]))
         pending: dict[int, Future[Any]] = {}
         for index in todo:
             folder = RunFolder(tasks[index].folder)
@@ -122,10 +124,10 @@ def run_on_cluster(
                 over(index, str(error))
                 continue
             fields, held = tasks[index].scenario.model_dump(), folder.pack()
-            future = client.submit(
-                _run, fields, held, threads, _versions(), topic, index, key=f"{topic}-{index}", pure=False
-            )
-            pending[index] = future
+            with _there(address):
+                pending[index] = future = client.submit(
+                    _run, fields, held, threads, _versions(), topic, index, key=f"{topic}-{index}", pure=False
+                )
             future.add_done_callback(lambda future, index=index: news.put((index, None)))
         while pending:
             index, round = news.get()
@@ -153,21 +155,24 @@ class _Spread(Simulation):
 
     def __init__(self, scenario: Scenario, client: Client) -> None:
         super().__init__(scenario)
-        self._client, self._fields = client, scenario.model_dump()
+        self._client, self._fields, self._address = client, scenario.model_dump(), client.scheduler.address
+        with _there(self._address):
+            self._tasks = 2 * len(client.nthreads())  # of a round
 
     def train(self, model: Tensor, received: UEs, round: int) -> Tensor:
         if self.strategy.pools_data:
             return super().train(model, received, round)
-        stacks = _fewer(self.stacks(received, round), 2 * len(self._client.nthreads()))
-        # a task of its own, so that the model travels once and is not lost with a worker that held it
-        start = self._client.submit(np.asarray, model.cpu().numpy(), pure=False)
-        futures = [
-            self._client.submit(_train, self._fields, start, received[stack], round, _versions(), pure=False)
-            for stack in stacks
-        ]
+        stacks = _fewer(self.stacks(received, round), self._tasks)
+        with _there(self._address):
+            # a task of its own, so that the model travels once and is not lost with a worker that held it
+            start = self._client.submit(np.asarray, model.cpu().numpy(), pure=False)
+            futures = [
+                self._client.submit(_train, self._fields, start, received[stack], round, _versions(), pure=False)
+                for stack in stacks
+            ]
         updates = model.new_empty(len(received), self.model.size)
         for stack, future in zip(stacks, futures, strict=True):
-            rows, reason = _outcome(future, self._client.scheduler.address)
+            rows, reason = _outcome(future, self._address)
             if reason is not None:
                 raise RefusedError(reason)
             updates[stack] = torch.from_numpy(rows).to(model)
@@ -185,23 +190,28 @@ def _outcome(future: Future[Any], address: str) -> tuple[Any, str | None]:
     """What came of a task: its result, or why there is none."""
     from distributed import KilledWorker
 
-    try:
+    with _there(address):
         error = future.exception()
-        if error is None and not future.cancelled():
+        if future.cancelled():
+            raise CancelledError
+        if error is None:
             return future.result(), None
-    except (OSError, CancelledError):  # the connection ended while the result was on its way
-        raise _gone(address) from None
-    if future.cancelled():
-        raise _gone(address)
     if isinstance(error, KilledWorker):
         return None, "each worker that tried it died, perhaps for want of memory"
     return None, reason(error)
 
 
-def _gone(address: str) -> RefusedError:
-    return RefusedError(
-        f"the Dask scheduler at {address} is gone; what is finished is kept, and --resume goes on from there"
-    )
+@contextmanager
+def _there(address: str) -> Iterator[None]:
+    """What is asked of Dask: one line if the scheduler is gone, in whatever way Dask notices."""
+    from distributed.client import ClosedClientError
+
+    try:
+        yield
+    except (OSError, CancelledError, ClosedClientError):
+        raise RefusedError(
+            f"the Dask scheduler at {address} is gone; what is finished is kept, and --resume goes on from there"
+        ) from None
 
 
 def _run(
