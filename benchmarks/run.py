@@ -104,16 +104,16 @@ def training(preset: str, repeats: int, count: int) -> Lines:
     return [line]
 
 
-def valuation(preset: str, repeats: int, count: int) -> Lines:
+def valuation(preset: str, repeats: int, count: int, number: int) -> Lines:
+    """Utilities of so many coalitions, first layers included; the plain way does some of them, each taking the same."""
     simulation = workload(preset)
     model, jury = simulation.model, simulation.judges.jury
     updates = simulation.trainer(model.initial, jobs_of(simulation))
     rows = torch.cat([model.initial.unsqueeze(0), updates])
     sizes = np.array([len(job.share) for job in jobs_of(simulation)])
-    number = 60 if model.convolves else 400
     members = np.random.default_rng(0).random((number, UES)) < 0.5
     weights = torch.from_numpy(coalition_weights(members, sizes)).to(rows)
-    few = max(4, number // 20)
+    few = 4 if model.convolves else 20
 
     def ours() -> torch.Tensor:
         with threads(count):
@@ -330,7 +330,11 @@ def main() -> None:
         (
             "Utilities of coalitions, each",
             "| workload | plain | fedslot | times faster |\n|---|---|---|---|",
-            lambda: valuation("paper", few, count) + valuation("paper-cifar10", 2, count),
+            lambda: (
+                valuation("paper", few, count, 400)
+                + valuation("paper", few, count, 4000)
+                + valuation("paper-cifar10", 2, count, 60)
+            ),
         ),
         (
             "Fewer utilities",
