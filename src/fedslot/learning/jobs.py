@@ -31,6 +31,12 @@ class Job:
         return np.array([self.rng.permutation(size) for _ in range(self.epochs)], dtype=np.int64).reshape(-1, size)
 
 
+def one_by_one(jobs: list[Job]) -> list[list[int]]:
+    """Each job by itself, by index, the longest first: then no thread is left with a long one at the end."""
+    longest = sorted(range(len(jobs)), key=lambda index: -len(jobs[index].share) * jobs[index].epochs)
+    return [[index] for index in longest]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """SGD: learning rate, momentum, and minibatches per epoch, B."""

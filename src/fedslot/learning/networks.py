@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from fedslot.learning.jobs import Job, Minibatches, Recipe
+from fedslot.learning.jobs import Job, Minibatches, Recipe, one_by_one
 from fedslot.learning.models import Model
 
 ROOM = 1 << 19  # floats that parameters and minibatches of a stack may take: 2 MB, to stay within the cache
@@ -71,9 +71,8 @@ class OneByOne:
         self.draws = _draws(model, x)
 
     def stacks(self, jobs: list[Job]) -> list[list[int]]:
-        """Each job by itself, by index, the longest first."""
-        longest = sorted(range(len(jobs)), key=lambda index: -len(jobs[index].share) * jobs[index].epochs)
-        return [[index] for index in longest]
+        """Each job by itself."""
+        return one_by_one(jobs)
 
     def descend(self, start: Tensor, jobs: list[Job]) -> Tensor:
         """Local models (len(jobs), P)."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.learning.descent import descend, descend_in_span
-from fedslot.learning.jobs import Job, Recipe
+from fedslot.learning.jobs import Job, Recipe, one_by_one
 from fedslot.learning.models import Model, perceptron_layers
 
 KEPT = 1 << 26  # inner products that are kept, in floats: 256 MB
@@ -41,8 +41,8 @@ class Perceptrons:
         return bool(layers) and list(model.shapes) == usual
 
     def stacks(self, jobs: list[Job]) -> list[list[int]]:
-        """Each job by itself, by index, the longest first."""
-        return [[index] for index in sorted(range(len(jobs)), key=lambda index: -self._operations(jobs[index]))]
+        """Each job by itself."""
+        return one_by_one(jobs)
 
     def descend(self, start: Tensor, jobs: list[Job]) -> Tensor:
         """Local models (len(jobs), P)."""
