@@ -53,6 +53,15 @@ def test_cells_hold_the_means() -> None:
     assert panel.patches[0].get_xy() == (0.5, 0.5)
 
 
+@pytest.mark.parametrize("contenders", [[3, 6], [1, 2, 3, 4, 5, 6]])
+@pytest.mark.parametrize("measure", ["final_accuracy", "accuracy_at_horizon", "slots_to_0.505_max"])
+def test_the_bars_label_fits_however_few_rows_there_are(measure: str, contenders: list[int]) -> None:
+    figure = drawn(made_up({"frame.pull": [2, 5], "push.contenders": contenders}), measure)
+    label, whole = figure.axes[-1].yaxis.label.get_window_extent(), figure.bbox
+    assert whole.y0 <= label.y0 <= label.y1 <= whole.y1
+    assert label.x1 <= whole.x1
+
+
 def test_cells_without_a_number_say_why() -> None:
     sweep = made_up({"frame.pull": [2, 5], "push.contenders": [3, 6]}, failed=(0, 1, 2))
     assert words(drawn(sweep))[0] == "failed"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ LABELS = {
 }
 NOTHING = "#eeeeee"  # the colour of a cell without a number
 WIDEST = 4  # panels side by side
+LETTER = 0.08  # inches that a letter of a label takes, generously
 
 
 def write_figures(sweep: Sweep, out: Path) -> list[Path]:
@@ -184,7 +186,8 @@ class _Heat(_Grid):
     def finish(self, figure: Figure, panels: Any) -> None:
         bar = figure.colorbar(self.image, ax=panels, pad=0.02, aspect=25)
         bar.outline.set_visible(False)
-        bar.set_label(measure_label(self.sweep, self.measure))
+        letters = int(figure.get_figheight() / LETTER)  # along a bar that may be short
+        bar.set_label(fill(measure_label(self.sweep, self.measure), max(8, letters)))
 
 
 class _Curves(_Grid):
