@@ -28,7 +28,6 @@ from fedslot.access.channels import Collision
 from fedslot.data import cache
 from fedslot.learning.aggregation import coalition_weights
 from fedslot.learning.jobs import Job
-from fedslot.learning.mixtures import mixtures
 from fedslot.learning.training import Trainer
 from fedslot.runs import run
 from fedslot.scenario import Scenario
@@ -117,7 +116,7 @@ def valuation(preset: str, repeats: int, count: int, number: int) -> Lines:
 
     def ours() -> torch.Tensor:
         with threads(count):
-            return -mixtures(jury, rows).losses(weights)
+            return -jury.mixtures(rows)(weights)[0]
 
     def usual() -> torch.Tensor:
         torch.set_num_threads(count)
@@ -147,7 +146,7 @@ def fewer_utilities(repeats: int) -> Lines:
                 sizes = simulation.fleet.sizes[pull]
                 rows = torch.cat([now.model.unsqueeze(0), simulation.train(now.model, pull, now.round)])
                 weights = torch.from_numpy(coalition_weights(everyone, sizes)).to(rows)
-                table = -mixtures(simulation.judges.jury, rows).losses(weights).numpy()
+                table = -simulation.judges.jury.mixtures(rows)(weights)[0].numpy()
                 moves = (rows - rows[0]).double()
                 geometry = Geometry(lambda m, sizes=sizes: coalition_weights(m, sizes), (moves @ moves.T).numpy())
 

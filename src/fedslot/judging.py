@@ -12,7 +12,6 @@ from torch import Tensor
 from fedslot.errors import InputError, RefusedError
 from fedslot.learning.aggregation import coalition_weights
 from fedslot.learning.evaluation import Evaluator
-from fedslot.learning.mixtures import mixtures
 from fedslot.learning.models import Model
 from fedslot.rng import stream
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
@@ -41,13 +40,14 @@ class Judges:
             return no_values(0)
         options = self.scenario.valuation
         rows = torch.cat([model.unsqueeze(0), updates])
-        measure = mixtures(self.jury, rows)
+        measure = self.jury.mixtures(rows)
         moves = (rows - model).double()
         geometry = Geometry(lambda members: coalition_weights(members, sizes), (moves @ moves.mT).cpu().numpy())
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)
-            found = -measure.losses(weights) if options.utility == "loss" else measure.accuracies(weights)
+            losses, accuracies = measure(weights)
+            found = -losses if options.utility == "loss" else accuracies
             return finite(found, self.scenario, round).cpu().numpy()
 
         game, rng = Game(len(updates), utility), stream(self.scenario.seed, "valuation", round)

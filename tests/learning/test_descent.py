@@ -1,13 +1,11 @@
-"""Compiled training against slopes by differences, and where compiled code may be kept."""
+"""Compiled training against slopes by differences."""
 
 import itertools
 
-import numba
 import numpy as np
 import pytest
 
-from fedslot.learning import descent
-from fedslot.learning.descent import descend, descend_in_span, kept
+from fedslot.learning.descent import descend, descend_in_span
 
 WIDTHS = np.array([6, 5, 4, 3])
 PARAMETERS = sum((n + 1) * m for n, m in itertools.pairwise(WIDTHS))
@@ -50,36 +48,6 @@ def test_steps_follow_the_slope_of_the_loss():
     assert np.abs(parameters - start).max() > 0.05
     np.testing.assert_allclose(ordinary, parameters, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(in_span, parameters, rtol=1e-4, atol=1e-5)
-
-
-def test_code_that_can_be_kept_nowhere_is_compiled_all_the_same(monkeypatch):
-    asked, njit = [], numba.njit
-
-    def no_folder(function, cache=False, **options):
-        asked.append(cache)
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return njit(function, **options)
-
-    monkeypatch.setattr(descent.numba, "njit", no_folder)
-    assert kept(lambda a: a + 1)(2) == 3
-    assert asked == [True, False]
-
-
-def test_code_that_has_no_room_where_it_is_kept_runs_all_the_same(monkeypatch):
-    """On a full disk, say: the code is compiled, and saving it fails."""
-
-    def full(self, *_):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(numba.core.caching.FunctionCache, "save_overload", full)
-    add = kept(_add)
-    assert add(2, 3) == 5
-    assert add(4, 5) == 9
-
-
-def _add(a, b):
-    return a + b
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -8,7 +8,8 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from fedslot.learning import evaluation, mixtures
-from fedslot.learning.evaluation import Evaluator
+from fedslot.learning.evaluation import Evaluator, _Rebuilt
+from fedslot.learning.mixtures import Tiled
 from fedslot.learning.models import Model
 from fedslot.threads import threads
 
@@ -117,16 +118,10 @@ def _case(name: str, shape: tuple[int, ...], rows: int = 5, samples: int = 90):
     return model, x, y, models, weights / weights.sum(dim=1, keepdim=True)
 
 
-def _measure(evaluator: Evaluator, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Losses and accuracies (2, C) of averages."""
-    found = mixtures.mixtures(evaluator, rows)
-    return torch.stack([found.losses(weights), found.accuracies(weights)])
-
-
 @pytest.mark.parametrize(("name", "shape"), KINDS)
 def test_mixtures_are_the_averaged_models(name, shape):
     model, x, y, rows, weights = _case(name, shape)
-    losses, accuracies = _measure(Evaluator(model, x, y), rows, weights)
+    losses, accuracies = Evaluator(model, x, y).mixtures(rows)(weights)
     assert losses.dtype == accuracies.dtype == torch.float64
     assert losses.shape == accuracies.shape == (11,)
     model.module.eval()
@@ -141,15 +136,25 @@ def test_mixtures_are_the_averaged_models(name, shape):
 
 def test_mixtures_in_chunks(monkeypatch):
     model, x, y, rows, weights = _case("mlp", SHAPE)
-    at_once = _measure(Evaluator(model, x, y), rows, weights)
-    monkeypatch.setattr(mixtures, "MODELS", 2)  # two mixtures at a time, an odd one at the end
-    monkeypatch.setattr(evaluation, "BLOCK", 32)
-    torch.testing.assert_close(_measure(Evaluator(model, x, y), rows, weights), at_once, rtol=1e-5, atol=1e-6)
+    at_once = Evaluator(model, x, y).mixtures(rows)(weights)
+    monkeypatch.setattr(mixtures, "AT_ONCE", 2)  # two mixtures at a time, an odd one at the end
+    monkeypatch.setattr(mixtures, "PIECES", 3)
+    in_chunks = Evaluator(model, x, y).mixtures(rows)(weights)
+    torch.testing.assert_close(in_chunks, at_once, rtol=1e-6, atol=1e-7)
 
 
-def test_features_that_are_zero_in_a_block_of_samples(monkeypatch):
+@pytest.mark.parametrize("count", [1, 5, 6, 7, 47, 48, 49, 101])
+def test_any_number_of_mixtures(count):
+    """Their number is no multiple of what is done at a time, and each is the same as by itself."""
+    model, x, y, rows, _ = _case("mlp", SHAPE, samples=33)
+    weights = torch.rand(count, len(rows), generator=torch.Generator().manual_seed(count))
+    measure = Evaluator(model, x, y).mixtures(rows)
+    together, apart = measure(weights), torch.cat([measure(weight.unsqueeze(0)) for weight in weights], dim=1)
+    torch.testing.assert_close(together, apart, rtol=1e-6, atol=1e-7)
+
+
+def test_features_that_are_zero_in_some_samples():
     """Each class is dark in places of its own, some places are dark in all samples, and one sample is all dark."""
-    monkeypatch.setattr(evaluation, "BLOCK", 25)
     model, x, y, rows, weights = _case("mlp", SHAPE)
     x = x.flatten(1)
     for label in range(CLASSES):
@@ -157,13 +162,15 @@ def test_features_that_are_zero_in_a_block_of_samples(monkeypatch):
     x[:, 60:] = 0
     x[7] = 0
     evaluator = Evaluator(model, x.view(-1, *SHAPE), y)
-    assert len({len(block.features) for block in evaluator.blocks}) > 1
-    averages = torch.tensor([evaluator.evaluate(weight @ rows) for weight in weights], dtype=torch.float64)
-    torch.testing.assert_close(_measure(evaluator, rows, weights), averages.T, rtol=1e-5, atol=1e-6)
+    lit = np.diff(evaluator.way.starts)  # features of each tile
+    assert lit.max() <= 60
+    assert lit.min() <= 44
+    expected = _Rebuilt(model, x.view(-1, *SHAPE), y).mixtures(rows)(weights)
+    torch.testing.assert_close(evaluator.mixtures(rows)(weights), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_evaluation_in_parts(monkeypatch):
-    model, x, y, rows, _ = _case("cnn", SHAPE)
+    model, x, y, rows, _ = _case("residual", SHAPE)
     whole = Evaluator(model, x, y).evaluate(rows[0])
     monkeypatch.setattr(evaluation, "SAMPLES", 32)
     assert Evaluator(model, x, y).evaluate(rows[0]) == pytest.approx(whole, rel=1e-5)
@@ -175,9 +182,7 @@ POOLS = [{}, {"stride": 1}, {"padding": 1}, {"ceil_mode": True}, {"dilation": 2}
 @pytest.mark.parametrize("sides", [(8, 8), (7, 9), (3, 3)])
 @pytest.mark.parametrize("options", POOLS, ids=str)
 def test_maxima_of_all_kinds(options, sides):
-    network = nn.Sequential(
-        nn.Conv2d(1, 3, 1), nn.Sequential(nn.MaxPool2d(2, **options)), nn.Flatten(), nn.LazyLinear(3)
-    )
+    network = nn.Sequential(nn.Conv2d(1, 3, 1), nn.MaxPool2d(2, **options), nn.Flatten(), nn.LazyLinear(3))
     x = torch.randn(20, 1, *sides, generator=torch.Generator().manual_seed(0))
     x[0, 0, 0, 0] = float("nan")
     network(x)
@@ -186,8 +191,7 @@ def test_maxima_of_all_kinds(options, sides):
     expected = float(cross_entropy(scores[1:], y[1:])), float((scores[1:].argmax(1) == y[1:]).float().mean())
     assert Evaluator(model, x[1:], y[1:]).evaluate(model.initial) == pytest.approx(expected, rel=1e-5)
     assert np.isnan(Evaluator(model, x, y).evaluate(model.initial)[0])
-    quick = [isinstance(part, evaluation._Halve) for part in Evaluator(model, x, y).model.module.modules()]
-    assert sum(quick) == (not options)
+    assert isinstance(Evaluator(model, x, y).way, _Rebuilt if options else Tiled)
 
 
 class _Particular(nn.Sequential):
@@ -216,7 +220,7 @@ def test_loss_and_accuracy_by_hand():
     evaluator = Evaluator(model, x, y)
     expected = -np.log([5 / 8, 2 / 8, 5 / 8]).mean()
     assert evaluator.evaluate(identity) == pytest.approx((expected, 2 / 3), rel=1e-6)
-    losses, accuracies = _measure(evaluator, torch.stack([identity, 0 * identity]), torch.eye(2))
+    losses, accuracies = evaluator.mixtures(torch.stack([identity, 0 * identity]))(torch.eye(2))
     assert losses.tolist() == pytest.approx([expected, np.log(3)], rel=1e-6)
     assert accuracies[0].item() == pytest.approx(2 / 3)
 
@@ -227,18 +231,18 @@ def test_dropout_is_off_in_evaluation():
     evaluator = Evaluator(model, x, y)
     assert evaluator.evaluate(rows[0]) == evaluator.evaluate(rows[0])
     model.module.train()
-    first, second = (_measure(evaluator, rows, weights) for _ in range(2))
+    first, second = (evaluator.mixtures(rows)(weights) for _ in range(2))
     assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_threads_change_nothing(name, monkeypatch):
-    monkeypatch.setattr(mixtures, "MODELS", 2)
+    monkeypatch.setattr(mixtures, "AT_ONCE", 2)
     model, x, y, rows, weights = _case(name, SHAPE)
     results = []
     for count in (1, 3):
         with threads(count):
-            results.append(_measure(Evaluator(model, x, y), rows, weights))
+            results.append(Evaluator(model, x, y).mixtures(rows)(weights))
     assert torch.equal(*results)
 
 
@@ -249,5 +253,5 @@ def test_ties_are_not_counted_as_correct():
     x = torch.from_numpy(rng.random((40, 1, 8, 8), dtype=np.float32))
     evaluator = Evaluator(model, x, torch.from_numpy(rng.integers(0, 4, 40)))
     zeros = torch.zeros(1, model.size)
-    accuracies = mixtures.mixtures(evaluator, zeros).accuracies(torch.ones(1, 1))
+    accuracies = evaluator.mixtures(zeros)(torch.ones(1, 1))[1]
     assert float(accuracies[0]) == evaluator.evaluate(zeros[0])[1] < 0.6

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedslot.learning.aggregation import coalition_weights
-from fedslot.learning.mixtures import mixtures
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.valuation import Game, Geometry, exact, gtg, kriging
@@ -57,7 +56,7 @@ def real(players: int) -> list[Case]:
             weights = torch.from_numpy(coalition_weights(members_of(players), sizes)).to(rows)
             moves = (rows - rows[0]).double()
             geometry = Geometry(lambda m, sizes=sizes: coalition_weights(m, sizes), (moves @ moves.T).numpy())
-            cases.append(Case(players, -mixtures(simulation.judges.jury, rows).losses(weights).numpy(), geometry))
+            cases.append(Case(players, -simulation.judges.jury.mixtures(rows)(weights)[0].numpy(), geometry))
         now = after
     return cases
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedslot.learning.aggregation import coalition_weights
-from fedslot.learning.mixtures import mixtures
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.valuation import Game, cyclic, exact, gtg
@@ -358,7 +357,7 @@ def _real_games() -> list[Table]:
             updates = simulation.train(now.model, grant.pull, now.round)
             rows = torch.cat([now.model.unsqueeze(0), updates])
             weights = torch.from_numpy(coalition_weights(members, simulation.fleet.sizes[grant.pull])).to(rows)
-            games.append(Table(-mixtures(simulation.judges.jury, rows).losses(weights).numpy()))
+            games.append(Table(-simulation.judges.jury.mixtures(rows)(weights)[0].numpy()))
         now = after
     return games
 

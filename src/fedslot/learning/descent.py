@@ -3,51 +3,20 @@
 Parameters are one flat vector: layer after layer the weights (outputs, inputs), then the biases, as PyTorch has them.
 So are their gradients. What the layers make of a minibatch of b samples lies in a flat workspace likewise, first the
 inputs (b, widths[0]), then the outputs of each layer; another workspace has the loss's slopes by all of these.
-Compiled code does not hold Python's lock, so threads train side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401 - what np.dot calls; loaded now, `threads` finds and limits it
 from numpy.typing import NDArray
 
+from fedslot.learning.compiling import compiled, kept
+
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 ZERO, ONE = np.float32(0), np.float32(1)
-
-
-def compiled(function: Function, *, keep: bool = False) -> Function:
-    """Compile a function when it is first called, and perhaps keep the code for later processes.
-
-    Sums may be reordered, but what is not a number stays so.
-    """
-    fast = {"reassoc", "contract", "nsz"}
-    return cast(Function, numba.njit(function, cache=keep, nogil=True, error_model="numpy", fastmath=fast))
-
-
-def kept(function: Function) -> Function:
-    """Compile a function and all that it calls, and keep the code if there is a place for it."""
-    try:
-        quick = compiled(function, keep=True)
-    except RuntimeError:  # no folder can be written
-        return compiled(function)
-
-    @wraps(function)
-    def call(*arguments: Any) -> Any:
-        try:
-            return quick(*arguments)
-        except OSError:  # no room there: it is compiled, but not kept
-            return quick(*arguments)
-
-    return cast(Function, call)
 
 
 @kept

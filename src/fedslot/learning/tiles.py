@@ -1,0 +1,312 @@
+"""Layers over tiles of samples, compiled: small layers run as fast as BLAS runs large ones.
+
+A tile is `LANES` samples side by side: an array holds each feature for all of them, then the next feature, just as they
+come to lie in the processor's registers. A layer multiplies registers of samples by one weight at a time, so its
+shape does not matter, and features that are zero in a whole tile are left out.
+
+What a network makes of a tile lies in one flat workspace: the outputs of its stages, then its inputs. Places in it, and
+sizes, count floats. All arrays are flat, but for results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from fedslot.learning.compiling import compiled, inlined, kept
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Records = Any  # stages, of type `stages.RECORD`
+
+REGISTER = 8  # floats; a processor with shorter registers takes several
+LANES = 2 * REGISTER
+MOST = 6  # outputs at a time: their sums take twelve of sixteen registers
+TILES = 8  # that share the weights of a first layer while these are in the processor's cache
+MODELS = 48  # whose weights stay in the cache
+
+ZERO, ONE = np.float32(0), np.float32(1)
+
+
+def _kernel(outputs: int) -> Callable[..., None]:
+    """The innermost loop, for so many outputs at a time.
+
+    Written in the compiler's own language, since it does not find by itself that the sums belong into registers.
+    """
+    register, integer = ir.VectorType(ir.FloatType(), REGISTER), ir.IntType(32)
+    zero, nothing = ir.Constant(register, [0.0] * REGISTER), ir.Constant(register, ir.Undefined)
+    everywhere = ir.Constant(ir.VectorType(integer, REGISTER), [0] * REGISTER)
+
+    @intrinsic
+    def kernel(  # type: ignore[no-untyped-def]
+        typing, out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival
+    ):
+        if {array.layout for array in (out, weights, inputs, taps, places)} != {"C"}:
+            raise TypingError("arrays must lie in one piece")
+        if {array.dtype for array in (out, weights, inputs)} != {types.float32}:
+            raise TypingError("numbers must be float32")
+        at, flag = types.intp, types.boolean
+        signature = types.void(out, at, at, weights, at, at, inputs, at, taps, places, at, at, flag, flag)
+
+        def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
+            def array(number: int) -> Any:
+                return context.make_array(signature.args[number])(context, build, values[number]).data
+
+            def constant(number: int) -> Any:
+                return context.get_constant(types.intp, number)
+
+            def move(pointer: Any, *steps: Any) -> Any:
+                for step in steps:
+                    pointer = build.gep(pointer, [step])
+                return pointer
+
+            def as_register(pointer: Any) -> Any:
+                return build.bitcast(pointer, register.as_pointer())
+
+            def fill(number: Any) -> Any:
+                return build.shuffle_vector(build.insert_element(nothing, number, integer(0)), nothing, everywhere)
+
+            out, weights, inputs, taps, places = (array(number) for number in (0, 3, 6, 8, 9))
+            _, to, apart, _, row, length, _, place, _, _, begin, end, relu, rival = values
+            lanes = [constant(first) for first in range(0, LANES, REGISTER)]
+            rows = [move(weights, row, build.mul(length, constant(output))) for output in range(outputs)]
+            sums = [[cgutils.alloca_once(build, register) for _ in lanes] for _ in rows]  # type: ignore[no-untyped-call]
+            for weight, totals in zip(rows, sums, strict=True):
+                bias = fill(build.load(move(weight, length, constant(-1))))
+                for total in totals:
+                    build.store(bias, total)
+            with cgutils.for_range(build, end, start=begin) as loop:
+                tap = build.load(move(taps, loop.index))
+                feature = move(inputs, place, build.load(move(places, loop.index)))
+                found = [build.load(as_register(move(feature, lane)), align=4) for lane in lanes]
+                for weight, totals in zip(rows, sums, strict=True):
+                    factor = fill(build.load(move(weight, tap)))
+                    for value, total in zip(found, totals, strict=True):
+                        more = build.fmul(factor, value, flags=("contract",))
+                        build.store(build.fadd(build.load(total), more, flags=("contract",)), total)
+            targets = [
+                [as_register(move(out, to, build.mul(apart, constant(output)), lane)) for lane in lanes]
+                for output in range(outputs)
+            ]
+            pairs = list(zip(chain(*sums), chain(*targets), strict=True))
+            for total, _ in pairs:
+                value = build.load(total)
+                positive = build.select(build.fcmp_ordered("<=", value, zero), zero, value)
+                build.store(build.select(relu, positive, value), total)
+            with build.if_then(rival):
+                for total, target in pairs:
+                    value, old = build.load(total), build.load(target, align=4)
+                    # what is not a number shall not get lost
+                    higher = build.or_(build.fcmp_ordered(">", value, old), build.fcmp_unordered("!=", value, value))
+                    build.store(build.select(higher, value, old), total)
+            for total, target in pairs:
+                build.store(build.load(total), target, align=4)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return kernel
+
+
+_one, _two, _three, _four, _five, _six = (_kernel(outputs) for outputs in range(1, MOST + 1))
+
+
+@compiled
+def product(
+    out: Floats,
+    to: int,
+    apart: int,
+    weights: Floats,
+    row: int,
+    length: int,
+    outputs: int,
+    inputs: Floats,
+    place: int,
+    taps: Integers,
+    places: Integers,
+    begin: int,
+    end: int,
+    relu: bool,
+    rival: bool,
+) -> None:
+    """A layer for one tile: out_j = bias_j + the sum of weight_j[taps[i]] * inputs[places[i]] over i from begin to end.
+
+    out, to, apart: where outputs go: output j begins at to + j * apart.
+    weights, row, length: output j has its weights from row + j * length on, so many, of which the last is the bias.
+    inputs, place: what the layer takes in; `places` count from `place` on.
+    relu: whether negative outputs become 0.
+    rival: whether what is there already stays where it is higher.
+    """
+    groups = (outputs + MOST - 1) // MOST
+    done = 0
+    for group in range(groups):  # as even as can be
+        size = outputs * (group + 1) // groups - done
+        if size == 6:
+            _six(out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival)
+        elif size == 5:
+            _five(out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival)
+        elif size == 4:
+            _four(out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival)
+        elif size == 3:
+            _three(out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival)
+        elif size == 2:
+            _two(out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival)
+        else:
+            _one(out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival)
+        to, row, done = to + size * apart, row + size * length, done + size
+
+
+@kept
+def first_layers(
+    weights: Floats,
+    models: int,
+    units: int,
+    x: Floats,
+    taps: Integers,
+    places: Integers,
+    starts: Integers,
+    begin: int,
+    end: int,
+    out: Floats,
+) -> None:
+    """What the first layers of several perceptrons make of the tiles from begin to end, before ReLU.
+
+    weights: (models, units, features + 1), the last being biases.
+    x, taps, starts: samples by those features that are not zero in a tile; tile t has those from starts[t] on.
+    out: (tiles, units, models, LANES).
+    """
+    length = len(weights) // (models * units)
+    for first in range(begin, end, TILES):
+        for model in range(models):
+            for unit in range(0, units, MOST):
+                row, some = (model * units + unit) * length, min(MOST, units - unit)
+                for tile in range(first, min(first + TILES, end)):
+                    to = ((tile * units + unit) * models + model) * LANES
+                    product(
+                        out, to, models * LANES, weights, row, length, some,
+                        x, 0, taps, places, starts[tile], starts[tile + 1], False, False,
+                    )  # fmt: skip
+
+
+@kept
+def measure(
+    stages: Records,
+    taps: Integers,
+    places: Integers,
+    room: int,
+    inputs: Floats,
+    models: int,
+    mix: Floats,
+    parameters: Floats,
+    labels: Integers,
+    begin: int,
+    end: int,
+    out: NDArray[np.float64],
+) -> None:
+    """Losses and hits (C, tiles, 2) of C averaged networks on the tiles from begin to end.
+
+    inputs: of all tiles; or what the first layers of several models make of them, to be averaged.
+    models: so many, or 0 if inputs are what they are.
+    mix: (C, models + 1), the weights of the averages, with a 0 behind.
+    parameters: (C, P), those of all stages; or behind the first.
+    """
+    averages, tiles, layer, last = len(out), out.shape[1], stages[0], stages[-1]
+    size, length = len(inputs) // tiles, len(parameters) // averages
+    behind, units = (1, layer.outputs) if models else (0, 0)
+    skipped = stages[1].row if models and len(stages) > 1 else 0
+    made = np.zeros(room + (MOST * units * LANES if models else size), np.float32)
+    spare = np.empty(3 * LANES, np.float32)
+    rows, row_places = np.arange(models), np.arange(models) * LANES
+    for some in range(0, averages, MODELS):
+        for tile in range(begin, end):
+            if not models:
+                made[room:] = inputs[tile * size : (tile + 1) * size]
+            for first in range(some, min(some + MODELS, averages), MOST):
+                group = min(MOST, some + MODELS - first, averages - first)
+                for unit in range(units):
+                    place = tile * size + unit * models * LANES
+                    product(
+                        made, room + unit * LANES, units * LANES, mix, first * (models + 1), models + 1, group,
+                        inputs, place, rows, row_places, 0, models, layer.relu > 0, False,
+                    )  # fmt: skip
+                for number in range(group):
+                    at = room + number * units * LANES
+                    for stage in stages[behind:]:
+                        row = (first + number) * length - skipped + stage.row
+                        _run(stage, taps, places, parameters, row, at, made)
+                        at = stage.outside
+                    loss, hits = _judge(made, at, last.outputs, labels, tile * LANES, spare)
+                    out[first + number, tile, 0], out[first + number, tile, 1] = loss, hits
+
+
+@compiled
+def _run(stage: Records, taps: Integers, places: Integers, weights: Floats, row: int, at: int, made: Floats) -> None:
+    """Run a tile through a stage, whose inputs begin at made[at] and whose weights begin at weights[row]."""
+    outputs, length, begin, end = stage.outputs, stage.taps + 1, stage.begin, stage.begin + stage.taps
+    pool, relu, channel = stage.pool, stage.relu > 0, stage.channel
+    for y in range(pool * stage.height):
+        for x in range(pool * stage.width):
+            place = at + y * stage.across + x * LANES
+            to = stage.outside + stage.inset + y // pool * stage.line + x // pool * LANES
+            rival = y % pool + x % pool > 0
+            product(
+                made, to, channel, weights, row, length, outputs, made, place, taps, places, begin, end, relu, rival
+            )
+
+
+@compiled
+def _judge(made: Floats, at: int, classes: int, labels: Integers, first: int, spare: Floats) -> tuple[float, int]:
+    """Cross-entropy of the scores of a tile, from made[at] on, and how many of them are right.
+
+    labels: from `first` on, -1 where there is no sample.
+    """
+    tops, sums, which = spare[:LANES], spare[LANES : 2 * LANES], spare[2 * LANES : 3 * LANES]
+    for lane in range(LANES):
+        tops[lane], sums[lane], which[lane] = made[at + lane], ZERO, ZERO
+    for score in range(1, classes):
+        for lane in range(LANES):
+            value, top = made[at + score * LANES + lane], tops[lane]
+            higher = value > top or value != value
+            tops[lane] = value if higher else top
+            which[lane] = np.float32(score) if higher else which[lane]
+    for score in range(classes):
+        for lane in range(LANES):
+            sums[lane] += _exp(made[at + score * LANES + lane] - tops[lane])
+    all_sums, others, hits = 1.0, 0.0, 0
+    for lane in range(LANES):
+        label = labels[first + lane]
+        if label >= 0:
+            all_sums *= sums[lane]  # one logarithm for all of them
+            others += tops[lane] - made[at + label * LANES + lane]
+            hits += which[lane] == label
+    return np.log(all_sums) + others, hits
+
+
+@inlined
+def _exp(x: np.float32) -> np.float32:
+    """exp(x) for x <= 0, by steps that registers can take; 1e-38 below -87.
+
+    As 2^n exp(r) with |r| <= log(2) / 2, where the series up to the power 7 is as exact as float32.
+    """
+    x = x if x > np.float32(-87) else np.float32(-87)
+    n = np.floor(x * np.float32(1 / np.log(2)) + np.float32(0.5))
+    r = x - n * np.float32(np.log(2))
+    series = np.float32(1 / 5040)
+    series = series * r + np.float32(1 / 720)
+    series = series * r + np.float32(1 / 120)
+    series = series * r + np.float32(1 / 24)
+    series = series * r + np.float32(1 / 6)
+    series = series * r + np.float32(0.5)
+    series = series * r + ONE
+    series = series * r + ONE
+    power: np.float32 = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)  # 2^n by its bits
+    return np.float32(series * power)

@@ -1,0 +1,175 @@
+"""Compiled products against NumPy, and networks by tiles against PyTorch."""
+
+import numba
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedslot.learning.compiling import compiled
+from fedslot.learning.evaluation import Evaluator, _Rebuilt
+from fedslot.learning.mixtures import Tiled
+from fedslot.learning.models import Model
+from fedslot.learning.stages import Stages
+from fedslot.learning.tiles import LANES, _exp, product
+
+
+@given(st.integers(1, 40), st.integers(0, 20), st.booleans(), st.booleans(), st.integers(0, 2**32 - 1))
+@settings(max_examples=200, deadline=None)
+def test_products(outputs, features, relu, rival, seed):
+    rng = np.random.default_rng(seed)
+    taps = np.sort(rng.choice(25, features, replace=False))  # some features of 25
+    weights, x = rng.normal(size=(outputs, 26)), rng.normal(size=(3 + features, LANES))
+    out = before = rng.normal(size=(outputs, 2, LANES)).astype(np.float32)
+    out = before.copy()
+    made = product(
+        out.reshape(-1), LANES, 2 * LANES, weights.astype(np.float32).reshape(-1), 0, 26, outputs,
+        x.astype(np.float32).reshape(-1), 3 * LANES, taps, np.arange(features) * LANES, 0, features, relu, rival,
+    )  # fmt: skip
+    assert made is None
+    expected = weights[:, taps] @ x[3:] + weights[:, 25:]
+    expected = np.maximum(expected, 0) if relu else expected
+    expected = np.maximum(expected, before[:, 1]) if rival else expected
+    np.testing.assert_allclose(out[:, 1], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(out[:, 0], before[:, 0])  # nothing beside
+
+
+@pytest.mark.parametrize("rival", [False, True])
+@pytest.mark.parametrize("where", ["weights", "inputs", "out"])
+def test_what_is_not_a_number_stays_so(where, rival):
+    arrays = {"weights": np.ones(2 * 3), "inputs": np.ones(2 * LANES), "out": np.ones(2 * LANES)}
+    arrays = {name: values.astype(np.float32) for name, values in arrays.items()}
+    arrays[where][0] = np.nan
+    places = np.arange(2)
+    product(
+        arrays["out"],
+        0,
+        LANES,
+        arrays["weights"],
+        0,
+        3,
+        2,
+        arrays["inputs"],
+        0,
+        places,
+        places * LANES,
+        0,
+        2,
+        True,
+        rival,
+    )
+    assert np.isnan(arrays["out"][0]) == (where != "out" or rival)
+    assert arrays["out"][-1] == 3
+
+
+@pytest.mark.parametrize(
+    ("taps", "kind", "message"),
+    [(np.arange(4)[::2], np.float32, "in one piece"), (np.arange(2), np.float64, "float32")],
+)
+def test_arrays_that_do_not_lie_as_expected(taps, kind, message):
+    """Compiled code would read beside them."""
+    numbers = np.ones(2 * LANES, kind)
+    with pytest.raises(numba.core.errors.TypingError, match=message):
+        product(numbers, 0, LANES, numbers, 0, 3, 2, numbers, 0, taps, np.arange(2), 0, 2, False, False)
+
+
+def test_exponentials():
+    x = -np.concatenate([np.linspace(0, 200, 100_001), np.geomspace(1e-12, 80, 10_000), [np.inf]]).astype(np.float32)
+    found = np.empty_like(x)
+
+    @compiled
+    def fill(x, found):
+        for place in range(len(x)):
+            found[place] = _exp(x[place])
+
+    fill(x, found)
+    exact = np.exp(x.astype(float))
+    np.testing.assert_allclose(found, exact, rtol=4e-7, atol=2e-38)
+    assert abs(found - exact).max() < 7e-8  # what counts in a sum with exp(0)
+
+
+NETWORKS = {
+    "no padding": [nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(3 * 7 * 5, 4)],
+    "unequal sides": [nn.Conv2d(2, 7, (2, 3), padding=(0, 2)), nn.ReLU(), nn.Flatten(), nn.Linear(7 * 8 * 9, 4)],
+    "maxima of ReLU": [nn.Conv2d(2, 5, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(60, 4)],
+    "ReLU of maxima": [nn.Conv2d(2, 5, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(60, 4)],
+    "a side that is odd": [nn.Conv2d(2, 1, 1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4)],
+    "three convolutions": [
+        nn.Conv2d(2, 6, 2, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(6, 3, 3, padding=(1, 0)),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(3, 13, 2, padding=1),
+        nn.Flatten(),
+        nn.Linear(13 * 7 * 5, 9),
+        nn.ReLU(),
+        nn.Linear(9, 4),
+    ],
+    "ends in ReLU": [nn.Flatten(), nn.Linear(126, 4), nn.ReLU()],
+    "flattened twice": [nn.Flatten(), nn.Linear(126, 8), nn.Flatten(), nn.ReLU(), nn.Linear(8, 4)],
+}
+OTHERS = {
+    "strides": [nn.Conv2d(2, 3, 3, stride=2), nn.Flatten(), nn.Linear(36, 4)],
+    "holes": [nn.Conv2d(2, 3, 3, dilation=2), nn.Flatten(), nn.Linear(45, 4)],
+    "groups": [nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(140, 4)],
+    "other borders": [nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), nn.Flatten(), nn.Linear(189, 4)],
+    "padding by name": [nn.Conv2d(2, 3, 3, padding="same"), nn.Flatten(), nn.Linear(189, 4)],
+    "no bias": [nn.Conv2d(2, 3, 3, bias=False), nn.Flatten(), nn.Linear(105, 4)],
+    "two maxima": [nn.Conv2d(2, 3, 1), nn.MaxPool2d(2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6, 4)],
+    "maxima first": [nn.MaxPool2d(2), nn.Conv2d(2, 3, 1), nn.Flatten(), nn.Linear(36, 4)],
+    "ReLU first": [nn.ReLU(), nn.Flatten(), nn.Linear(126, 4)],
+    "other functions": [nn.Flatten(), nn.Linear(126, 5), nn.Tanh(), nn.Linear(5, 4)],
+    "lines of images": [nn.Linear(7, 2), nn.Flatten(), nn.Linear(36, 4)],
+    "one part": [nn.Sequential(nn.Flatten(), nn.Linear(126, 4))],
+}
+
+
+def _case(parts):
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    model = Model(nn.Sequential(*parts))
+    for parameter in model.module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    x = torch.randn(37, 2, 9, 7, generator=generator)
+    rows = torch.randn(3, model.size, generator=generator) / 3
+    return model, x, torch.randint(0, 4, (37,), generator=generator), rows
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_by_tiles(name):
+    model, x, y, rows = _case(NETWORKS[name])
+    weights = torch.tensor([[1, 0, 0], [0, 0.5, 0.5], [0.2, 0.3, 0.5]])
+    assert isinstance(Evaluator(model, x, y).way, Tiled)
+    expected = _Rebuilt(model, x, y).mixtures(rows)(weights)
+    torch.testing.assert_close(Evaluator(model, x, y).mixtures(rows)(weights), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_networks_that_have_anything_else_are_left_to_pytorch(name):
+    model, x, y, rows = _case(OTHERS[name])
+    assert Stages.of(model, tuple(x.shape[1:])) is None
+    with torch.no_grad():
+        expected = float(nn.functional.cross_entropy(model.logits(model.unflatten(rows[0]), x), y))
+    assert Evaluator(model, x, y).evaluate(rows[0])[0] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("label", [-1, 4])
+def test_labels_beyond_the_classes(label):
+    model, x, y, _ = _case(NETWORKS["ends in ReLU"])
+    y[3] = label
+    with pytest.raises(ValueError, match="labels must be from 0 to 3"):
+        Evaluator(model, x, y)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["three convolutions", "flattened twice"])
+def test_a_model_that_is_no_number_has_no_loss(name, value):
+    model, x, y, rows = _case(NETWORKS[name])
+    rows[0, -3] = value  # of a class's bias
+    loss, _ = Evaluator(model, x, y).evaluate(rows[0])
+    reference, _ = _Rebuilt(model, x, y).mixtures(rows)(torch.eye(3))[:, 0].tolist()
+    assert np.isfinite(loss) == np.isfinite(reference)
+    assert np.isfinite(loss) == (value == -float("inf") and not (y == 1).any())
