@@ -138,7 +138,8 @@ def test_mixtures_in_chunks(monkeypatch):
     model, x, y, rows, weights = _case("mlp", SHAPE)
     at_once = Evaluator(model, x, y).mixtures(rows)(weights)
     monkeypatch.setattr(mixtures, "AT_ONCE", 2)  # two mixtures at a time, an odd one at the end
-    monkeypatch.setattr(mixtures, "PIECES", 3)
+    monkeypatch.setattr(mixtures, "TILES", 1)
+    monkeypatch.setattr(mixtures, "KEPT", 0)
     in_chunks = Evaluator(model, x, y).mixtures(rows)(weights)
     torch.testing.assert_close(in_chunks, at_once, rtol=1e-6, atol=1e-7)
 
@@ -162,7 +163,7 @@ def test_features_that_are_zero_in_some_samples():
     x[:, 60:] = 0
     x[7] = 0
     evaluator = Evaluator(model, x.view(-1, *SHAPE), y)
-    lit = np.diff(evaluator.way.starts)  # features of each tile
+    lit = np.concatenate([np.diff(piece.lit[-1]) for piece in evaluator.way.pieces])  # features of each tile
     assert lit.max() <= 60
     assert lit.min() <= 44
     expected = _Rebuilt(model, x.view(-1, *SHAPE), y).mixtures(rows)(weights)
@@ -237,7 +238,7 @@ def test_dropout_is_off_in_evaluation():
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_threads_change_nothing(name, monkeypatch):
-    monkeypatch.setattr(mixtures, "AT_ONCE", 2)
+    monkeypatch.setattr(mixtures, "TILES", 1)
     model, x, y, rows, weights = _case(name, SHAPE)
     results = []
     for count in (1, 3):

@@ -8,18 +8,21 @@ averaged model.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedslot.learning.stages import Stages
-from fedslot.learning.tiles import LANES, Floats, first_layers, measure
+from fedslot.learning.stages import Stage, Stages
+from fedslot.learning.tiles import LANES, Floats, Integers, first_layers, measure
 from fedslot.threads import each
 
-PIECES = 8  # of the samples, which threads share
+PIECES, TILES = 8, 8  # of the samples, for threads to share; tiles that a piece has at least
 AT_ONCE = 960  # averages whose weights are in memory
+KEPT = 1 << 26  # floats of first layers that are kept in memory; beyond that they are computed whenever they are needed
 
 Measure = Callable[[Tensor], Tensor]
 
@@ -32,49 +35,69 @@ class Tiled:
         if not ((y >= 0) & (y < classes)).all():  # compiled code would read beside its arrays
             raise ValueError(f"labels must be from 0 to {classes - 1}, the classes of the network")
         self.stages, self.samples = stages, len(y)
-        self.perceptron = first.filter == first.inputs[1:]
-        # samples of one kind have more features in common that are zero
-        order = torch.argsort(y, stable=True) if self.perceptron else torch.arange(len(y))
-        missing = -len(y) % LANES
-        self.y = np.concatenate([y[order].numpy(), np.full(missing, -1)])
-        self.tiles = len(self.y) // LANES
-        self.pieces = list(pairwise(sorted({self.tiles * piece // PIECES for piece in range(PIECES + 1)})))
-        height, width = first.padding
-        images = x[order].reshape(-1, *first.inputs)
-        padded = nn.functional.pad(images, (width, width, height, height, 0, 0, 0, missing))
-        by_tile = padded.reshape(self.tiles, LANES, -1).mT.numpy()
-        if self.perceptron:
-            kinds = by_tile.any(axis=2)  # (tiles, features) that are not zero
-            self.taps = np.ascontiguousarray(np.nonzero(kinds)[1])
-            self.starts = np.concatenate([[0], np.cumsum(kinds.sum(axis=1))])
-            self.x = by_tile[kinds].reshape(-1)
-            self.places = np.arange(len(self.taps)) * LANES
-        else:
-            self.x = np.ascontiguousarray(by_tile).reshape(-1)
+        self.perceptron = first.filter == first.inputs[1:] and first.padding == (0, 0)
+        if self.perceptron:  # samples of one kind have more features in common that are zero
+            order = torch.argsort(y, stable=True)
+            x, y = x[order], y[order]
+        tiles = -(-len(y) // LANES)
+        size = -(-tiles // max(1, min(PIECES, tiles // TILES))) * LANES
+        pairs = zip(torch.split(x, size), torch.split(y, size), strict=True)
+        self.pieces = [_Piece.of(*pair, first) for pair in pairs]
 
     def mixtures(self, rows: Tensor) -> Measure:
         """Prepare to measure averages of models (R, P)."""
-        layout, ordered = self.stages.layout, rows[:, self.stages.order]
-        inputs, behind, models = self.x, ordered, 0
-        if self.perceptron:
-            width = self.stages.stages[0].size
-            first, behind, models = ordered[:, :width].contiguous(), ordered[:, width:], len(rows)
-            inputs = self._first_layers(first.numpy().reshape(-1), models)
+        layout, ordered = self.stages.layout, self.stages.arrange(rows)
+        of_network = layout.records, layout.taps, layout.places, layout.room
+        width = self.stages.stages[0].size if self.perceptron else 0
+        first, behind = ordered[:, :width].contiguous().numpy().reshape(-1), ordered[:, width:]
+        models, units = len(rows) if self.perceptron else 0, self.stages.stages[0].channels
 
-        def some(weights: Tensor) -> Tensor:
-            out = np.empty((len(weights), self.tiles, 2))
-            mix = nn.functional.pad(weights, (0, 1)).numpy().reshape(-1)
+        def inputs(piece: _Piece) -> Floats:
+            return first_layers(first, models, units, *piece.lit) if models else piece.x
+
+        few = models * units * self.samples <= KEPT
+        known = each(inputs, self.pieces) if few else None
+
+        def measure_some(weights: Tensor) -> Tensor:
             parameters = (weights @ behind).numpy().reshape(-1)
-            of_network = layout.records, layout.taps, layout.places, layout.room
-            each(lambda piece: measure(*of_network, inputs, models, mix, parameters, self.y, *piece, out), self.pieces)
-            return torch.from_numpy(out.sum(axis=1).T / self.samples)
 
-        return lambda weights: torch.cat([some(part) for part in torch.split(weights, AT_ONCE)], dim=1)
+            def on(number: int) -> NDArray[np.float64]:
+                piece = self.pieces[number]
+                inside = known[number] if known else inputs(piece)
+                return measure(*of_network, inside, piece.y, models, weights.numpy(), parameters)
 
-    def _first_layers(self, weights: Floats, models: int) -> Floats:
-        """What the first layers (models, units, features + 1) make of all samples: (tiles, units, models, LANES)."""
-        units = self.stages.stages[0].channels
-        out = np.empty(self.tiles * units * models * LANES, np.float32)
-        of_samples = self.x, self.taps, self.places, self.starts
-        each(lambda piece: first_layers(weights, models, units, *of_samples, *piece, out), self.pieces)
-        return out
+            found = np.sum(each(on, range(len(self.pieces))), axis=0)
+            return torch.from_numpy(found.T / self.samples)
+
+        return lambda weights: torch.cat([measure_some(some) for some in torch.split(weights, AT_ONCE)], dim=1)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Some tiles.
+
+    x: (tiles, features, LANES) samples, images with zeros around them.
+    y: (tiles, LANES) labels, -1 where there is no sample.
+    """
+
+    x: Floats
+    y: Integers
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, stage: Stage) -> _Piece:
+        """Make one of samples (n, *shape) and labels (n,) for a first stage."""
+        (height, width), missing = stage.padding, -len(y) % LANES
+        padded = nn.functional.pad(x.reshape(-1, *stage.inputs), (width, width, height, height, 0, 0, 0, missing))
+        tiles = padded.reshape(-1, LANES, padded[0].numel()).mT
+        return cls(
+            np.ascontiguousarray(tiles.numpy()).reshape(-1), nn.functional.pad(y, (0, missing), value=-1).numpy()
+        )
+
+    @cached_property
+    def lit(self) -> tuple[Floats, Integers, Integers, Integers]:
+        """Only those features of each tile that are not zero: the samples, which features, their places, and starts."""
+        tiles = self.x.reshape(len(self.y) // LANES, -1, LANES)
+        lit = tiles.any(axis=2)
+        taps = np.ascontiguousarray(np.nonzero(lit)[1])
+        starts = np.concatenate([[0], np.cumsum(lit.sum(axis=1))])
+        return tiles[lit].reshape(-1), taps, np.arange(len(taps)) * LANES, starts

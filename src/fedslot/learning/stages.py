@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedslot.learning.models import Model, chain, flattens
-from fedslot.learning.tiles import LANES, Integers, Records
+from fedslot.learning.tiles import LANES, MOST, Integers, Records, edge
 
 # what compiled code knows of a stage; places and sizes count floats
 RECORD = np.dtype(
@@ -119,15 +120,15 @@ class Stages:
             end += channels * int(record["channel"])
         return Layout(records, np.concatenate(taps), np.concatenate(places), end)
 
-    @cached_property
-    def order(self) -> torch.Tensor:
-        """(P,) parameters in the order of the compiled code: for each output its weights, then its bias."""
-        numbered = self.model.unflatten(torch.arange(self.model.size))
-        rows = [
-            torch.cat([numbered[f"{stage.layer}.weight"].flatten(1), numbered[f"{stage.layer}.bias"][:, None]], dim=1)
-            for stage in self.stages
-        ]
-        return torch.cat([row.flatten() for row in rows])
+    def arrange(self, rows: Tensor) -> Tensor:
+        """Bring the parameters of models (R, P) into the order of the compiled code: see `tiles.product`."""
+        named, parts = self.model.unflatten(rows), list[Tensor]()
+        for stage in self.stages:
+            weight, bias = named[f"{stage.layer}.weight"].flatten(2), named[f"{stage.layer}.bias"].unsqueeze(2)
+            edges = [edge(stage.channels, group) for group in range(-(-stage.channels // MOST) + 1)]
+            both = torch.cat([weight, bias], dim=2)
+            parts += [both[:, first:last].mT.flatten(1) for first, last in pairwise(edges)]
+        return torch.cat(parts, dim=1)
 
 
 @dataclass(frozen=True)

@@ -78,25 +78,35 @@ def _kernel(outputs: int) -> Callable[..., None]:
             out, weights, inputs, taps, places = (array(number) for number in (0, 3, 6, 8, 9))
             _, to, apart, _, row, length, _, place, _, _, begin, end, relu, rival = values
             lanes = [constant(first) for first in range(0, LANES, REGISTER)]
-            rows = [move(weights, row, build.mul(length, constant(output))) for output in range(outputs)]
-            sums = [[cgutils.alloca_once(build, register) for _ in lanes] for _ in rows]  # type: ignore[no-untyped-call]
-            for weight, totals in zip(rows, sums, strict=True):
-                bias = fill(build.load(move(weight, length, constant(-1))))
+            sums = [[cgutils.alloca_once(build, register) for _ in lanes] for _ in range(outputs)]  # type: ignore[no-untyped-call]
+            biases = move(weights, row, build.mul(build.sub(length, constant(1)), constant(outputs)))
+            for output, totals in enumerate(sums):
+                bias = fill(build.load(move(biases, constant(output))))
                 for total in totals:
                     build.store(bias, total)
-            with cgutils.for_range(build, end, start=begin) as loop:
-                tap = build.load(move(taps, loop.index))
-                feature = move(inputs, place, build.load(move(places, loop.index)))
-                found = [build.load(as_register(move(feature, lane)), align=4) for lane in lanes]
-                for weight, totals in zip(rows, sums, strict=True):
-                    factor = fill(build.load(move(weight, tap)))
-                    for value, total in zip(found, totals, strict=True):
-                        more = build.fmul(factor, value, flags=("contract",))
-                        build.store(build.fadd(build.load(total), more, flags=("contract",)), total)
             targets = [
                 [as_register(move(out, to, build.mul(apart, constant(output)), lane)) for lane in lanes]
                 for output in range(outputs)
             ]
+            before, again, after = build.block, *(build.append_basic_block(name) for name in ("again", "after"))
+            build.cbranch(build.icmp_signed("<", begin, end), again, after)
+            build.position_at_end(again)
+            i = build.phi(begin.type)
+            factors = move(weights, row, build.mul(build.load(move(taps, i)), constant(outputs)))
+            feature = move(inputs, place, build.load(move(places, i)))
+            found = [build.load(as_register(move(feature, lane)), align=4) for lane in lanes]
+            for output, totals in enumerate(sums):
+                factor = fill(build.load(move(factors, constant(output))))
+                for value, total in zip(found, totals, strict=True):
+                    more = build.fmul(factor, value, flags=("contract",))
+                    build.store(build.fadd(build.load(total), more, flags=("contract",)), total)
+            # no instruction at all, but the compiler cannot count turns through it: unrolled, the sums would not fit
+            count = ir.FunctionType(begin.type, [begin.type])
+            following = build.asm(count, "", "=r,0", [build.add(i, constant(1))], side_effect=False)
+            i.add_incoming(begin, before)
+            i.add_incoming(following, again)
+            build.cbranch(build.icmp_signed("<", following, end), again, after)
+            build.position_at_end(after)
             pairs = list(zip(chain(*sums), chain(*targets), strict=True))
             for total, _ in pairs:
                 value = build.load(total)
@@ -121,6 +131,12 @@ _one, _two, _three, _four, _five, _six = (_kernel(outputs) for outputs in range(
 
 
 @compiled
+def edge(outputs: int, group: int) -> int:
+    """Where a group of outputs begins: they are computed `MOST` or fewer at a time, as evenly as can be."""
+    return outputs * group // ((outputs + MOST - 1) // MOST)
+
+
+@compiled
 def product(
     out: Floats,
     to: int,
@@ -141,15 +157,14 @@ def product(
     """A layer for one tile: out_j = bias_j + the sum of weight_j[taps[i]] * inputs[places[i]] over i from begin to end.
 
     out, to, apart: where outputs go: output j begins at to + j * apart.
-    weights, row, length: output j has its weights from row + j * length on, so many, of which the last is the bias.
+    weights, row, length: where the weights begin, group by group of outputs (see `edge`). A group has all first
+        weights, then all second ones, and so on, so many, of which the last are the biases.
     inputs, place: what the layer takes in; `places` count from `place` on.
     relu: whether negative outputs become 0.
     rival: whether what is there already stays where it is higher.
     """
-    groups = (outputs + MOST - 1) // MOST
-    done = 0
-    for group in range(groups):  # as even as can be
-        size = outputs * (group + 1) // groups - done
+    for group in range((outputs + MOST - 1) // MOST):
+        size = edge(outputs, group + 1) - edge(outputs, group)
         if size == 6:
             _six(out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival)
         elif size == 5:
@@ -162,39 +177,31 @@ def product(
             _two(out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival)
         else:
             _one(out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival)
-        to, row, done = to + size * apart, row + size * length, done + size
+        to, row = to + size * apart, row + size * length
 
 
 @kept
 def first_layers(
-    weights: Floats,
-    models: int,
-    units: int,
-    x: Floats,
-    taps: Integers,
-    places: Integers,
-    starts: Integers,
-    begin: int,
-    end: int,
-    out: Floats,
-) -> None:
-    """What the first layers of several perceptrons make of the tiles from begin to end, before ReLU.
+    weights: Floats, models: int, units: int, x: Floats, taps: Integers, places: Integers, starts: Integers
+) -> Floats:
+    """What the first layers of several perceptrons make of some tiles, before ReLU: (tiles, units, models, LANES).
 
-    weights: (models, units, features + 1), the last being biases.
-    x, taps, starts: samples by those features that are not zero in a tile; tile t has those from starts[t] on.
-    out: (tiles, units, models, LANES).
+    weights: (models, units * (features + 1)), in the order of `product`.
+    x, taps, places, starts: samples by those features that are not zero in a tile; tile t has those from starts[t] on.
     """
-    length = len(weights) // (models * units)
-    for first in range(begin, end, TILES):
+    tiles, length = len(starts) - 1, len(weights) // (models * units)
+    out = np.empty(tiles * units * models * LANES, np.float32)
+    for some in range(0, tiles, TILES):
         for model in range(models):
-            for unit in range(0, units, MOST):
-                row, some = (model * units + unit) * length, min(MOST, units - unit)
-                for tile in range(first, min(first + TILES, end)):
-                    to = ((tile * units + unit) * models + model) * LANES
+            for group in range((units + MOST - 1) // MOST):
+                unit, last = edge(units, group), edge(units, group + 1)
+                for tile in range(some, min(some + TILES, tiles)):
+                    to, row = ((tile * units + unit) * models + model) * LANES, (model * units + unit) * length
                     product(
-                        out, to, models * LANES, weights, row, length, some,
+                        out, to, models * LANES, weights, row, length, last - unit,
                         x, 0, taps, places, starts[tile], starts[tile + 1], False, False,
                     )  # fmt: skip
+    return out
 
 
 @kept
@@ -204,48 +211,51 @@ def measure(
     places: Integers,
     room: int,
     inputs: Floats,
-    models: int,
-    mix: Floats,
-    parameters: Floats,
     labels: Integers,
-    begin: int,
-    end: int,
-    out: NDArray[np.float64],
-) -> None:
-    """Losses and hits (C, tiles, 2) of C averaged networks on the tiles from begin to end.
+    models: int,
+    mix: NDArray[np.float32],
+    parameters: Floats,
+) -> NDArray[np.float64]:
+    """Losses and hits (C, 2) of C averaged networks, summed over some tiles.
 
-    inputs: of all tiles; or what the first layers of several models make of them, to be averaged.
+    inputs: of these tiles; or what the first layers of several models make of them, to be averaged.
+    labels: (tiles, LANES), -1 where there is no sample.
     models: so many, or 0 if inputs are what they are.
-    mix: (C, models + 1), the weights of the averages, with a 0 behind.
-    parameters: (C, P), those of all stages; or behind the first.
+    mix: (C, R), the weights of the averages.
+    parameters: (C, P), those of all stages; or of those behind the first.
     """
-    averages, tiles, layer, last = len(out), out.shape[1], stages[0], stages[-1]
+    tiles, averages, layer, last = len(labels) // LANES, len(mix), stages[0], stages[-1]
     size, length = len(inputs) // tiles, len(parameters) // averages
     behind, units = (1, layer.outputs) if models else (0, 0)
     skipped = stages[1].row if models and len(stages) > 1 else 0
     made = np.zeros(room + (MOST * units * LANES if models else size), np.float32)
-    spare = np.empty(3 * LANES, np.float32)
-    rows, row_places = np.arange(models), np.arange(models) * LANES
+    rows, row_places, spare = np.arange(models), np.arange(models) * LANES, np.empty(3 * LANES, np.float32)
+    shares, found = np.zeros(MOST * (models + 1), np.float32), np.zeros((averages, 2))
     for some in range(0, averages, MODELS):
-        for tile in range(begin, end):
+        for tile in range(tiles):
             if not models:
                 made[room:] = inputs[tile * size : (tile + 1) * size]
             for first in range(some, min(some + MODELS, averages), MOST):
                 group = min(MOST, some + MODELS - first, averages - first)
+                for model in range(models):
+                    for number in range(group):
+                        shares[model * group + number] = mix[first + number, model]
+                shares[models * group :] = ZERO  # biases
                 for unit in range(units):
                     place = tile * size + unit * models * LANES
                     product(
-                        made, room + unit * LANES, units * LANES, mix, first * (models + 1), models + 1, group,
+                        made, room + unit * LANES, units * LANES, shares, 0, models + 1, group,
                         inputs, place, rows, row_places, 0, models, layer.relu > 0, False,
                     )  # fmt: skip
-                for number in range(group):
-                    at = room + number * units * LANES
+                for average in range(first, first + group):
+                    at = room + (average - first) * units * LANES
                     for stage in stages[behind:]:
-                        row = (first + number) * length - skipped + stage.row
-                        _run(stage, taps, places, parameters, row, at, made)
+                        _run(stage, taps, places, parameters, average * length - skipped + stage.row, at, made)
                         at = stage.outside
                     loss, hits = _judge(made, at, last.outputs, labels, tile * LANES, spare)
-                    out[first + number, tile, 0], out[first + number, tile, 1] = loss, hits
+                    found[average, 0] += loss
+                    found[average, 1] += hits
+    return found
 
 
 @compiled
