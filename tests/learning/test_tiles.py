@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedslot.learning.compiling import compiled
+from fedslot.compiling import compiled
 from fedslot.learning.evaluation import Evaluator, _Rebuilt
 from fedslot.learning.mixtures import Tiled
 from fedslot.learning.models import Model
 from fedslot.learning.stages import Stages
-from fedslot.learning.tiles import LANES, _exp, product
+from fedslot.learning.tiles import LANES, MOST, _exp, edge, product
 
 
 @given(st.integers(1, 40), st.integers(0, 20), st.booleans(), st.booleans(), st.integers(0, 2**32 - 1))
@@ -22,10 +22,11 @@ def test_products(outputs, features, relu, rival, seed):
     rng = np.random.default_rng(seed)
     taps = np.sort(rng.choice(25, features, replace=False))  # some features of 25
     weights, x = rng.normal(size=(outputs, 26)), rng.normal(size=(3 + features, LANES))
-    out = before = rng.normal(size=(outputs, 2, LANES)).astype(np.float32)
+    before = rng.normal(size=(outputs, 2, LANES)).astype(np.float32)
     out = before.copy()
+    groups = np.split(weights.astype(np.float32), [edge(outputs, group) for group in range(1, -(-outputs // MOST))])
     made = product(
-        out.reshape(-1), LANES, 2 * LANES, weights.astype(np.float32).reshape(-1), 0, 26, outputs,
+        out.reshape(-1), LANES, 2 * LANES, np.concatenate([group.T.reshape(-1) for group in groups]), 0, 26, outputs,
         x.astype(np.float32).reshape(-1), 3 * LANES, taps, np.arange(features) * LANES, 0, features, relu, rival,
     )  # fmt: skip
     assert made is None

@@ -23,6 +23,9 @@ def coalition_weights(members: NDArray[np.bool_], sizes: NDArray[np.int64]) -> N
     array([[1.  , 0.  , 0.  ],
            [0.  , 0.75, 0.25]])
     """
-    shares = members * sizes
+    weights = np.empty((len(members), len(sizes) + 1))
+    shares = np.multiply(members, sizes, out=weights[:, 1:])
     total = shares.sum(axis=1, keepdims=True)
-    return np.hstack([total == 0, shares / np.maximum(total, 1)])
+    shares /= np.maximum(total, 1)
+    weights[:, :1] = total == 0
+    return weights

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401 - what np.dot calls; loaded now, `threads` finds and limits it
 from numpy.typing import NDArray
 
-from fedslot.learning.compiling import compiled, kept
+from fedslot.compiling import compiled, kept
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]

@@ -22,7 +22,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from fedslot.learning.compiling import compiled, inlined, kept
+from fedslot.compiling import compiled, inlined, kept
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -309,14 +309,8 @@ def _exp(x: np.float32) -> np.float32:
     """
     x = x if x > np.float32(-87) else np.float32(-87)
     n = np.floor(x * np.float32(1 / np.log(2)) + np.float32(0.5))
-    r = x - n * np.float32(np.log(2))
-    series = np.float32(1 / 5040)
-    series = series * r + np.float32(1 / 720)
-    series = series * r + np.float32(1 / 120)
-    series = series * r + np.float32(1 / 24)
-    series = series * r + np.float32(1 / 6)
-    series = series * r + np.float32(0.5)
-    series = series * r + ONE
-    series = series * r + ONE
-    power: np.float32 = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)  # 2^n by its bits
-    return np.float32(series * power)
+    r, series = x - n * np.float32(np.log(2)), ONE
+    for power in range(7, 0, -1):
+        series = series * (r * np.float32(1 / power)) + ONE
+    two: np.float32 = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)  # 2^n by its bits
+    return np.float32(series * two)

@@ -108,21 +108,18 @@ class _Process:
         """Choose length and nugget by the likelihood, the level and the variance being estimated along."""
         if not np.isfinite(y).all():
             raise ValueError("utilities must be finite")
-        mean, best, found = y.mean(), -np.inf, None
-        both = np.column_stack([np.ones(len(y)), y - mean])
-        for length in (scale * times for times in SCALES):
-            smooth = _kernel(x, x, length)
-            for nugget in NUGGETS:
-                factor = linalg.cho_factor(smooth + nugget * np.eye(len(y)), lower=True, check_finite=False)
-                of_ones, of_y = linalg.cho_solve(factor, both, check_finite=False).T
-                above = float(of_y.sum()) / float(of_ones.sum())
-                level, weights = mean + above, of_y - above * of_ones
-                variance = max(float((y - level) @ weights) / len(y), np.finfo(float).tiny)
-                likelihood = -0.5 * len(y) * np.log(variance) - np.log(np.diag(factor[0])).sum()
-                if found is None or likelihood > best:
-                    best, found = likelihood, cls(x, length, level, variance, factor, weights)
-        assert found is not None
-        return found
+        lengths, rough = np.repeat(np.multiply(scale, SCALES), len(NUGGETS)), np.multiply.outer(NUGGETS, np.eye(len(y)))
+        kernels = np.concatenate([_kernel(x, x, scale * times) + rough for times in SCALES])
+        factors = np.linalg.cholesky(kernels)
+        mean = y.mean()
+        ones, ys = np.moveaxis(np.linalg.solve(factors, np.column_stack([np.ones(len(y)), y - mean])), 2, 0)
+        above = (ones * ys).sum(axis=1) / (ones**2).sum(axis=1)
+        variances = np.maximum(((ys - above[:, None] * ones) ** 2).mean(axis=1), np.finfo(float).tiny)
+        halves = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)  # of the logarithms of determinants
+        best = int(np.argmax(-0.5 * len(y) * np.log(variances) - halves))
+        factor, level = (factors[best], True), mean + above[best]
+        weights = linalg.cho_solve(factor, y - level, check_finite=False)
+        return cls(x, lengths[best], level, variances[best], factor, weights)
 
     def kernel(self, a: Floats, b: Floats) -> Floats:
         return _kernel(a, b, self.length)

@@ -2,8 +2,8 @@
 
 import numba
 
-from fedslot.learning import compiling
-from fedslot.learning.compiling import kept
+from fedslot import compiling
+from fedslot.compiling import kept
 
 
 def test_code_that_can_be_kept_nowhere_is_compiled_all_the_same(monkeypatch):
