@@ -10,8 +10,8 @@ sizes, count floats. All arrays are flat, but for results.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,89 +37,117 @@ MODELS = 48  # whose weights stay in the cache
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-def _kernel(outputs: int) -> Callable[..., None]:
-    """The innermost loop, for so many outputs at a time.
+class _Writer:
+    """Writes the compiler's own language, for innermost loops: left to itself it does not keep sums in registers."""
 
-    Written in the compiler's own language, since it does not find by itself that the sums belong into registers.
-    """
     register, integer = ir.VectorType(ir.FloatType(), REGISTER), ir.IntType(32)
-    zero, nothing = ir.Constant(register, [0.0] * REGISTER), ir.Constant(register, ir.Undefined)
-    everywhere = ir.Constant(ir.VectorType(integer, REGISTER), [0] * REGISTER)
+
+    def __init__(self, context: Any, build: Any, signature: Any, values: Any) -> None:
+        self.build, self.flags = build, ("contract",)  # a product and a sum may be one instruction
+        arrays = [isinstance(kind, types.Array) for kind in signature.args]
+        self.values = [
+            context.make_array(kind)(context, build, value).data if is_array else value
+            for kind, value, is_array in zip(signature.args, values, arrays, strict=True)
+        ]
+        for kind, is_array in zip(signature.args, arrays, strict=True):
+            if is_array and kind.layout != "C":
+                raise TypingError("arrays must lie in one piece")
+            if is_array and kind.dtype not in (types.float32, types.intp):
+                raise TypingError("numbers must be float32 or intp")
+
+    @staticmethod
+    def count(number: int) -> Any:
+        return ir.Constant(ir.IntType(64), number)
+
+    def move(self, pointer: Any, *steps: Any) -> Any:
+        for step in steps:
+            pointer = self.build.gep(pointer, [self.count(step) if isinstance(step, int) else step])
+        return pointer
+
+    def load(self, pointer: Any, *steps: Any) -> Any:
+        """A register of numbers."""
+        place = self.build.bitcast(self.move(pointer, *steps), self.register.as_pointer())
+        return self.build.load(place, align=4)
+
+    def store(self, value: Any, pointer: Any, *steps: Any) -> None:
+        place = self.build.bitcast(self.move(pointer, *steps), self.register.as_pointer())
+        self.build.store(value, place, align=4)
+
+    def fill(self, pointer: Any, *steps: Any) -> Any:
+        """A register filled with one number."""
+        nothing = ir.Constant(self.register, ir.Undefined)
+        one = self.build.insert_element(nothing, self.build.load(self.move(pointer, *steps)), self.integer(0))
+        everywhere = ir.Constant(ir.VectorType(self.integer, REGISTER), [0] * REGISTER)
+        return self.build.shuffle_vector(one, nothing, everywhere)
+
+    def sums(self, values: list[Any]) -> list[Any]:
+        """Variables that begin with some registers."""
+        found = [cgutils.alloca_once(self.build, self.register) for _ in values]  # type: ignore[no-untyped-call]
+        for value, total in zip(values, found, strict=True):
+            self.build.store(value, total)
+        return found
+
+    def add_product(self, total: Any, a: Any, b: Any) -> None:
+        product = self.build.fmul(a, b, flags=self.flags)
+        self.build.store(self.build.fadd(self.build.load(total), product, flags=self.flags), total)
+
+    @contextmanager
+    def turns(self, begin: Any, end: Any) -> Iterator[Any]:
+        """A loop that the compiler does not unroll: the sums would not fit into registers."""
+        build = self.build
+        before, again, after = build.block, build.append_basic_block("again"), build.append_basic_block("after")
+        build.cbranch(build.icmp_signed("<", begin, end), again, after)
+        build.position_at_end(again)
+        turn = build.phi(begin.type)
+        yield turn
+        # no instruction at all, but it cannot see through it and count the turns
+        same = ir.FunctionType(begin.type, [begin.type])
+        following = build.asm(same, "", "=r,0", [build.add(turn, self.count(1))], side_effect=False)
+        turn.add_incoming(begin, before)
+        turn.add_incoming(following, build.block)
+        build.cbranch(build.icmp_signed("<", following, end), again, after)
+        build.position_at_end(after)
+
+
+def _layer(outputs: int) -> Callable[..., None]:
+    """The innermost loop of `product`, for so many outputs at a time."""
 
     @intrinsic
     def kernel(  # type: ignore[no-untyped-def]
         typing, out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival
     ):
-        if {array.layout for array in (out, weights, inputs, taps, places)} != {"C"}:
-            raise TypingError("arrays must lie in one piece")
-        if {array.dtype for array in (out, weights, inputs)} != {types.float32}:
-            raise TypingError("numbers must be float32")
         at, flag = types.intp, types.boolean
         signature = types.void(out, at, at, weights, at, at, inputs, at, taps, places, at, at, flag, flag)
 
         def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
-            def array(number: int) -> Any:
-                return context.make_array(signature.args[number])(context, build, values[number]).data
-
-            def constant(number: int) -> Any:
-                return context.get_constant(types.intp, number)
-
-            def move(pointer: Any, *steps: Any) -> Any:
-                for step in steps:
-                    pointer = build.gep(pointer, [step])
-                return pointer
-
-            def as_register(pointer: Any) -> Any:
-                return build.bitcast(pointer, register.as_pointer())
-
-            def fill(number: Any) -> Any:
-                return build.shuffle_vector(build.insert_element(nothing, number, integer(0)), nothing, everywhere)
-
-            out, weights, inputs, taps, places = (array(number) for number in (0, 3, 6, 8, 9))
-            _, to, apart, _, row, length, _, place, _, _, begin, end, relu, rival = values
-            lanes = [constant(first) for first in range(0, LANES, REGISTER)]
-            sums = [[cgutils.alloca_once(build, register) for _ in lanes] for _ in range(outputs)]  # type: ignore[no-untyped-call]
-            biases = move(weights, row, build.mul(build.sub(length, constant(1)), constant(outputs)))
-            for output, totals in enumerate(sums):
-                bias = fill(build.load(move(biases, constant(output))))
-                for total in totals:
-                    build.store(bias, total)
-            targets = [
-                [as_register(move(out, to, build.mul(apart, constant(output)), lane)) for lane in lanes]
-                for output in range(outputs)
-            ]
-            before, again, after = build.block, *(build.append_basic_block(name) for name in ("again", "after"))
-            build.cbranch(build.icmp_signed("<", begin, end), again, after)
-            build.position_at_end(again)
-            i = build.phi(begin.type)
-            factors = move(weights, row, build.mul(build.load(move(taps, i)), constant(outputs)))
-            feature = move(inputs, place, build.load(move(places, i)))
-            found = [build.load(as_register(move(feature, lane)), align=4) for lane in lanes]
-            for output, totals in enumerate(sums):
-                factor = fill(build.load(move(factors, constant(output))))
-                for value, total in zip(found, totals, strict=True):
-                    more = build.fmul(factor, value, flags=("contract",))
-                    build.store(build.fadd(build.load(total), more, flags=("contract",)), total)
-            # no instruction at all, but the compiler cannot count turns through it: unrolled, the sums would not fit
-            count = ir.FunctionType(begin.type, [begin.type])
-            following = build.asm(count, "", "=r,0", [build.add(i, constant(1))], side_effect=False)
-            i.add_incoming(begin, before)
-            i.add_incoming(following, again)
-            build.cbranch(build.icmp_signed("<", following, end), again, after)
-            build.position_at_end(after)
-            pairs = list(zip(chain(*sums), chain(*targets), strict=True))
-            for total, _ in pairs:
+            write = _Writer(context, build, signature, values)
+            out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival = write.values
+            pairs = [(output, lane) for output in range(outputs) for lane in range(0, LANES, REGISTER)]
+            targets = [write.move(out, to, build.mul(apart, write.count(output)), lane) for output, lane in pairs]
+            biases = write.move(weights, row, build.mul(build.sub(length, write.count(1)), write.count(outputs)))
+            filled = [write.fill(biases, output) for output in range(outputs)]
+            sums = write.sums([filled[output] for output, _ in pairs])
+            with write.turns(begin, end) as turn:
+                tap, here = build.load(write.move(taps, turn)), build.load(write.move(places, turn))
+                factors = write.move(weights, row, build.mul(tap, write.count(outputs)))
+                feature = write.move(inputs, place, here)
+                found = {lane: write.load(feature, lane) for lane in range(0, LANES, REGISTER)}
+                filled = [write.fill(factors, output) for output in range(outputs)]
+                for total, (output, lane) in zip(sums, pairs, strict=True):
+                    write.add_product(total, filled[output], found[lane])
+            zero = ir.Constant(write.register, [0.0] * REGISTER)
+            for total in sums:
                 value = build.load(total)
                 positive = build.select(build.fcmp_ordered("<=", value, zero), zero, value)
                 build.store(build.select(relu, positive, value), total)
             with build.if_then(rival):
-                for total, target in pairs:
-                    value, old = build.load(total), build.load(target, align=4)
+                for total, target in zip(sums, targets, strict=True):
+                    value, old = build.load(total), write.load(target)
                     # what is not a number shall not get lost
                     higher = build.or_(build.fcmp_ordered(">", value, old), build.fcmp_unordered("!=", value, value))
                     build.store(build.select(higher, value, old), total)
-            for total, target in pairs:
-                build.store(build.load(total), target, align=4)
+            for total, target in zip(sums, targets, strict=True):
+                write.store(build.load(total), target)
             return context.get_dummy_value()
 
         return signature, generate
@@ -127,7 +155,7 @@ def _kernel(outputs: int) -> Callable[..., None]:
     return kernel
 
 
-_one, _two, _three, _four, _five, _six = (_kernel(outputs) for outputs in range(1, MOST + 1))
+_one, _two, _three, _four, _five, _six = (_layer(outputs) for outputs in range(1, MOST + 1))
 
 
 @compiled
