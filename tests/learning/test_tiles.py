@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedslot.compiling import compiled
+from fedslot.learning.convolutions import Convolutions
 from fedslot.learning.evaluation import Evaluator, _Rebuilt
+from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.mixtures import Tiled
 from fedslot.learning.models import Model
 from fedslot.learning.stages import Stages
@@ -130,10 +132,10 @@ OTHERS = {
 
 def _case(parts):
     generator = torch.Generator().manual_seed(0)
-    torch.manual_seed(0)
-    model = Model(nn.Sequential(*parts))
-    for parameter in model.module.parameters():
-        nn.init.normal_(parameter, std=0.3)
+    network = nn.Sequential(*parts)
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.3, generator=generator)
+    model = Model(network)
     x = torch.randn(37, 2, 9, 7, generator=generator)
     rows = torch.randn(3, model.size, generator=generator) / 3
     return model, x, torch.randint(0, 4, (37,), generator=generator), rows
@@ -174,3 +176,58 @@ def test_a_model_that_is_no_number_has_no_loss(name, value):
     reference, _ = _Rebuilt(model, x, y).mixtures(rows)(torch.eye(3))[:, 0].tolist()
     assert np.isfinite(loss) == np.isfinite(reference)
     assert np.isfinite(loss) == (value == -float("inf") and not (y == 1).any())
+
+
+def _train(model, x, y, recipe, share, epochs):
+    stages = Stages.of(model, tuple(x.shape[1:]))
+    return Convolutions(model, stages, x, y, recipe).descend(
+        model.initial, [Job(share, epochs, np.random.default_rng(5))]
+    )[0]
+
+
+def _train_plainly(model, x, y, recipe, share, epochs):
+    network, rng = model.copy().module, np.random.default_rng(5)
+    nn.utils.vector_to_parameters(model.initial.clone(), network.parameters())
+    optimiser = torch.optim.SGD(network.parameters(), lr=recipe.lr, momentum=recipe.momentum)
+    for _ in range(epochs):
+        for part in np.array_split(rng.permutation(share), min(recipe.batches, len(share))):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(x[part]), y[part]).backward()
+            optimiser.step()
+    return nn.utils.parameters_to_vector(network.parameters()).detach()
+
+
+@pytest.mark.parametrize("size", [1, 16, 33, 36])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_training_by_tiles(name, size):
+    """Minibatches that fill no tile, just one, and more than one, against PyTorch's slopes and optimiser."""
+    model, x, y, _ = _case(NETWORKS[name])
+    recipe, share = Recipe(lr=0.1, momentum=0.5, batches=2), np.random.default_rng(1).permutation(37)[:size]
+    found, expected = (way(model, x, y, recipe, share, 3) for way in (_train, _train_plainly))
+    assert float((expected - model.initial).abs().max()) > 0.01
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_equal_maxima_share_no_slope():
+    """Images of one colour: all four places are the maximum, and the first one gets the slope, as in PyTorch."""
+    model, x, y, _ = _case([nn.Conv2d(2, 3, 2), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 4)])
+    x = x[:, :, :1, :1].expand_as(x).contiguous()
+    x[:, 1] *= torch.linspace(0.5, 1.5, 7).round()
+    recipe, share = Recipe(lr=0.1, momentum=0.0, batches=1), np.arange(20)
+    found, expected = (way(model, x, y, recipe, share, 2) for way in (_train, _train_plainly))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_training_on_what_is_not_a_number_gives_none(value):
+    model, x, y, _ = _case(NETWORKS["three convolutions"])
+    x[4, 1, 3, 3] = value
+    found = _train(model, x, y, Recipe(lr=0.1, momentum=0.5, batches=2), np.arange(20), 2)
+    assert not torch.isfinite(found).all()
+
+
+def test_training_on_labels_beyond_the_classes():
+    model, x, y, _ = _case(NETWORKS["no padding"])
+    y[3] = 4
+    with pytest.raises(ValueError, match="labels must be from 0 to 3"):
+        _train(model, x, y, Recipe(0.1, 0.5, 2), np.arange(20), 1)

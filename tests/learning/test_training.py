@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, dropout
 
 from fedslot.learning import networks, perceptrons
+from fedslot.learning.convolutions import Convolutions
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.learning.networks import OneByOne, Stacked, best_way
@@ -305,8 +306,9 @@ def test_which_networks_are_trained_in_which_way():
     }
     quick = {"mlp", "softmax_regression", "shared_activation", "in_place"}
     drawing = {"dropping", "dropping_by_function"}
-    alone = {"cnn", "branching", "recurrent", "convolutional", "weight_norm", "with_a_part_of_no_use"}
+    alone = {"branching", "recurrent", "convolutional", "weight_norm", "with_a_part_of_no_use"}
     assert {name for name, way in ways.items() if isinstance(way, Perceptrons)} == quick
+    assert {name for name, way in ways.items() if isinstance(way, Convolutions)} == {"cnn"}
     assert {name for name, way in ways.items() if isinstance(way, OneByOne)} == alone | drawing
     assert {name for name, way in ways.items() if way.draws} == drawing
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedslot.learning.stages import Stage, Stages
+from fedslot.learning.stages import Stages
 from fedslot.learning.tiles import LANES, Floats, Integers, first_layers, measure
 from fedslot.threads import each
 
@@ -31,23 +31,20 @@ class Tiled:
     """Samples x (V, *shape) with labels y (V,) in tiles, for a network of stages."""
 
     def __init__(self, stages: Stages, x: Tensor, y: Tensor) -> None:
-        first, classes = stages.stages[0], stages.stages[-1].channels
-        if not ((y >= 0) & (y < classes)).all():  # compiled code would read beside its arrays
-            raise ValueError(f"labels must be from 0 to {classes - 1}, the classes of the network")
+        stages.check(y)
         self.stages, self.samples = stages, len(y)
-        self.perceptron = first.filter == first.inputs[1:] and first.padding == (0, 0)
+        self.perceptron = stages.stages[0].linear
         if self.perceptron:  # samples of one kind have more features in common that are zero
             order = torch.argsort(y, stable=True)
             x, y = x[order], y[order]
         tiles = -(-len(y) // LANES)
         size = -(-tiles // max(1, min(PIECES, tiles // TILES))) * LANES
         pairs = zip(torch.split(x, size), torch.split(y, size), strict=True)
-        self.pieces = [_Piece.of(*pair, first) for pair in pairs]
+        self.pieces = [_Piece.of(stages.pad(some), labels) for some, labels in pairs]
 
     def mixtures(self, rows: Tensor) -> Measure:
         """Prepare to measure averages of models (R, P)."""
-        layout, ordered = self.stages.layout, self.stages.arrange(rows)
-        of_network = layout.records, layout.taps, layout.places, layout.room
+        ordered = self.stages.arrange(rows)
         width = self.stages.stages[0].size if self.perceptron else 0
         first, behind = ordered[:, :width].contiguous().numpy().reshape(-1), ordered[:, width:]
         models, units = len(rows) if self.perceptron else 0, self.stages.stages[0].channels
@@ -64,7 +61,7 @@ class Tiled:
             def on(number: int) -> NDArray[np.float64]:
                 piece = self.pieces[number]
                 inside = known[number] if known else inputs(piece)
-                return measure(*of_network, inside, piece.y, models, weights.numpy(), parameters)
+                return measure(*self.stages.layout, inside, piece.y, models, weights.numpy(), parameters)
 
             found = np.sum(each(on, range(len(self.pieces))), axis=0)
             return torch.from_numpy(found.T / self.samples)
@@ -84,11 +81,10 @@ class _Piece:
     y: Integers
 
     @classmethod
-    def of(cls, x: Tensor, y: Tensor, stage: Stage) -> _Piece:
-        """Make one of samples (n, *shape) and labels (n,) for a first stage."""
-        (height, width), missing = stage.padding, -len(y) % LANES
-        padded = nn.functional.pad(x.reshape(-1, *stage.inputs), (width, width, height, height, 0, 0, 0, missing))
-        tiles = padded.reshape(-1, LANES, padded[0].numel()).mT
+    def of(cls, x: Tensor, y: Tensor) -> _Piece:
+        """Make one of samples (n, *shape) and labels (n,)."""
+        missing = -len(y) % LANES
+        tiles = nn.functional.pad(x.flatten(1), (0, 0, 0, missing)).view(-1, LANES, x[0].numel()).mT
         return cls(
             np.ascontiguousarray(tiles.numpy()).reshape(-1), nn.functional.pad(y, (0, missing), value=-1).numpy()
         )

@@ -4,15 +4,15 @@ A tile is `LANES` samples side by side: an array holds each feature for all of t
 come to lie in the processor's registers. A layer multiplies registers of samples by one weight at a time, so its
 shape does not matter, and features that are zero in a whole tile are left out.
 
-What a network makes of a tile lies in one flat workspace: the outputs of its stages, then its inputs. Places in it, and
-sizes, count floats. All arrays are flat, but for results.
+What a network makes of a tile lies in one flat workspace, from its inputs to its scores. Places in it, and sizes, count
+floats. All arrays are flat, but for results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from llvmlite import ir
@@ -35,6 +35,11 @@ TILES = 8  # that share the weights of a first layer while these are in the proc
 MODELS = 48  # whose weights stay in the cache
 
 ZERO, ONE = np.float32(0), np.float32(1)
+
+
+def _innermost(function: Callable[..., Any]) -> Callable[..., None]:
+    """Make a loop, written by a `_Writer`, callable in compiled code."""
+    return cast(Callable[..., None], intrinsic(function))
 
 
 class _Writer:
@@ -91,6 +96,19 @@ class _Writer:
         product = self.build.fmul(a, b, flags=self.flags)
         self.build.store(self.build.fadd(self.build.load(total), product, flags=self.flags), total)
 
+    def higher(self, a: Any, b: Any) -> Any:
+        """The higher of two by lane; what is not a number shall not get lost."""
+        build = self.build
+        second = build.or_(build.fcmp_ordered(">", b, a), build.fcmp_unordered("!=", b, b))
+        return build.select(second, b, a)
+
+    def where_positive(self, value: Any, found: Any, relu: Any) -> Any:
+        """Something by lane, but 0 where a value is not positive, if ReLU is wanted."""
+        zero = ir.Constant(self.register, [0.0] * REGISTER)
+        return self.build.select(
+            relu, self.build.select(self.build.fcmp_ordered("<=", value, zero), zero, found), found
+        )
+
     @contextmanager
     def turns(self, begin: Any, end: Any) -> Iterator[Any]:
         """A loop that the compiler does not unroll: the sums would not fit into registers."""
@@ -112,7 +130,7 @@ class _Writer:
 def _layer(outputs: int) -> Callable[..., None]:
     """The innermost loop of `product`, for so many outputs at a time."""
 
-    @intrinsic
+    @_innermost
     def kernel(  # type: ignore[no-untyped-def]
         typing, out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival
     ):
@@ -135,17 +153,12 @@ def _layer(outputs: int) -> Callable[..., None]:
                 filled = [write.fill(factors, output) for output in range(outputs)]
                 for total, (output, lane) in zip(sums, pairs, strict=True):
                     write.add_product(total, filled[output], found[lane])
-            zero = ir.Constant(write.register, [0.0] * REGISTER)
             for total in sums:
                 value = build.load(total)
-                positive = build.select(build.fcmp_ordered("<=", value, zero), zero, value)
-                build.store(build.select(relu, positive, value), total)
+                build.store(write.where_positive(value, value, relu), total)
             with build.if_then(rival):
                 for total, target in zip(sums, targets, strict=True):
-                    value, old = build.load(total), write.load(target)
-                    # what is not a number shall not get lost
-                    higher = build.or_(build.fcmp_ordered(">", value, old), build.fcmp_unordered("!=", value, value))
-                    build.store(build.select(higher, value, old), total)
+                    build.store(write.higher(write.load(target), build.load(total)), total)
             for total, target in zip(sums, targets, strict=True):
                 write.store(build.load(total), target)
             return context.get_dummy_value()
@@ -156,6 +169,83 @@ def _layer(outputs: int) -> Callable[..., None]:
 
 
 _one, _two, _three, _four, _five, _six = (_layer(outputs) for outputs in range(1, MOST + 1))
+
+
+def _slopes(outputs: int, taps: int) -> Callable[..., None]:
+    """The innermost loop of `_add_slopes`, for so many outputs and taps at a time."""
+
+    @_innermost
+    def kernel(typing, sums, to, length, steep, place, apart, inputs, at, places, first, registers):  # type: ignore[no-untyped-def]
+        index = types.intp
+        signature = types.void(sums, index, index, steep, index, index, inputs, index, places, index, index)
+
+        def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
+            write = _Writer(context, build, signature, values)
+            sums, to, length, steep, place, apart, inputs, at, places, first, registers = write.values
+            pairs = [(output, tap) for output in range(outputs) for tap in range(taps)]
+            size = write.count(REGISTER)
+            targets = [
+                write.move(sums, build.mul(build.add(to, build.mul(length, write.count(output))), size), tap * REGISTER)
+                for output, tap in pairs
+            ]
+            totals = write.sums([write.load(target) for target in targets])
+            rows = [write.move(steep, place, build.mul(apart, write.count(output))) for output in range(outputs)]
+            found = [write.move(inputs, at, build.load(write.move(places, first, tap))) for tap in range(taps)]
+            with write.turns(write.count(0), registers) as turn:
+                here = build.mul(turn, size)
+                values = [write.load(pointer, here) for pointer in found]
+                slopes = [write.load(pointer, here) for pointer in rows]
+                for total, (output, tap) in zip(totals, pairs, strict=True):
+                    write.add_product(total, slopes[output], values[tap])
+            for total, target in zip(totals, targets, strict=True):
+                write.store(build.load(total), target)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return kernel
+
+
+_four_by_three, _one_by_one = _slopes(4, 3), _slopes(1, 1)
+
+
+@_innermost
+def _maxima(typing, steep, here, line, made, to, relu):  # type: ignore[no-untyped-def]
+    """The highest of 2x2 places, whose lines are so far apart, and ReLU."""
+    signature = types.void(steep, types.intp, types.intp, made, types.intp, types.boolean)
+
+    def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
+        write = _Writer(context, build, signature, values)
+        steep, here, line, made, to, relu = write.values
+        for lane in range(0, LANES, REGISTER):
+            upper = [write.load(steep, here, lane + place) for place in (0, LANES)]
+            lower = [write.load(steep, here, line, lane + place) for place in (0, LANES)]
+            top = write.higher(write.higher(*upper), write.higher(*lower))
+            write.store(write.where_positive(top, top, relu), made, to, lane)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@_innermost
+def _slopes_of_maxima(typing, made, slopes, to, relu, steep, here, line):  # type: ignore[no-untyped-def]
+    """The slope goes to where the maximum is, to the first one of equal values, in place of the values there."""
+    signature = types.void(made, slopes, types.intp, types.boolean, steep, types.intp, types.intp)
+
+    def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
+        write = _Writer(context, build, signature, values)
+        made, slopes, to, relu, steep, here, line = write.values
+        zero = ir.Constant(write.register, [0.0] * REGISTER)
+        for lane in range(0, LANES, REGISTER):
+            top = write.load(made, to, lane)
+            left = write.where_positive(top, write.load(slopes, to, lane), relu)
+            for place in [(lane,), (LANES + lane,), (line, lane), (line, LANES + lane)]:
+                here_is_it = build.fcmp_ordered("==", write.load(steep, here, *place), top)
+                write.store(build.select(here_is_it, left, zero), steep, here, *place)
+                left = build.select(here_is_it, zero, left)
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 @compiled
@@ -256,13 +346,13 @@ def measure(
     size, length = len(inputs) // tiles, len(parameters) // averages
     behind, units = (1, layer.outputs) if models else (0, 0)
     skipped = stages[1].row if models and len(stages) > 1 else 0
-    made = np.zeros(room + (MOST * units * LANES if models else size), np.float32)
+    made = np.zeros(room + MOST * units * LANES, np.float32)  # inputs, what stages make, averages of first layers
     rows, row_places, spare = np.arange(models), np.arange(models) * LANES, np.empty(3 * LANES, np.float32)
     shares, found = np.zeros(MOST * (models + 1), np.float32), np.zeros((averages, 2))
     for some in range(0, averages, MODELS):
         for tile in range(tiles):
             if not models:
-                made[room:] = inputs[tile * size : (tile + 1) * size]
+                made[:size] = inputs[tile * size : (tile + 1) * size]
             for first in range(some, min(some + MODELS, averages), MOST):
                 group = min(MOST, some + MODELS - first, averages - first)
                 for model in range(models):
@@ -276,9 +366,9 @@ def measure(
                         inputs, place, rows, row_places, 0, models, layer.relu > 0, False,
                     )  # fmt: skip
                 for average in range(first, first + group):
-                    at = room + (average - first) * units * LANES
+                    at = room + (average - first) * units * LANES if models else 0
                     for stage in stages[behind:]:
-                        _run(stage, taps, places, parameters, average * length - skipped + stage.row, at, made)
+                        _run(stage, taps, places, parameters, average * length - skipped + stage.row, made, at, made)
                         at = stage.outside
                     loss, hits = _judge(made, at, last.outputs, labels, tile * LANES, spare)
                     found[average, 0] += loss
@@ -287,8 +377,10 @@ def measure(
 
 
 @compiled
-def _run(stage: Records, taps: Integers, places: Integers, weights: Floats, row: int, at: int, made: Floats) -> None:
-    """Run a tile through a stage, whose inputs begin at made[at] and whose weights begin at weights[row]."""
+def _run(
+    stage: Records, taps: Integers, places: Integers, weights: Floats, row: int, inputs: Floats, at: int, out: Floats
+) -> None:
+    """Run a tile through a stage, whose inputs begin at inputs[at] and whose weights begin at weights[row]."""
     outputs, length, begin, end = stage.outputs, stage.taps + 1, stage.begin, stage.begin + stage.taps
     pool, relu, channel = stage.pool, stage.relu > 0, stage.channel
     for y in range(pool * stage.height):
@@ -297,7 +389,7 @@ def _run(stage: Records, taps: Integers, places: Integers, weights: Floats, row:
             to = stage.outside + stage.inset + y // pool * stage.line + x // pool * LANES
             rival = y % pool + x % pool > 0
             product(
-                made, to, channel, weights, row, length, outputs, made, place, taps, places, begin, end, relu, rival
+                out, to, channel, weights, row, length, outputs, inputs, place, taps, places, begin, end, relu, rival
             )
 
 
@@ -327,6 +419,184 @@ def _judge(made: Floats, at: int, classes: int, labels: Integers, first: int, sp
             others += tops[lane] - made[at + label * LANES + lane]
             hits += which[lane] == label
     return np.log(all_sums) + others, hits
+
+
+@kept
+def descend(
+    parameters: Floats,
+    stages: Records,
+    wide: Records,
+    turned: Records,
+    taps: Integers,
+    places: Integers,
+    sources: Integers,
+    rooms: Integers,
+    x: NDArray[np.float32],
+    y: Integers,
+    order: Integers,
+    cuts: Integers,
+    lr: np.float32,
+    momentum: np.float32,
+) -> None:
+    """Train a network by SGD with momentum, in place.
+
+    wide: the stages up to their maxima and ReLU; they make what these take in.
+    turned: the stages backwards, from the slopes of the loss by what they make to the slopes by what they take in.
+    sources: which parameters are the weights of the turned stages, or -1 for 0.
+    rooms: how much room it takes what they make, up to the maxima, and thereafter.
+    x, y: (n, features) and (n,), the samples, as images with zeros around them.
+    order: (epochs, n) samples in the order in which they come.
+    cuts: (minibatches + 1,) places where minibatches of an epoch begin and end.
+    """
+    room, last = rooms[1], stages[-1]
+    made, slopes = np.zeros(room, np.float32), np.zeros(room, np.float32)
+    steep, spare = np.zeros(rooms[0], np.float32), np.empty(2 * LANES, np.float32)
+    sums, velocity = np.empty(len(parameters) * REGISTER, np.float32), np.zeros(len(parameters), np.float32)
+    backwards, labels = np.empty(len(sources), np.float32), np.empty(LANES, np.int64)
+    for epoch in range(len(order)):
+        for part in range(len(cuts) - 1):
+            rows = order[epoch, cuts[part] : cuts[part + 1]]
+            sums[:] = ZERO
+            for place in range(len(sources)):
+                backwards[place] = parameters[sources[place]] if sources[place] >= 0 else ZERO
+            for first in range(0, len(rows), LANES):
+                _take(x, y, rows, first, made, labels)
+                for number in range(len(stages)):
+                    stage, before = stages[number], wide[number]
+                    _run(before, taps, places, parameters, stage.row, made, stage.at, steep)
+                    _settle(stage, before, steep, made)
+                _slope_of_loss(made, last.outside, last.outputs, labels, len(rows), slopes, spare)
+                for number in range(len(stages) - 1, -1, -1):
+                    stage, before, back = stages[number], wide[number], turned[number]
+                    _unsettle(stage, before, made, slopes, steep)
+                    _add_slopes(before, places, steep, made, stage.at, sums)
+                    if number:
+                        _run(back, taps, places, backwards, back.row, steep, back.at, slopes)
+            _step(stages, parameters, velocity, sums, lr, momentum)
+
+
+@compiled
+def _take(x: NDArray[np.float32], y: Integers, rows: Integers, first: int, made: Floats, labels: Integers) -> None:
+    """Lay up to LANES samples side by side; lanes without one repeat the first and have no label."""
+    count, features = min(LANES, len(rows) - first), x.shape[1]
+    for some in range(0, features, LANES):  # what is written stays within the cache
+        end = min(some + LANES, features)
+        for lane in range(LANES):
+            row = rows[first + lane] if lane < count else rows[first]
+            for feature in range(some, end):
+                made[feature * LANES + lane] = x[row, feature]
+    for lane in range(LANES):
+        labels[lane] = y[rows[first + lane]] if lane < count else -1
+
+
+@compiled
+def _settle(stage: Records, wide: Records, steep: Floats, made: Floats) -> None:
+    """Maxima and ReLU."""
+    relu, pool, across, line = stage.relu > 0, stage.pool, stage.line, wide.line
+    for output in range(stage.outputs):
+        for y in range(stage.height):
+            here = wide.outside + wide.inset + output * wide.channel + pool * y * line
+            to = stage.outside + stage.inset + output * stage.channel + y * across
+            for _ in range(stage.width):
+                if pool == 1:
+                    for lane in range(LANES):
+                        value = steep[here + lane]
+                        made[to + lane] = ZERO if relu and value <= 0 else value
+                else:
+                    _maxima(steep, here, line, made, to, relu)
+                here, to = here + pool * LANES, to + LANES
+
+
+@compiled
+def _unsettle(stage: Records, wide: Records, made: Floats, slopes: Floats, steep: Floats) -> None:
+    """Slopes before maxima and ReLU, in place of the values there: of equal values the first one is the maximum."""
+    relu, pool, across, line = stage.relu > 0, stage.pool, stage.line, wide.line
+    for output in range(stage.outputs):
+        for y in range(stage.height):
+            here = wide.outside + wide.inset + output * wide.channel + pool * y * line
+            to = stage.outside + stage.inset + output * stage.channel + y * across
+            for _ in range(stage.width):
+                if pool == 1:
+                    for lane in range(LANES):
+                        steep[here + lane] = ZERO if relu and made[to + lane] <= 0 else slopes[to + lane]
+                else:
+                    _slopes_of_maxima(made, slopes, to, relu, steep, here, line)
+                here, to = here + pool * LANES, to + LANES
+
+
+@compiled
+def _add_slopes(stage: Records, places: Integers, steep: Floats, inputs: Floats, at: int, sums: Floats) -> None:
+    """Add a tile's slopes by weights and biases to the sums (P, REGISTER), output by output."""
+    outputs, taps, length, channel = stage.outputs, stage.taps, stage.taps + 1, stage.channel
+    registers = stage.width * LANES // REGISTER
+    for y in range(stage.height):
+        place, here = stage.outside + stage.inset + y * stage.line, at + y * stage.across
+        for tap in range(0, taps, 3):
+            for output in range(0, outputs, 4):
+                to, some = stage.row + output * length + tap, place + output * channel
+                wide, tall = min(3, taps - tap), min(4, outputs - output)
+                if wide == 3 and tall == 4:
+                    _four_by_three(
+                        sums, to, length, steep, some, channel, inputs, here, places, stage.begin + tap, registers
+                    )
+                    continue
+                for row in range(tall):
+                    for column in range(wide):
+                        _one_by_one(
+                            sums, to + row * length + column, length, steep, some + row * channel, channel,
+                            inputs, here, places, stage.begin + tap + column, registers,
+                        )  # fmt: skip
+        for output in range(outputs):
+            bias = (stage.row + output * length + taps) * REGISTER
+            for register in range(registers):
+                for lane in range(REGISTER):
+                    sums[bias + lane] += steep[place + output * channel + register * REGISTER + lane]
+
+
+@compiled
+def _slope_of_loss(
+    made: Floats, at: int, classes: int, labels: Integers, size: int, slopes: Floats, spare: Floats
+) -> None:
+    """The mean cross-entropy's slope by the scores: softmax - one-hot, by the size of the minibatch."""
+    tops, sums, share = spare[:LANES], spare[LANES:], ONE / np.float32(size)
+    for lane in range(LANES):
+        tops[lane], sums[lane] = made[at + lane], ZERO
+    for score in range(1, classes):
+        for lane in range(LANES):
+            value = made[at + score * LANES + lane]
+            tops[lane] = value if value > tops[lane] or value != value else tops[lane]
+    for score in range(classes):
+        for lane in range(LANES):
+            slope = _exp(made[at + score * LANES + lane] - tops[lane])
+            slopes[at + score * LANES + lane] = slope
+            sums[lane] += slope
+    for lane in range(LANES):
+        sums[lane] = share / sums[lane] if labels[lane] >= 0 else ZERO
+        sums[lane] += tops[lane] * ZERO  # what is not a number shall not get lost
+    for score in range(classes):
+        for lane in range(LANES):
+            slopes[at + score * LANES + lane] *= sums[lane]
+    for lane in range(LANES):
+        if labels[lane] >= 0:
+            slopes[at + labels[lane] * LANES + lane] -= share
+
+
+@compiled
+def _step(
+    stages: Records, parameters: Floats, velocity: Floats, sums: Floats, lr: np.float32, momentum: np.float32
+) -> None:
+    for stage in stages:
+        outputs, length = stage.outputs, stage.taps + 1
+        for group in range((outputs + MOST - 1) // MOST):
+            first, end = edge(outputs, group), edge(outputs, group + 1)
+            for output in range(first, end):
+                for tap in range(length):
+                    place = stage.row + first * length + tap * (end - first) + output - first
+                    slope = ZERO
+                    for lane in range(REGISTER):
+                        slope += sums[(stage.row + output * length + tap) * REGISTER + lane]
+                    velocity[place] = momentum * velocity[place] + slope
+                    parameters[place] -= lr * velocity[place]
 
 
 @inlined

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedslot.learning.convolutions import Convolutions
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.learning.networks import OneByOne, Stacked, best_way
 from fedslot.learning.perceptrons import Perceptrons
+from fedslot.learning.stages import Stages
 from fedslot.threads import each
 
 
@@ -20,9 +22,13 @@ class Trainer:
 
     def __init__(self, model: Model, x: Tensor, y: Tensor, recipe: Recipe) -> None:
         self.model, self.x, self.y, self.recipe = model, x, y, recipe
-        self.way: Perceptrons | Stacked | OneByOne
-        if x.device.type == "cpu" and Perceptrons.suit(model):
+        self.way: Perceptrons | Convolutions | Stacked | OneByOne
+        here = x.device.type == "cpu"
+        stages = Stages.of(model, tuple(x.shape[1:])) if here and model.convolves else None
+        if here and Perceptrons.suit(model):
             self.way = Perceptrons(model, x, y, recipe)
+        elif stages:
+            self.way = Convolutions(model, stages, x, y, recipe)
         else:
             self.way = best_way(model, x, y, recipe)
 
