@@ -24,7 +24,7 @@ def coalition_weights(members: NDArray[np.bool_], sizes: NDArray[np.int64]) -> N
            [0.  , 0.75, 0.25]])
     """
     weights = np.empty((len(members), len(sizes) + 1))
-    shares = np.multiply(members, sizes, out=weights[:, 1:])
+    shares = np.multiply(members, sizes.astype(float), out=weights[:, 1:])
     total = shares.sum(axis=1, keepdims=True)
     shares /= np.maximum(total, 1)
     weights[:, :1] = total == 0

@@ -131,7 +131,7 @@ class _Process:
 
     def errors(self, places: Floats, functional: sparse.csr_array) -> Floats:
         """Posterior standard deviations (Y,) of linear functionals (Y, C) of the utilities at places (C, R)."""
-        step = max(1, min(FEW, ROOM // len(places)))  # many players have very many coalitions
+        step = max(1, min(FEW // 2, ROOM // len(places)))  # many players have very many coalitions
 
         def before_data(first: int) -> Floats:
             some = slice(first, first + step)
