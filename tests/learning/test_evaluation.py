@@ -156,7 +156,7 @@ def test_any_number_of_mixtures(count):
 
 def test_features_that_are_zero_in_some_samples():
     """Each class is dark in places of its own, some places are dark in all samples, and one sample is all dark."""
-    model, x, y, rows, weights = _case("mlp", SHAPE)
+    model, x, y, rows, weights = _case("mlp", SHAPE, samples=400)
     x = x.flatten(1)
     for label in range(CLASSES):
         x[y == label, 10 * label : 10 * label + 20] = 0
