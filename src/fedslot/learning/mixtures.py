@@ -108,7 +108,7 @@ def _alike(lit: Floats, rows: Integers) -> Integers:
     if len(rows) <= LANES:
         return rows
     some = lit[rows]
-    direction = np.resize(np.array([1, -1], np.float32), some.shape[1])
+    direction = np.random.default_rng(0).integers(-9, 10, some.shape[1]).astype(np.float32)
     most = min(1000, 2**24 // max(some.shape))
     for _ in range(3):
         direction = _whole(_whole(some @ direction, most) @ some, most)
