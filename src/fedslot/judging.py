@@ -15,7 +15,10 @@ from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
 from fedslot.rng import stream
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
+from fedslot.threads import each
 from fedslot.valuation import Game, Geometry, Valuation, cyclic, exact, gtg, kriging
+
+PARAMETERS = 8192  # whose products are summed at a time
 
 
 class Judges:
@@ -41,8 +44,7 @@ class Judges:
         options = self.scenario.valuation
         rows = torch.cat([model.unsqueeze(0), updates])
         measure = self.jury.mixtures(rows)
-        moves = (rows - model).double()
-        geometry = Geometry(lambda members: coalition_weights(members, sizes), (moves @ moves.mT).cpu().numpy())
+        geometry = Geometry(lambda members: coalition_weights(members, sizes), _inner_products(rows - model))
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)
@@ -63,6 +65,13 @@ class Judges:
             case "kriging":
                 valuation = kriging(game, geometry, rng, options.tolerance, options.max_utilities)
         return valuation
+
+
+def _inner_products(rows: Tensor) -> NDArray[np.float64]:
+    """Those of rows (R, P) with one another, summed in float64."""
+    parts = each(lambda part: part.double() @ part.double().mT, torch.split(rows, PARAMETERS, dim=1))
+    found: NDArray[np.float64] = torch.stack(parts).sum(dim=0).cpu().numpy()
+    return found
 
 
 def no_values(ues: int) -> Valuation:

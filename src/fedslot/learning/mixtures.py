@@ -108,7 +108,7 @@ def _alike(lit: Floats, rows: Integers) -> Integers:
     if len(rows) <= LANES:
         return rows
     some = lit[rows]
-    direction = np.random.default_rng(0).integers(-9, 10, some.shape[1]).astype(np.float32)
+    direction: Floats = np.asarray(np.random.default_rng(0).integers(-9, 10, some.shape[1]), np.float32)
     most = min(1000, 2**24 // max(some.shape))
     for _ in range(3):
         direction = _whole(_whole(some @ direction, most) @ some, most)
@@ -120,7 +120,7 @@ def _alike(lit: Floats, rows: Integers) -> Integers:
 
 def _whole(values: Floats, most: int) -> Floats:
     """Values around their middle, as whole numbers of this size at most."""
-    values = values - (values.max() + values.min()) / 2
-    largest = np.abs(values).max()
-    whole: Floats = np.rint(values * (most / largest if largest else 0)).astype(np.float32)
+    around = values - (values.max() + values.min()) / 2
+    largest = float(np.abs(around).max())
+    whole: Floats = np.rint(around * (most / largest if largest else 0)).astype(np.float32)
     return whole

@@ -347,24 +347,17 @@ def measure(
     behind, units = (1, layer.outputs) if models else (0, 0)
     skipped = stages[1].row if models and len(stages) > 1 else 0
     made = np.zeros(room + MOST * units * LANES, np.float32)  # inputs, what stages make, averages of first layers
-    rows, row_places, spare = np.arange(models), np.arange(models) * LANES, np.empty(3 * LANES, np.float32)
-    shares, found = np.zeros(MOST * (models + 1), np.float32), np.zeros((averages, 2))
+    shares, members = np.empty(MOST * (models + 1), np.float32), np.empty((2, models), np.int64)
+    spare, found = np.empty(3 * LANES, np.float32), np.zeros((averages, 2))
     for some in range(0, averages, MODELS):
         for tile in range(tiles):
             if not models:
                 made[:size] = inputs[tile * size : (tile + 1) * size]
             for first in range(some, min(some + MODELS, averages), MOST):
                 group = min(MOST, some + MODELS - first, averages - first)
-                for model in range(models):
-                    for number in range(group):
-                        shares[model * group + number] = mix[first + number, model]
-                shares[models * group :] = ZERO  # biases
-                for unit in range(units):
-                    place = tile * size + unit * models * LANES
-                    product(
-                        made, room + unit * LANES, units * LANES, shares, 0, models + 1, group,
-                        inputs, place, rows, row_places, 0, models, layer.relu > 0, False,
-                    )  # fmt: skip
+                _average(
+                    inputs, tile * size, mix, first, group, models, units, layer.relu > 0, made, room, shares, members
+                )
                 for average in range(first, first + group):
                     at = room + (average - first) * units * LANES if models else 0
                     for stage in stages[behind:]:
@@ -374,6 +367,38 @@ def measure(
                     found[average, 0] += loss
                     found[average, 1] += hits
     return found
+
+
+@compiled
+def _average(
+    inputs: Floats,
+    place: int,
+    mix: NDArray[np.float32],
+    first: int,
+    group: int,
+    models: int,
+    units: int,
+    relu: bool,
+    made: Floats,
+    to: int,
+    shares: Floats,
+    members: NDArray[np.int64],
+) -> None:
+    """Average a tile's units (units, models, LANES) of several models, by a group of rows of `mix`."""
+    count = 0  # of models that take part in any of the averages
+    for model in range(models):
+        total = ZERO
+        for number in range(group):
+            shares[count * group + number] = mix[first + number, model]
+            total += abs(mix[first + number, model])
+        members[0, count], members[1, count] = count, model * LANES
+        count += total != 0
+    shares[count * group :] = ZERO  # biases
+    for unit in range(units):
+        product(
+            made, to + unit * LANES, units * LANES, shares, 0, count + 1, group,
+            inputs, place + unit * models * LANES, members[0], members[1], 0, count, relu, False,
+        )  # fmt: skip
 
 
 @compiled
