@@ -138,7 +138,7 @@ def test_mixtures_in_chunks(monkeypatch):
     model, x, y, rows, weights = _case("mlp", SHAPE)
     at_once = Evaluator(model, x, y).mixtures(rows)(weights)
     monkeypatch.setattr(mixtures, "AT_ONCE", 2)  # two mixtures at a time, an odd one at the end
-    monkeypatch.setattr(mixtures, "TILES", 1)
+    monkeypatch.setattr(mixtures, "LEAST", 1)
     monkeypatch.setattr(mixtures, "KEPT", 0)
     in_chunks = Evaluator(model, x, y).mixtures(rows)(weights)
     torch.testing.assert_close(in_chunks, at_once, rtol=1e-6, atol=1e-7)
@@ -254,7 +254,7 @@ def test_dropout_is_off_in_evaluation():
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_threads_change_nothing(name, monkeypatch):
-    monkeypatch.setattr(mixtures, "TILES", 1)
+    monkeypatch.setattr(mixtures, "LEAST", 1)
     model, x, y, rows, weights = _case(name, SHAPE)
     results = []
     for count in (1, 3):

@@ -14,8 +14,10 @@ from fedslot.learning.evaluation import Evaluator, _Rebuilt
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.mixtures import Tiled
 from fedslot.learning.models import Model
+from fedslot.learning.registers import LANES
 from fedslot.learning.stages import Stages
-from fedslot.learning.tiles import LANES, MOST, _exp, edge, product
+from fedslot.learning.tiles import MOST, _exp, edge, product
+from fedslot.learning.training import Trainer
 
 
 @given(st.integers(1, 40), st.integers(0, 20), st.booleans(), st.booleans(), st.integers(0, 2**32 - 1))
@@ -111,6 +113,15 @@ NETWORKS = {
         nn.ReLU(),
         nn.Linear(9, 4),
     ],
+    "all at once, then padded": [
+        nn.Conv2d(2, 8, (9, 7)),
+        nn.ReLU(),
+        nn.Conv2d(8, 3, 3, padding=1),
+        nn.Flatten(),
+        nn.Linear(3, 4),
+    ],
+    "more padding than filter": [nn.Conv2d(2, 3, 2, padding=3), nn.MaxPool2d((2, 2)), nn.Flatten(), nn.Linear(126, 4)],
+    "ends in a filter": [nn.Conv2d(2, 3, 2), nn.ReLU(), nn.Conv2d(3, 4, (8, 6)), nn.Flatten()],
     "ends in ReLU": [nn.Flatten(), nn.Linear(126, 4), nn.ReLU()],
     "flattened twice": [nn.Flatten(), nn.Linear(126, 8), nn.Flatten(), nn.ReLU(), nn.Linear(8, 4)],
 }
@@ -126,6 +137,7 @@ OTHERS = {
     "ReLU first": [nn.ReLU(), nn.Flatten(), nn.Linear(126, 4)],
     "other functions": [nn.Flatten(), nn.Linear(126, 5), nn.Tanh(), nn.Linear(5, 4)],
     "lines of images": [nn.Linear(7, 2), nn.Flatten(), nn.Linear(36, 4)],
+    "scores of several places": [nn.Conv2d(2, 2, (9, 6)), nn.Flatten()],
     "one part": [nn.Sequential(nn.Flatten(), nn.Linear(126, 4))],
 }
 
@@ -159,6 +171,71 @@ def test_networks_that_have_anything_else_are_left_to_pytorch(name):
     assert Evaluator(model, x, y).evaluate(rows[0])[0] == pytest.approx(expected, rel=1e-5)
 
 
+MISFITS = {
+    "features": [nn.Flatten(), nn.Linear(125, 4)],
+    "channels": [nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(70, 4)],
+    "nothing left": [nn.Conv2d(2, 2, (9, 7)), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2, 4)],
+    "filters too large": [nn.Conv2d(2, 2, 10), nn.Flatten(), nn.Linear(2, 4)],
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_networks_that_do_not_fit_their_samples(name):
+    """PyTorch says so; compiled code would read beside its arrays."""
+    model, x, y, rows = _case(MISFITS[name])
+    with pytest.raises(RuntimeError):
+        Evaluator(model, x, y).evaluate(rows[0])
+
+
+def _hook(network):
+    network[1].register_forward_hook(lambda part, inputs, outputs: outputs / 5)
+
+
+def _other_forward(network):
+    network[1].forward = torch.tanh
+
+
+def _normed(network):
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        network[0] = nn.utils.weight_norm(network[0])
+
+
+def _further_parameter(network):
+    network.register_parameter("further", nn.Parameter(torch.ones(2)))
+
+
+@pytest.mark.parametrize("change", [_hook, _other_forward, _normed, _further_parameter])
+def test_networks_that_do_more_than_they_seem(change):
+    network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(105, 4))
+    change(network)
+    model, x, y, _ = _case([nn.Flatten(), nn.Linear(126, 4)])
+    model = Model(network)
+    with torch.no_grad():
+        expected = float(nn.functional.cross_entropy(network(x), y))
+    assert Evaluator(model, x, y).evaluate(model.initial)[0] == pytest.approx(expected, rel=1e-5)
+    recipe = Recipe(lr=0.1, momentum=0.5, batches=2)
+    assert not isinstance(Trainer(model, x, y, recipe).way, Convolutions)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int32])
+def test_labels_of_another_type(kind):
+    model, x, y, rows = _case(NETWORKS["no padding"])
+    assert Evaluator(model, x, y.to(kind)).evaluate(rows[0]) == Evaluator(model, x, y).evaluate(rows[0])
+
+
+def test_fewer_labels_than_samples():
+    model, x, y, _ = _case(NETWORKS["no padding"])
+    with pytest.raises(ValueError, match="20 for 37"):
+        Evaluator(model, x, y[:20])
+
+
+def test_no_averages_and_no_models():
+    model, x, y, rows = _case(NETWORKS["no padding"])
+    assert Evaluator(model, x, y).mixtures(rows)(torch.zeros(0, 3)).shape == (2, 0)
+    with pytest.raises(ValueError, match="no models"):
+        Evaluator(model, x, y).mixtures(rows[:0])
+
+
 @pytest.mark.parametrize("label", [-1, 4])
 def test_labels_beyond_the_classes(label):
     model, x, y, _ = _case(NETWORKS["ends in ReLU"])
@@ -168,14 +245,22 @@ def test_labels_beyond_the_classes(label):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("name", ["three convolutions", "flattened twice"])
-def test_a_model_that_is_no_number_has_no_loss(name, value):
-    model, x, y, rows = _case(NETWORKS[name])
-    rows[0, -3] = value  # of a class's bias
-    loss, _ = Evaluator(model, x, y).evaluate(rows[0])
-    reference, _ = _Rebuilt(model, x, y).mixtures(rows)(torch.eye(3))[:, 0].tolist()
-    assert np.isfinite(loss) == np.isfinite(reference)
-    assert np.isfinite(loss) == (value == -float("inf") and not (y == 1).any())
+@pytest.mark.parametrize("name", ["three convolutions", "flattened twice", "ends in ReLU", "other functions"])
+def test_a_model_that_is_not_finite_has_no_loss(name, value):
+    """Nor have the averages in which it takes part, be it by a weight that meets only zeros; the others have."""
+    model, x, y, rows = _case((NETWORKS | OTHERS)[name])
+    x[:, 0] = 0
+    rows[1, 0] = value
+    weights = torch.tensor([[1, 0, 0]] * 7 + [[0, 1, 0], [0.5, 0.25, 0.25]])
+    found = Evaluator(model, x, y).mixtures(rows)(weights)
+    assert found.isnan().all(dim=0).tolist() == [False] * 7 + [True] * 2
+    assert found[:, :7].isfinite().all()
+
+
+def test_samples_that_are_not_numbers_have_no_loss():
+    model, x, y, rows = _case(NETWORKS["flattened twice"])
+    x[5, 1, 2, 3] = float("nan")
+    assert np.isnan(Evaluator(model, x, y).evaluate(rows[0])[0])
 
 
 def _train(model, x, y, recipe, share, epochs):

@@ -18,8 +18,8 @@ class Convolutions:
     draws = False
 
     def __init__(self, model: Model, stages: Stages, x: Tensor, y: Tensor, recipe: Recipe) -> None:
-        self.model, self.stages, self.x, self.y, self.recipe = model, stages, x, y, recipe
-        stages.check(y)
+        stages.check(x, y)
+        self.model, self.stages, self.x, self.y, self.recipe = model, stages, x, y.long(), recipe
 
     def stacks(self, jobs: list[Job]) -> list[list[int]]:
         """Each job by itself."""

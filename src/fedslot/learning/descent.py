@@ -7,16 +7,68 @@ inputs (b, widths[0]), then the outputs of each layer; another workspace has the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401 - what np.dot calls; loaded now, `threads` finds and limits it
+from numba import types
 from numpy.typing import NDArray
 
 from fedslot.compiling import compiled, kept
+from fedslot.learning.registers import LANES, REGISTER, Writer, innermost
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 ZERO, ONE = np.float32(0), np.float32(1)
+
+
+def _dot(outputs: int) -> Callable[..., None]:
+    """The innermost loop of `_dot_rows`, for so many outputs at a time."""
+
+    @innermost
+    def kernel(typing, out, to, apart, weights, starts, first, inputs, place, step, count):  # type: ignore[no-untyped-def]
+        at = types.intp
+        signature = types.void(out, at, at, weights, starts, at, inputs, at, at, at)
+
+        def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
+            write = Writer(context, build, signature, values)
+            out, to, apart, weights, starts, first, inputs, place, step, count = write.values
+            rows = [write.move(weights, build.load(write.move(starts, first, output))) for output in range(outputs)]
+            pairs = [(output, lane) for output in range(outputs) for lane in range(0, LANES, REGISTER)]
+            sums = write.sums([write.zero for _ in pairs])
+            with write.turns(write.count(0), count) as turn:
+                feature = write.move(inputs, place, build.mul(turn, step))
+                found = {lane: write.load(feature, lane) for lane in range(0, LANES, REGISTER)}
+                filled = [write.fill(row, turn) for row in rows]
+                for total, (output, lane) in zip(sums, pairs, strict=True):
+                    write.add_product(total, filled[output], found[lane])
+            for total, (output, lane) in zip(sums, pairs, strict=True):
+                write.store(build.load(total), out, to, build.mul(apart, write.count(output)), lane)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return kernel
+
+
+_one, _six = _dot(1), _dot(6)
+
+
+@compiled
+def _dot_rows(table: Floats, rows: Integers, factors: Floats, out: Floats) -> None:
+    """Products of some rows of a table (., n) with factors (n, m), where m is a multiple of LANES: to out (rows, m)."""
+    count, wide = factors.shape
+    starts, flat, flat_table, flat_factors = rows * count, out.reshape(-1), table.reshape(-1), factors.reshape(-1)
+    for lane in range(0, wide, LANES):
+        if len(rows) < 6:
+            for row in range(len(rows)):
+                _one(flat, row * wide + lane, wide, flat_table, starts, row, flat_factors, lane, wide, count)
+            continue
+        for some in range(0, len(rows), 6):
+            row = min(some, len(rows) - 6)  # the last ones may come twice
+            _six(flat, row * wide + lane, wide, flat_table, starts, row, flat_factors, lane, wide, count)
 
 
 @kept
@@ -75,25 +127,25 @@ def descend_in_span(
 
     velocity, gradient = np.zeros(len(behind), np.float32), np.empty(len(behind), np.float32)
     made, slopes = _workspaces(widths_behind, cuts)
-    moved, speed = np.zeros((samples, hidden), np.float32), np.zeros((samples, hidden), np.float32)  # a, its velocity
-    known = np.empty(len(made) // widths_behind.sum() * samples, np.float32)
+    wide = (hidden + LANES - 1) // LANES * LANES
+    moved, speed = np.zeros((samples, wide), np.float32), np.zeros((samples, wide), np.float32)  # a, its velocity
+    moves = np.empty((len(made) // widths_behind.sum(), wide), np.float32)
     for epoch in range(len(order)):
         for part in range(len(cuts) - 1):
             rows = order[epoch, cuts[part] : cuts[part + 1]]
-            product, inputs = _matrix(known, 0, len(rows), samples), _matrix(made, 0, len(rows), hidden)
-            _take(products, rows, product)
-            np.dot(product, moved, inputs)
+            inputs = _matrix(made, 0, len(rows), hidden)
+            _dot_rows(products, rows, moved, moves)
             for i in range(len(rows)):
                 for j in range(hidden):
-                    value = at_start[rows[i], j] - lr * inputs[i, j]
+                    value = at_start[rows[i], j] - lr * moves[i, j]
                     inputs[i, j] = ZERO if value <= 0 else value
             _propagate(behind, gradient, widths_behind, made, slopes, y, rows, True)
             _step(behind, velocity, gradient, lr, momentum)
             _move(moved, speed, rows, _matrix(slopes, 0, len(rows), hidden), momentum)
 
-    gradient = np.empty(hidden * (features + 1), np.float32)
-    np.dot(moved.T, x, _matrix(gradient, 0, hidden, features))
-    _sum_rows(moved, gradient[hidden * features :])
+    gradient, narrow = np.empty(hidden * (features + 1), np.float32), moved[:, :hidden].copy()
+    np.dot(narrow.T, x, _matrix(gradient, 0, hidden, features))
+    _sum_rows(narrow, gradient[hidden * features :])
     for place in range(len(gradient)):
         parameters[place] -= lr * gradient[place]
 
@@ -163,8 +215,8 @@ def _step(parameters: Floats, velocity: Floats, gradient: Floats, lr: np.float32
 @compiled
 def _move(moved: Floats, speed: Floats, rows: Integers, slope: Floats, momentum: np.float32) -> None:
     """The same for samples (n, hidden), of which some rows have slopes and the others none."""
-    samples, hidden = moved.shape
-    for i in range(samples):
+    hidden = slope.shape[1]
+    for i in range(len(moved)):
         for j in range(hidden):
             speed[i, j] *= momentum
             moved[i, j] += speed[i, j]

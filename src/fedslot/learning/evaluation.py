@@ -30,11 +30,22 @@ class Evaluator:
         return loss, accuracy
 
     def mixtures(self, rows: Tensor) -> Measure:
-        """Prepare to measure averages of models (R, P): the utilities of coalitions.
+        """Prepare to measure averages of models (R, P), of which there is one at least: the utilities of coalitions.
 
-        The result maps weights (C, R), which sum to 1 by row, to mean losses and accuracies (2, C), float64.
+        The result maps weights (C, R), which sum to 1 by row, to mean losses and accuracies (2, C), float64; to NaN
+        where a model takes part that is not finite.
         """
-        return self.way.mixtures(rows)
+        if not len(rows):
+            raise ValueError("there are no models to average")
+        rows, wrong = rows.detach(), ~rows.isfinite().all(dim=1)
+        measure = self.way.mixtures(rows.masked_fill(wrong.unsqueeze(1), 0) if wrong.any() else rows)
+
+        def measure_all(weights: Tensor) -> Tensor:
+            if not len(weights):
+                return torch.zeros(2, 0, dtype=torch.float64)
+            return measure(weights.detach()).masked_fill((weights[:, wrong] != 0).any(dim=1).cpu(), torch.nan)
+
+        return measure_all
 
 
 class _Way(Protocol):

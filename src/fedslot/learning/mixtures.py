@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedslot.learning.registers import LANES
 from fedslot.learning.stages import Stages
-from fedslot.learning.tiles import LANES, Floats, Integers, first_layers, measure
+from fedslot.learning.tiles import Floats, Integers, first_layers, measure
 from fedslot.threads import each
 
-PIECES, TILES = 8, 8  # of the samples, for threads to share; tiles that a piece has at least
+PIECES, LEAST = 8, 8  # of the samples, for threads to share; tiles that a piece has at least
 AT_ONCE = 960  # averages whose weights are in memory
 KEPT = 1 << 26  # floats of first layers that are kept in memory; beyond that they are computed whenever they are needed
 
@@ -31,23 +32,25 @@ class Tiled:
     """Samples x (V, *shape) with labels y (V,) in tiles, for a network of stages."""
 
     def __init__(self, stages: Stages, x: Tensor, y: Tensor) -> None:
-        stages.check(y)
-        self.stages, self.samples = stages, len(y)
-        self.perceptron = stages.stages[0].linear
-        if self.perceptron:
+        stages.check(x, y)
+        self.stages, self.samples, y = stages, len(y), y.long()
+        first, *behind = stages.stages
+        # whether averages of what the first layers make are what those behind take in
+        self.averages = first.linear and all(stage.padding == (0, 0) for stage in behind[:1])
+        if self.averages:
             order = torch.from_numpy(_alike((x.flatten(1) != 0).numpy().astype(np.float32), np.arange(len(y))))
             x, y = x[order], y[order]
         tiles = -(-len(y) // LANES)
-        size = -(-tiles // max(1, min(PIECES, tiles // TILES))) * LANES
+        size = -(-tiles // max(1, min(PIECES, tiles // LEAST))) * LANES
         pairs = zip(torch.split(x, size), torch.split(y, size), strict=True)
         self.pieces = [_Piece.of(stages.pad(some), labels) for some, labels in pairs]
 
     def mixtures(self, rows: Tensor) -> Measure:
         """Prepare to measure averages of models (R, P)."""
         ordered = self.stages.arrange(rows)
-        width = self.stages.stages[0].size if self.perceptron else 0
+        width = self.stages.stages[0].size if self.averages else 0
         first, behind = ordered[:, :width].contiguous().numpy().reshape(-1), ordered[:, width:]
-        models, units = len(rows) if self.perceptron else 0, self.stages.stages[0].channels
+        models, units = len(rows) if self.averages else 0, self.stages.stages[0].channels
 
         def inputs(piece: _Piece) -> Floats:
             return first_layers(first, models, units, *piece.lit) if models else piece.x

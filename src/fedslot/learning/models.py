@@ -114,12 +114,18 @@ class Model:
 def chain(module: nn.Module) -> list[tuple[str, nn.Module]]:
     """The parts of a plain chain of layers by name, in order; none if the network is anything else.
 
-    A subclass may do something else with its parts, and shared parameters have a name only once.
+    A subclass may do something else with its parts, hooks may do anything, and shared parameters have a name only once.
     """
     named = [sum(1 for _ in module.named_parameters(remove_duplicate=unique)) for unique in (False, True)]
-    if type(module) is not nn.Sequential or named[0] != named[1]:
+    if type(module) is not nn.Sequential or named[0] != named[1] or any(map(_hooked, module.modules())):
         return []
     return list(module._modules.items())  # named_children() omits a part's second use
+
+
+def _hooked(part: nn.Module) -> bool:
+    """Whether a part does more, or something else, than its class says."""
+    hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(part)
 
 
 def flattens(part: nn.Module) -> bool:

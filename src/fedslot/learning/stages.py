@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from fedslot.learning.models import Model, chain, flattens
-from fedslot.learning.tiles import LANES, MOST, Integers, Records, edge
+from fedslot.learning.registers import LANES
+from fedslot.learning.tiles import MOST, Integers, Records, edge
 
 # what compiled code knows of a stage; places and sizes count floats
 RECORD = np.dtype(
@@ -178,11 +179,11 @@ class Stages:
             last = found[-1] if found else None
             if flattens(part):
                 now = (int(np.prod(now)),)
-            elif type(part) is nn.Linear and len(now) == 1 and part.bias is not None:
+            elif type(part) is nn.Linear and now == (part.in_features,):
                 inputs = last.outputs if last else (now[0], 1, 1)
                 found.append(Stage(name, inputs, part.out_features, inputs[1:]))
                 now = (part.out_features,)
-            elif type(part) is nn.Conv2d and len(now) == 3 and _plain(part):
+            elif type(part) is nn.Conv2d and len(now) == 3 and now[0] == part.in_channels and _plain(part):
                 (height, width), (above, beside) = part.kernel_size, map(int, part.padding)
                 found.append(Stage(name, now, part.out_channels, (height, width), (above, beside)))
                 now = found[-1].outputs
@@ -193,7 +194,10 @@ class Stages:
                 now = found[-1].outputs
             else:
                 return None
-        return cls(model, found) if found else None
+        names = {f"{stage.layer}.{kind}" for stage in found for kind in ("weight", "bias")}
+        fits = all(min(stage.outputs) > 0 for stage in found) and names == set(model.shapes)
+        # scores are the channels of a single place
+        return cls(model, found) if found and fits and now == (found[-1].channels,) else None
 
     @cached_property
     def grids(self) -> list[Grid]:
@@ -255,9 +259,11 @@ class Stages:
         """Where each parameter (P,) comes to lie in the order of the compiled code."""
         return torch.argsort(self.arrange(torch.arange(self.model.size).unsqueeze(0)).squeeze(0))
 
-    def check(self, y: Tensor) -> None:
-        """Refuse labels beyond the classes: compiled code would read and write beside its arrays."""
+    def check(self, x: Tensor, y: Tensor) -> None:
+        """Refuse what compiled code would read and write beside its arrays for."""
         classes = self.stages[-1].channels
+        if not 0 < len(x) == len(y):
+            raise ValueError(f"there must be as many labels as samples, not {len(y)} for {len(x)}")
         if not ((y >= 0) & (y < classes)).all():
             raise ValueError(f"labels must be from 0 to {classes - 1}, the classes of the network")
 
@@ -303,4 +309,6 @@ def _plain(layer: nn.Conv2d) -> bool:
 
 def _halves(layer: nn.MaxPool2d) -> bool:
     """Whether a part takes the maxima of 2x2 places, and does no more."""
-    return repr(layer) == repr(nn.MaxPool2d(2)) and not layer.return_indices
+    sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+    pairs = tuple((size, size) if isinstance(size, int) else tuple(size) for size in sizes)
+    return pairs == ((2, 2), (2, 2), (0, 0), (1, 1)) and not (layer.ceil_mode or layer.return_indices)

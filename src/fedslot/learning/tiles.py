@@ -10,26 +10,20 @@ floats. All arrays are flat, but for results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.errors import TypingError
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fedslot.compiling import compiled, inlined, kept
+from fedslot.learning.registers import LANES, REGISTER, Writer, innermost
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Records = Any  # stages, of type `stages.RECORD`
 
-REGISTER = 8  # floats; a processor with shorter registers takes several
-LANES = 2 * REGISTER
 MOST = 6  # outputs at a time: their sums take twelve of sixteen registers
 TILES = 8  # that share the weights of a first layer while these are in the processor's cache
 MODELS = 48  # whose weights stay in the cache
@@ -37,100 +31,10 @@ MODELS = 48  # whose weights stay in the cache
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-def _innermost(function: Callable[..., Any]) -> Callable[..., None]:
-    """Make a loop, written by a `_Writer`, callable in compiled code."""
-    return cast(Callable[..., None], intrinsic(function))
-
-
-class _Writer:
-    """Writes the compiler's own language, for innermost loops: left to itself it does not keep sums in registers."""
-
-    register, integer = ir.VectorType(ir.FloatType(), REGISTER), ir.IntType(32)
-
-    def __init__(self, context: Any, build: Any, signature: Any, values: Any) -> None:
-        self.build, self.flags = build, ("contract",)  # a product and a sum may be one instruction
-        arrays = [isinstance(kind, types.Array) for kind in signature.args]
-        self.values = [
-            context.make_array(kind)(context, build, value).data if is_array else value
-            for kind, value, is_array in zip(signature.args, values, arrays, strict=True)
-        ]
-        for kind, is_array in zip(signature.args, arrays, strict=True):
-            if is_array and kind.layout != "C":
-                raise TypingError("arrays must lie in one piece")
-            if is_array and kind.dtype not in (types.float32, types.intp):
-                raise TypingError("numbers must be float32 or intp")
-
-    @staticmethod
-    def count(number: int) -> Any:
-        return ir.Constant(ir.IntType(64), number)
-
-    def move(self, pointer: Any, *steps: Any) -> Any:
-        for step in steps:
-            pointer = self.build.gep(pointer, [self.count(step) if isinstance(step, int) else step])
-        return pointer
-
-    def load(self, pointer: Any, *steps: Any) -> Any:
-        """A register of numbers."""
-        place = self.build.bitcast(self.move(pointer, *steps), self.register.as_pointer())
-        return self.build.load(place, align=4)
-
-    def store(self, value: Any, pointer: Any, *steps: Any) -> None:
-        place = self.build.bitcast(self.move(pointer, *steps), self.register.as_pointer())
-        self.build.store(value, place, align=4)
-
-    def fill(self, pointer: Any, *steps: Any) -> Any:
-        """A register filled with one number."""
-        nothing = ir.Constant(self.register, ir.Undefined)
-        one = self.build.insert_element(nothing, self.build.load(self.move(pointer, *steps)), self.integer(0))
-        everywhere = ir.Constant(ir.VectorType(self.integer, REGISTER), [0] * REGISTER)
-        return self.build.shuffle_vector(one, nothing, everywhere)
-
-    def sums(self, values: list[Any]) -> list[Any]:
-        """Variables that begin with some registers."""
-        found = [cgutils.alloca_once(self.build, self.register) for _ in values]  # type: ignore[no-untyped-call]
-        for value, total in zip(values, found, strict=True):
-            self.build.store(value, total)
-        return found
-
-    def add_product(self, total: Any, a: Any, b: Any) -> None:
-        product = self.build.fmul(a, b, flags=self.flags)
-        self.build.store(self.build.fadd(self.build.load(total), product, flags=self.flags), total)
-
-    def higher(self, a: Any, b: Any) -> Any:
-        """The higher of two by lane; what is not a number shall not get lost."""
-        build = self.build
-        second = build.or_(build.fcmp_ordered(">", b, a), build.fcmp_unordered("!=", b, b))
-        return build.select(second, b, a)
-
-    def where_positive(self, value: Any, found: Any, relu: Any) -> Any:
-        """Something by lane, but 0 where a value is not positive, if ReLU is wanted."""
-        zero = ir.Constant(self.register, [0.0] * REGISTER)
-        return self.build.select(
-            relu, self.build.select(self.build.fcmp_ordered("<=", value, zero), zero, found), found
-        )
-
-    @contextmanager
-    def turns(self, begin: Any, end: Any) -> Iterator[Any]:
-        """A loop that the compiler does not unroll: the sums would not fit into registers."""
-        build = self.build
-        before, again, after = build.block, build.append_basic_block("again"), build.append_basic_block("after")
-        build.cbranch(build.icmp_signed("<", begin, end), again, after)
-        build.position_at_end(again)
-        turn = build.phi(begin.type)
-        yield turn
-        # no instruction at all, but it cannot see through it and count the turns
-        same = ir.FunctionType(begin.type, [begin.type])
-        following = build.asm(same, "", "=r,0", [build.add(turn, self.count(1))], side_effect=False)
-        turn.add_incoming(begin, before)
-        turn.add_incoming(following, build.block)
-        build.cbranch(build.icmp_signed("<", following, end), again, after)
-        build.position_at_end(after)
-
-
 def _layer(outputs: int) -> Callable[..., None]:
     """The innermost loop of `product`, for so many outputs at a time."""
 
-    @_innermost
+    @innermost
     def kernel(  # type: ignore[no-untyped-def]
         typing, out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival
     ):
@@ -138,7 +42,7 @@ def _layer(outputs: int) -> Callable[..., None]:
         signature = types.void(out, at, at, weights, at, at, inputs, at, taps, places, at, at, flag, flag)
 
         def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
-            write = _Writer(context, build, signature, values)
+            write = Writer(context, build, signature, values)
             out, to, apart, weights, row, length, inputs, place, taps, places, begin, end, relu, rival = write.values
             pairs = [(output, lane) for output in range(outputs) for lane in range(0, LANES, REGISTER)]
             targets = [write.move(out, to, build.mul(apart, write.count(output)), lane) for output, lane in pairs]
@@ -174,13 +78,13 @@ _one, _two, _three, _four, _five, _six = (_layer(outputs) for outputs in range(1
 def _slopes(outputs: int, taps: int) -> Callable[..., None]:
     """The innermost loop of `_add_slopes`, for so many outputs and taps at a time."""
 
-    @_innermost
+    @innermost
     def kernel(typing, sums, to, length, steep, place, apart, inputs, at, places, first, registers):  # type: ignore[no-untyped-def]
         index = types.intp
         signature = types.void(sums, index, index, steep, index, index, inputs, index, places, index, index)
 
         def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
-            write = _Writer(context, build, signature, values)
+            write = Writer(context, build, signature, values)
             sums, to, length, steep, place, apart, inputs, at, places, first, registers = write.values
             pairs = [(output, tap) for output in range(outputs) for tap in range(taps)]
             size = write.count(REGISTER)
@@ -209,13 +113,13 @@ def _slopes(outputs: int, taps: int) -> Callable[..., None]:
 _four_by_three, _one_by_one = _slopes(4, 3), _slopes(1, 1)
 
 
-@_innermost
+@innermost
 def _maxima(typing, steep, here, line, made, to, relu):  # type: ignore[no-untyped-def]
     """The highest of 2x2 places, whose lines are so far apart, and ReLU."""
     signature = types.void(steep, types.intp, types.intp, made, types.intp, types.boolean)
 
     def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
-        write = _Writer(context, build, signature, values)
+        write = Writer(context, build, signature, values)
         steep, here, line, made, to, relu = write.values
         for lane in range(0, LANES, REGISTER):
             upper = [write.load(steep, here, lane + place) for place in (0, LANES)]
@@ -227,22 +131,21 @@ def _maxima(typing, steep, here, line, made, to, relu):  # type: ignore[no-untyp
     return signature, generate
 
 
-@_innermost
+@innermost
 def _slopes_of_maxima(typing, made, slopes, to, relu, steep, here, line):  # type: ignore[no-untyped-def]
     """The slope goes to where the maximum is, to the first one of equal values, in place of the values there."""
     signature = types.void(made, slopes, types.intp, types.boolean, steep, types.intp, types.intp)
 
     def generate(context: Any, build: Any, signature: Any, values: Any) -> Any:
-        write = _Writer(context, build, signature, values)
+        write = Writer(context, build, signature, values)
         made, slopes, to, relu, steep, here, line = write.values
-        zero = ir.Constant(write.register, [0.0] * REGISTER)
         for lane in range(0, LANES, REGISTER):
             top = write.load(made, to, lane)
             left = write.where_positive(top, write.load(slopes, to, lane), relu)
             for place in [(lane,), (LANES + lane,), (line, lane), (line, LANES + lane)]:
                 here_is_it = build.fcmp_ordered("==", write.load(steep, here, *place), top)
-                write.store(build.select(here_is_it, left, zero), steep, here, *place)
-                left = build.select(here_is_it, zero, left)
+                write.store(build.select(here_is_it, left, write.zero), steep, here, *place)
+                left = build.select(here_is_it, write.zero, left)
         return context.get_dummy_value()
 
     return signature, generate
@@ -345,7 +248,7 @@ def measure(
     tiles, averages, layer, last = len(labels) // LANES, len(mix), stages[0], stages[-1]
     size, length = len(inputs) // tiles, len(parameters) // averages
     behind, units = (1, layer.outputs) if models else (0, 0)
-    skipped = stages[1].row if models and len(stages) > 1 else 0
+    skipped = stages[1].row if models and len(stages) > 1 else 0  # parameters begin behind the first stage
     made = np.zeros(room + MOST * units * LANES, np.float32)  # inputs, what stages make, averages of first layers
     shares, members = np.empty(MOST * (models + 1), np.float32), np.empty((2, models), np.int64)
     spare, found = np.empty(3 * LANES, np.float32), np.zeros((averages, 2))
@@ -430,7 +333,7 @@ def _judge(made: Floats, at: int, classes: int, labels: Integers, first: int, sp
     for score in range(1, classes):
         for lane in range(LANES):
             value, top = made[at + score * LANES + lane], tops[lane]
-            higher = value > top or value != value
+            higher = value > top or (value != value and top == top)
             tops[lane] = value if higher else top
             which[lane] = np.float32(score) if higher else which[lane]
     for score in range(classes):
@@ -464,6 +367,9 @@ def descend(
     momentum: np.float32,
 ) -> None:
     """Train a network by SGD with momentum, in place.
+
+    A tile goes through the stages, which leave values before maxima and ReLU in `steep`, and thereafter in `made`.
+    On the way back, `slopes` has the loss's slopes by the latter; those by the former take the place of the values.
 
     wide: the stages up to their maxima and ReLU; they make what these take in.
     turned: the stages backwards, from the slopes of the loss by what they make to the slopes by what they take in.
@@ -517,11 +423,11 @@ def _take(x: NDArray[np.float32], y: Integers, rows: Integers, first: int, made:
 @compiled
 def _settle(stage: Records, wide: Records, steep: Floats, made: Floats) -> None:
     """Maxima and ReLU."""
-    relu, pool, across, line = stage.relu > 0, stage.pool, stage.line, wide.line
+    relu, pool, line = stage.relu > 0, stage.pool, wide.line
     for output in range(stage.outputs):
         for y in range(stage.height):
             here = wide.outside + wide.inset + output * wide.channel + pool * y * line
-            to = stage.outside + stage.inset + output * stage.channel + y * across
+            to = stage.outside + stage.inset + output * stage.channel + y * stage.line
             for _ in range(stage.width):
                 if pool == 1:
                     for lane in range(LANES):
@@ -535,11 +441,11 @@ def _settle(stage: Records, wide: Records, steep: Floats, made: Floats) -> None:
 @compiled
 def _unsettle(stage: Records, wide: Records, made: Floats, slopes: Floats, steep: Floats) -> None:
     """Slopes before maxima and ReLU, in place of the values there: of equal values the first one is the maximum."""
-    relu, pool, across, line = stage.relu > 0, stage.pool, stage.line, wide.line
+    relu, pool, line = stage.relu > 0, stage.pool, wide.line
     for output in range(stage.outputs):
         for y in range(stage.height):
             here = wide.outside + wide.inset + output * wide.channel + pool * y * line
-            to = stage.outside + stage.inset + output * stage.channel + y * across
+            to = stage.outside + stage.inset + output * stage.channel + y * stage.line
             for _ in range(stage.width):
                 if pool == 1:
                     for lane in range(LANES):
@@ -559,14 +465,14 @@ def _add_slopes(stage: Records, places: Integers, steep: Floats, inputs: Floats,
         for tap in range(0, taps, 3):
             for output in range(0, outputs, 4):
                 to, some = stage.row + output * length + tap, place + output * channel
-                wide, tall = min(3, taps - tap), min(4, outputs - output)
-                if wide == 3 and tall == 4:
+                columns, rows = min(3, taps - tap), min(4, outputs - output)
+                if columns == 3 and rows == 4:
                     _four_by_three(
                         sums, to, length, steep, some, channel, inputs, here, places, stage.begin + tap, registers
                     )
                     continue
-                for row in range(tall):
-                    for column in range(wide):
+                for row in range(rows):
+                    for column in range(columns):
                         _one_by_one(
                             sums, to + row * length + column, length, steep, some + row * channel, channel,
                             inputs, here, places, stage.begin + tap + column, registers,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import factorial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ Floats = NDArray[np.float64]
 FEW, MANY = 400, 30_000  # coalitions whose predicted utilities make errors, and values
 BLOCK = 4096  # coalitions that a thread predicts at a time
 LINES = 256  # coalitions whose correlations stay within the processor's cache
+DENSE = 2000  # coalitions up to which a dense matrix is faster than a sparse one
 ROOM = 1 << 22  # numbers of a kernel that are in memory at a time
 SCALES = tuple(4.0**power for power in range(-3, 4))  # of lengths, times the mean square size of an update
 NUGGETS = (1e-8, 1e-4, 1e-2)  # share of the variance that is roughness, not trend (accuracy comes in steps)
@@ -132,14 +134,15 @@ class _Process:
     def errors(self, places: Floats, functional: sparse.csr_array) -> Floats:
         """Posterior standard deviations (Y,) of linear functionals (Y, C) of the utilities at places (C, R)."""
         step = max(1, min(FEW // 2, ROOM // len(places)))  # many players have very many coalitions
+        shapley: Any = functional.toarray() if len(places) <= DENSE else functional
 
         def before_data(first: int) -> Floats:
             some = slice(first, first + step)
-            shares: Floats = (functional[:, some] * (functional @ self.kernel(places, places[some]))).sum(axis=1)
+            shares: Floats = (shapley[:, some] * (shapley @ self.kernel(places, places[some]))).sum(axis=1)
             return shares
 
         variance = np.sum(each(before_data, range(0, len(places), step)), axis=0)
-        with_data = functional @ self.kernel(places, self.x)
+        with_data: Floats = shapley @ self.kernel(places, self.x)
         left = variance - np.einsum("ij,ij->i", with_data, linalg.cho_solve(self.factor, with_data.T).T)
         deviations: Floats = np.sqrt(self.variance * np.maximum(left, 0))
         return deviations
