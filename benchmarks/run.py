@@ -225,7 +225,7 @@ def greedy_round(repeats: int, count: int) -> Lines:
     ]
 
 
-def orchestration(repeats: int) -> Lines:
+def orchestration(repeats: int, count: int) -> Lines:
     """What a round takes besides training, valuation and evaluation: UEs with one sample, a model with few weights."""
     overrides = {"data.ues": 200, "frame.slots": 20, "frame.pull": 10, "push.contenders": 10, "rounds": 60}
     overrides |= {"training.epochs": 1, "training.batches": 1, "fleet.noise": 0.0, "strategy.name": "push-pull"}
@@ -235,7 +235,7 @@ def orchestration(repeats: int) -> Lines:
         simulation = Simulation(scenario)
         spent = _time_inside(simulation, ["train", "_value", "_aggregate"])
         simulation.judges.test.evaluate = simulation.judges.validation.evaluate = lambda flat: (0.0, 0.0)  # type: ignore[method-assign]
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, threads(count):
             from fedslot.records import RunFolder
             from fedslot.runs import _in_folder
 
@@ -351,7 +351,7 @@ def main() -> None:
             "| way | per round | error of values, of their spread | times faster |\n|---|---|---|---|",
             lambda: greedy_round(repeats, count),
         ),
-        ("Orchestration", "| workload | per round |\n|---|---|", lambda: orchestration(few)),
+        ("Orchestration", "| workload | per round |\n|---|---|", lambda: orchestration(few, count)),
         ("Growth", "| UEs | per round | of 200 UEs | memory |\n|---|---|---|---|", lambda: growth(repeats)),
         (
             "Access alone",
