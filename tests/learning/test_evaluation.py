@@ -134,10 +134,12 @@ def test_mixtures_are_the_averaged_models(name, shape):
     assert losses.std() > 1e-3
 
 
-def test_mixtures_in_chunks(monkeypatch):
-    model, x, y, rows, weights = _case("mlp", SHAPE)
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_mixtures_in_chunks(name, monkeypatch):
+    """Two averages at a time, an odd one at the end; nothing is kept but the samples."""
+    model, x, y, rows, weights = _case(name, SHAPE)
     at_once = Evaluator(model, x, y).mixtures(rows)(weights)
-    monkeypatch.setattr(mixtures, "AT_ONCE", 2)  # two mixtures at a time, an odd one at the end
+    monkeypatch.setattr(mixtures, "AT_ONCE", 2)
     monkeypatch.setattr(mixtures, "LEAST", 1)
     monkeypatch.setattr(mixtures, "KEPT", 0)
     in_chunks = Evaluator(model, x, y).mixtures(rows)(weights)
@@ -163,7 +165,9 @@ def test_features_that_are_zero_in_some_samples():
     x[:, 60:] = 0
     x[7] = 0
     evaluator = Evaluator(model, x.view(-1, *SHAPE), y)
-    lit = np.concatenate([np.diff(piece.lit[-1]) for piece in evaluator.way.pieces])  # features of each tile
+    lit = np.concatenate(
+        [np.diff(piece.lit[-1]) for piece in map(evaluator.way.piece, range(len(evaluator.way.parts)))]
+    )
     assert lit.min() < lit.max() <= 60
     expected = _Rebuilt(model, x.view(-1, *SHAPE), y).mixtures(rows)(weights)
     torch.testing.assert_close(evaluator.mixtures(rows)(weights), expected, rtol=1e-5, atol=1e-6)

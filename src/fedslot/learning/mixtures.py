@@ -23,7 +23,7 @@ from fedslot.threads import each
 
 PIECES, LEAST = 8, 8  # of the samples, for threads to share; tiles that a piece has at least
 AT_ONCE = 960  # averages whose weights are in memory
-KEPT = 1 << 26  # floats of first layers that are kept in memory; beyond that they are computed whenever they are needed
+KEPT = 1 << 26  # floats of tiles, or of first layers, that are kept in memory; more are made whenever they are needed
 
 Measure = Callable[[Tensor], Tensor]
 
@@ -33,17 +33,24 @@ class Tiled:
 
     def __init__(self, stages: Stages, x: Tensor, y: Tensor) -> None:
         stages.check(x, y)
-        self.stages, self.samples, y = stages, len(y), y.long()
+        self.stages, self.x, self.y = stages, x.detach(), y.long()
         first, *behind = stages.stages
         # whether averages of what the first layers make are what those behind take in
         self.averages = first.linear and all(stage.padding == (0, 0) for stage in behind[:1])
+        order = np.arange(len(y))
         if self.averages:
-            order = torch.from_numpy(_alike((x.flatten(1) != 0).numpy().astype(np.float32), np.arange(len(y))))
-            x, y = x[order], y[order]
+            order = _alike((self.x.flatten(1) != 0).numpy().astype(np.float32), order)
         tiles = -(-len(y) // LANES)
         size = -(-tiles // max(1, min(PIECES, tiles // LEAST))) * LANES
-        pairs = zip(torch.split(x, size), torch.split(y, size), strict=True)
-        self.pieces = [_Piece.of(stages.pad(some), labels) for some, labels in pairs]
+        self.parts = torch.split(torch.from_numpy(order), size)
+        self._pieces = [self._cut(part) for part in self.parts] if x.numel() <= KEPT else None
+
+    def piece(self, number: int) -> _Piece:
+        """Some of the samples."""
+        return self._pieces[number] if self._pieces else self._cut(self.parts[number])
+
+    def _cut(self, part: Tensor) -> _Piece:
+        return _Piece.of(self.stages.pad(self.x[part]), self.y[part])
 
     def mixtures(self, rows: Tensor) -> Measure:
         """Prepare to measure averages of models (R, P)."""
@@ -55,19 +62,20 @@ class Tiled:
         def inputs(piece: _Piece) -> Floats:
             return first_layers(first, models, units, *piece.lit) if models else piece.x
 
-        few = models * units * self.samples <= KEPT
-        known = each(inputs, self.pieces) if few else None
+        numbers = range(len(self.parts))
+        few = models and models * units * len(self.y) <= KEPT
+        known = each(lambda number: inputs(self.piece(number)), numbers) if few else None
 
         def measure_some(weights: Tensor) -> Tensor:
             parameters = (weights @ behind).numpy().reshape(-1)
 
             def on(number: int) -> NDArray[np.float64]:
-                piece = self.pieces[number]
+                piece = self.piece(number)
                 inside = known[number] if known else inputs(piece)
                 return measure(*self.stages.layout, inside, piece.y, models, weights.numpy(), parameters)
 
-            found = np.sum(each(on, range(len(self.pieces))), axis=0)
-            return torch.from_numpy(found.T / self.samples)
+            found = np.sum(each(on, numbers), axis=0)
+            return torch.from_numpy(found.T / len(self.y))
 
         return lambda weights: torch.cat([measure_some(some) for some in torch.split(weights, AT_ONCE)], dim=1)
 
