@@ -153,7 +153,7 @@ def fewer_utilities(repeats: int) -> Lines:
                 weights = torch.from_numpy(coalition_weights(everyone, sizes)).to(rows)
                 table = -simulation.judges.jury.mixtures(rows)(weights)[0].numpy()
                 moves = (rows - rows[0]).double()
-                geometry = Geometry(lambda m, sizes=sizes: coalition_weights(m, sizes), (moves @ moves.T).numpy())
+                geometry = Geometry(sizes, (moves @ moves.T).numpy())
 
                 def game(table: np.ndarray = table, players: int = players) -> Game:
                     return Game(players, lambda m: table[m @ (1 << np.arange(players))])

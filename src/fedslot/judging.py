@@ -44,7 +44,7 @@ class Judges:
         options = self.scenario.valuation
         rows = torch.cat([model.unsqueeze(0), updates])
         measure = self.jury.mixtures(rows)
-        geometry = Geometry(lambda members: coalition_weights(members, sizes), _inner_products(rows - model))
+        geometry = Geometry(sizes, _inner_products(rows - model))
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)

@@ -40,7 +40,7 @@ def smooth(players: int, seed: int) -> Case:
     goal = rng.normal(size=12)
     weights = coalition_weights(members_of(players), sizes)
     utilities = -np.sqrt(1 + ((weights @ points - goal) ** 2).sum(axis=1))
-    return Case(players, utilities, Geometry(lambda m: coalition_weights(m, sizes), points @ points.T))
+    return Case(players, utilities, Geometry(sizes, points @ points.T))
 
 
 def real(players: int) -> list[Case]:
@@ -55,7 +55,7 @@ def real(players: int) -> list[Case]:
             rows = torch.cat([now.model.unsqueeze(0), simulation.train(now.model, pull, now.round)])
             weights = torch.from_numpy(coalition_weights(members_of(players), sizes)).to(rows)
             moves = (rows - rows[0]).double()
-            geometry = Geometry(lambda m, sizes=sizes: coalition_weights(m, sizes), (moves @ moves.T).numpy())
+            geometry = Geometry(sizes, (moves @ moves.T).numpy())
             cases.append(Case(players, -simulation.judges.jury.mixtures(rows)(weights)[0].numpy(), geometry))
         now = after
     return cases
@@ -138,9 +138,22 @@ def test_many_players_by_circles() -> None:
     others = (own.sum() - own) / (players - 1)
     truth = (own + harmonic * (own - others)) / players
     game = Game(players, lambda members: weights(members) @ points @ slope)
-    found = kriging(game, Geometry(weights, points @ points.T), rng)
+    found = kriging(game, Geometry(sizes, points @ points.T), rng)
     np.testing.assert_allclose(found.values, truth, atol=0.05 * truth.std())
     assert game.utilities < 100
+
+
+def test_coalitions_lie_at_averages() -> None:
+    """As far from one another as the averages of which they are made, no one included."""
+    rng = np.random.default_rng(0)
+    points, sizes = rng.normal(size=(7, 30)), rng.integers(1, 50, 6)
+    members = np.vstack([np.zeros((1, 6), dtype=bool), rng.random((20, 6)) < 0.5])
+    places, averages = Geometry(sizes, points @ points.T).place(members), coalition_weights(members, sizes) @ points
+    np.testing.assert_allclose(
+        np.linalg.norm(places[:, None] - places, axis=2),
+        np.linalg.norm(averages[:, None] - averages, axis=2),
+        atol=1e-6,
+    )
 
 
 def test_edges() -> None:
@@ -149,7 +162,7 @@ def test_edges() -> None:
     np.testing.assert_allclose(
         kriging(few.game(), few.geometry, np.random.default_rng(0)).values, exact(few.game()).values
     )
-    same = Geometry(lambda m: coalition_weights(m, np.ones(8, dtype=np.int64)), np.zeros((9, 9)))
+    same = Geometry(np.ones(8, dtype=np.int64), np.zeros((9, 9)))
     assert kriging(Game(8, lambda m: m.any(axis=1) * 4.0), same, np.random.default_rng(0)).values == pytest.approx(0.5)
     rough = smooth(8, 1)
     utilities = np.random.default_rng(0).normal(size=256)

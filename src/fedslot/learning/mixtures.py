@@ -22,6 +22,7 @@ from fedslot.learning.tiles import Floats, Integers, first_layers, measure
 from fedslot.threads import each
 
 PIECES, LEAST = 8, 8  # of the samples, for threads to share; tiles that a piece has at least
+ROWS = 6  # models that a thread brings into order at a time
 AT_ONCE = 960  # averages whose weights are in memory
 KEPT = 1 << 26  # floats of tiles, or of first layers, that are kept in memory; more are made whenever they are needed
 
@@ -54,7 +55,7 @@ class Tiled:
 
     def mixtures(self, rows: Tensor) -> Measure:
         """Prepare to measure averages of models (R, P)."""
-        ordered = self.stages.arrange(rows)
+        ordered = torch.cat(each(self.stages.arrange, torch.split(rows, ROWS)))
         width = self.stages.stages[0].size if self.averages else 0
         first, behind = ordered[:, :width].contiguous().numpy().reshape(-1), ordered[:, width:]
         models, units = len(rows) if self.averages else 0, self.stages.stages[0].channels

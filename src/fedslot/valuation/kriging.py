@@ -11,7 +11,6 @@ This is the method of geostatistics known as kriging (or Bayesian quadrature), o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import factorial
@@ -39,25 +38,29 @@ NUGGETS = (1e-8, 1e-4, 1e-2)  # share of the variance that is roughness, not tre
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where coalitions lie.
+    """Where coalitions lie: at the averages of their members' points, and no one at a point of its own.
 
-    weights: maps coalitions (C, Y) to the weights (C, R) with which they average R known points.
-    gram: (R, R) inner products of those points.
+    sizes: (Y,) how much each player counts in an average.
+    gram: (Y + 1, Y + 1) inner products of no one's point, which comes first, and the players'.
     """
 
-    weights: Callable[[Members], Floats]
+    sizes: NDArray[Any]
     gram: Floats
 
     @cached_property
     def points(self) -> Floats:
-        """Coordinates (R, R) of the points: as far from one another as they are, in as few dimensions as can be."""
+        """Coordinates (Y + 1, R) of the points: as far from one another as they are, in as few dimensions as can be."""
         roots, axes = linalg.eigh(self.gram)
         found: Floats = axes * np.sqrt(np.maximum(roots, 0))
         return found
 
     def place(self, members: Members) -> Floats:
-        """Coordinates (C, R) of coalitions."""
-        found: Floats = self.weights(members) @ self.points
+        """Coordinates (C, R) of coalitions (C, Y)."""
+        sums = members.astype(float) @ (
+            self.sizes[:, None] * np.column_stack([self.points[1:], np.ones(len(self.sizes))])
+        )
+        total = sums[:, -1]
+        found: Floats = np.where(total[:, None] > 0, sums[:, :-1] / np.maximum(total, 1)[:, None], self.points[0])
         return found
 
 
