@@ -395,11 +395,11 @@ def descend(
                 for number in range(len(stages)):
                     stage, before = stages[number], wide[number]
                     _run(before, taps, places, parameters, stage.row, made, stage.at, steep)
-                    _settle(stage, before, steep, made)
+                    _settle(stage, before, steep, made, slopes, False)
                 _slope_of_loss(made, last.outside, last.outputs, labels, len(rows), slopes, spare)
                 for number in range(len(stages) - 1, -1, -1):
                     stage, before, back = stages[number], wide[number], turned[number]
-                    _unsettle(stage, before, made, slopes, steep)
+                    _settle(stage, before, steep, made, slopes, True)
                     _add_slopes(before, places, steep, made, stage.at, sums)
                     if number:
                         _run(back, taps, places, backwards, back.row, steep, back.at, slopes)
@@ -421,37 +421,25 @@ def _take(x: NDArray[np.float32], y: Integers, rows: Integers, first: int, made:
 
 
 @compiled
-def _settle(stage: Records, wide: Records, steep: Floats, made: Floats) -> None:
-    """Maxima and ReLU."""
+def _settle(stage: Records, wide: Records, steep: Floats, made: Floats, slopes: Floats, back: bool) -> None:
+    """Maxima and ReLU; or back again, the slopes before them in place of the values there."""
     relu, pool, line = stage.relu > 0, stage.pool, wide.line
     for output in range(stage.outputs):
         for y in range(stage.height):
             here = wide.outside + wide.inset + output * wide.channel + pool * y * line
             to = stage.outside + stage.inset + output * stage.channel + y * stage.line
             for _ in range(stage.width):
-                if pool == 1:
-                    for lane in range(LANES):
-                        value = steep[here + lane]
-                        made[to + lane] = ZERO if relu and value <= 0 else value
-                else:
+                if pool == 2 and back:
+                    _slopes_of_maxima(made, slopes, to, relu, steep, here, line)
+                elif pool == 2:
                     _maxima(steep, here, line, made, to, relu)
-                here, to = here + pool * LANES, to + LANES
-
-
-@compiled
-def _unsettle(stage: Records, wide: Records, made: Floats, slopes: Floats, steep: Floats) -> None:
-    """Slopes before maxima and ReLU, in place of the values there: of equal values the first one is the maximum."""
-    relu, pool, line = stage.relu > 0, stage.pool, wide.line
-    for output in range(stage.outputs):
-        for y in range(stage.height):
-            here = wide.outside + wide.inset + output * wide.channel + pool * y * line
-            to = stage.outside + stage.inset + output * stage.channel + y * stage.line
-            for _ in range(stage.width):
-                if pool == 1:
+                elif back:
                     for lane in range(LANES):
                         steep[here + lane] = ZERO if relu and made[to + lane] <= 0 else slopes[to + lane]
                 else:
-                    _slopes_of_maxima(made, slopes, to, relu, steep, here, line)
+                    for lane in range(LANES):
+                        value = steep[here + lane]
+                        made[to + lane] = ZERO if relu and value <= 0 else value
                 here, to = here + pool * LANES, to + LANES
 
 
