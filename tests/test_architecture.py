@@ -64,7 +64,7 @@ def test_the_parts_of_a_round_never_import_one_another(part):
         assert not guilty, file
 
 
-@pytest.mark.parametrize("module", ["rng", "errors", "exchange", "plugins"])
+@pytest.mark.parametrize("module", ["rng", "errors", "messages", "plugins"])
 def test_what_all_share_depends_on_none_of_them(module):
     ours = {name for name in _imports(ROOT / f"{module}.py") if name.startswith("fedslot")}
     assert ours <= {"fedslot.errors.InputError"}
@@ -73,11 +73,11 @@ def test_what_all_share_depends_on_none_of_them(module):
 def test_only_the_deployment_imports_flower():
     users = {_name(file) for file in FILES if any(name.split(".")[0] == "flwr" for name in _imports(file))}
     assert users
-    assert all(name.startswith("fedslot.flower.") for name in users)
+    assert all(name.startswith("fedslot.deployment.flower.") for name in users)
 
 
 def test_without_flower_one_line_says_what_to_install():
-    script = "import sys; sys.modules['flwr'] = None; from fedslot.flower import SlotAccess"
+    script = "import sys; sys.modules['flwr'] = None; from fedslot.deployment.flower import SlotAccess"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].endswith("needs Flower; install it with: pip install 'fedslot[flower]'")
 
@@ -90,8 +90,10 @@ def test_only_the_command_line_imports_typer():
 
 def test_only_the_cluster_knows_dask_and_only_when_asked():
     users = {_name(file) for file in FILES if {"dask", "distributed"} & {name.split(".")[0] for name in _imports(file)}}
-    assert users == {"fedslot.cluster"}
-    assert not {"dask", "distributed"} & {name.split(".")[0] for name in _imports(ROOT / "cluster.py", top=True)}
+    assert users == {"fedslot.experiments.cluster"}
+    assert not {"dask", "distributed"} & {
+        name.split(".")[0] for name in _imports(ROOT / "experiments" / "cluster.py", top=True)
+    }
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "cli").rglob("*.py")), ids=_name)

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 import fedslot
-from fedslot.study import Study
+from fedslot.experiments.study import Study
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(fedslot.__path__, "fedslot.")
-    if "__main__" not in module.name and not module.name.startswith("fedslot.flower.")  # which need an extra
+    if "__main__" not in module.name and not module.name.startswith("fedslot.deployment.flower.")  # which need an extra
 ]
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from fedslot.data.sources import load
 from fedslot.errors import InputError, RefusedError
-from fedslot.exchange import Grant, Receipt
+from fedslot.messages import Grant, Receipt
 from fedslot.rng import stream
 from fedslot.scenario import Scenario
 from fedslot.simulation import Round, Simulation, Snapshot

@@ -15,13 +15,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedslot.comparison import Comparison, compare
     from fedslot.errors import InputError, RefusedError
-    from fedslot.exchange import Grant, Receipt
+    from fedslot.experiments.comparison import Comparison, compare
+    from fedslot.experiments.sweeps import Sweep, sweep
+    from fedslot.messages import Grant, Receipt
     from fedslot.runs import Result, load, run
     from fedslot.scenario import Scenario, presets
     from fedslot.strategies import Cell, Ledger, NoState
-    from fedslot.sweeps import Sweep, sweep
 
 __version__ = version("fedslot")
 
@@ -31,15 +31,15 @@ _HOMES = {
     "run": "runs",
     "load": "runs",
     "Result": "runs",
-    "compare": "comparison",
-    "Comparison": "comparison",
-    "sweep": "sweeps",
-    "Sweep": "sweeps",
+    "compare": "experiments.comparison",
+    "Comparison": "experiments.comparison",
+    "sweep": "experiments.sweeps",
+    "Sweep": "experiments.sweeps",
     "Cell": "strategies",
     "Ledger": "strategies",
     "NoState": "strategies",
-    "Grant": "exchange",
-    "Receipt": "exchange",
+    "Grant": "messages",
+    "Receipt": "messages",
     "InputError": "errors",
     "RefusedError": "errors",
 }

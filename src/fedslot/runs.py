@@ -121,7 +121,7 @@ def is_finished(out: str | Path) -> bool:
 def _simulation(scenario: Scenario, dask: str | None) -> AbstractContextManager[Simulation]:
     if dask is None:
         return nullcontext(Simulation(scenario))
-    from fedslot.cluster import spread
+    from fedslot.experiments.cluster import spread
 
     return spread(scenario, dask)
 

@@ -15,13 +15,13 @@ from fedslot.access.channels import make_channel
 from fedslot.access.frame import draw_hopefuls, play
 from fedslot.data.sources import load
 from fedslot.errors import RefusedError
-from fedslot.exchange import Grant, Receipt, UEs
 from fedslot.fleet import Fleet
-from fedslot.judging import Judges, finite, no_values, tensors
+from fedslot.held_out import Judges, finite, no_values, tensors
 from fedslot.learning.aggregation import average
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.learning.training import Trainer
+from fedslot.messages import Grant, Receipt, UEs
 from fedslot.plugins import find
 from fedslot.rng import stream, torch_seed
 from fedslot.scenario import Scenario

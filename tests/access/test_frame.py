@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedslot.access.channels import CHANNELS, Collision, Split, make_channel
 from fedslot.access.frame import contend, draw_hopefuls, play, tally
-from fedslot.exchange import Grant
+from fedslot.messages import Grant
 
 
 class Scripted:

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedslot import cluster
-from fedslot.cluster import _outcome, find_workers
 from fedslot.errors import InputError, RefusedError
+from fedslot.experiments import cluster
+from fedslot.experiments.cluster import _outcome, find_workers
+from fedslot.experiments.sweeps import sweep
 from fedslot.runs import Result, is_finished, load, run
 from fedslot.scenario import Scenario
 from fedslot.simulation import Round
-from fedslot.sweeps import sweep
 
 PATIENCE = 180  # seconds after which a test is stuck
 GRID = {"frame.pull": [2, 5], "push.contenders": [2, 4]}

@@ -25,9 +25,9 @@ from flwr.supercore.task_identity import TaskIdentity
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
 from fedslot.data.sources import load
-from fedslot.flower import DeadlineGrid, Limits, SlotAccess, to_arrays
-from fedslot.flower.faults import Fault, FaultLog
-from fedslot.flower.turn import LABEL, Turn, answer
+from fedslot.deployment.flower import DeadlineGrid, Limits, SlotAccess, to_arrays
+from fedslot.deployment.flower.faults import Fault, FaultLog
+from fedslot.deployment.flower.turn import LABEL, Turn, answer
 from fedslot.simulation import Simulation
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "examples" / "flower"))
@@ -866,7 +866,7 @@ def test_a_grid_with_a_deadline_forgets_what_nobody_answers(tmp_path: Path, monk
         def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
             return []
 
-    monkeypatch.setattr("fedslot.flower.grid.FORGET", 0.0)
+    monkeypatch.setattr("fedslot.deployment.flower.grid.FORGET", 0.0)
     grid = DeadlineGrid(Silent(scenario(), tmp_path), seconds=0.05, poll=0.005)
     record = RecordDict({LABEL: ConfigRecord({"who": True})})
     for _ in range(4):

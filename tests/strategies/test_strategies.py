@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot.errors import InputError
-from fedslot.exchange import Grant, Receipt
+from fedslot.messages import Grant, Receipt
 from fedslot.strategies import STRATEGIES, Cell, Ledger, make_strategy
 
 CELL = Cell(ues=10, slots=4, pull=2, contenders=3)

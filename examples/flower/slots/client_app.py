@@ -3,7 +3,7 @@
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedslot.flower import slot_access
+from fedslot.deployment.flower import slot_access
 
 app = ClientApp(mods=[slot_access])
 

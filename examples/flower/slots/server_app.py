@@ -5,8 +5,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedslot import Scenario
 from fedslot.data.sources import load
-from fedslot.flower import SlotAccess, to_arrays
-from fedslot.judging import Judges
+from fedslot.deployment.flower import SlotAccess, to_arrays
+from fedslot.held_out import Judges
 from fedslot.learning.models import Model
 from fedslot.scenario import parse_overrides
 

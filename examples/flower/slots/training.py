@@ -8,9 +8,9 @@ from flwr.app import ArrayRecord
 
 from fedslot import Scenario
 from fedslot.data.sources import load
+from fedslot.deployment.flower import to_arrays, to_flat
 from fedslot.fleet import Fleet
-from fedslot.flower import to_arrays, to_flat
-from fedslot.judging import tensors
+from fedslot.held_out import tensors
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.learning.training import Trainer

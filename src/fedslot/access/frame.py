@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel, Split
-from fedslot.exchange import Grant, Receipt, UEs
+from fedslot.messages import Grant, Receipt, UEs
 
 
 def play(

@@ -26,7 +26,7 @@ from fedslot.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedslot.comparison import Comparison, Estimate
+    from fedslot.experiments.comparison import Comparison, Estimate
 
 
 def compare(
@@ -51,9 +51,9 @@ def compare(
 
     from rich.console import Console
 
-    from fedslot.comparison import compare as compare_strategies
-    from fedslot.comparison import plan_tasks
-    from fedslot.figures.report import write_report
+    from fedslot.experiments.comparison import compare as compare_strategies
+    from fedslot.experiments.comparison import plan_tasks
+    from fedslot.views.report import write_report
 
     tasks = plan_tasks(wanted, names, seeds, out)
     greet_cluster(dask)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedslot.progress import Display
     from fedslot.scenario import Scenario
+    from fedslot.views.progress import Display
 
 
 def _complete_scenario(incomplete: str) -> list[str]:
@@ -101,7 +101,7 @@ def read_targets(words: str) -> list[float]:
 @contextmanager
 def watch(labels: Sequence[str], rounds: int, again: str) -> Iterator[Display]:
     """Show how far runs are. Ctrl-C ends the command with one line: what was stopped, and how to go on (`again`)."""
-    from fedslot.progress import Display
+    from fedslot.views.progress import Display
 
     try:
         with Display(labels, rounds) as display:
@@ -115,7 +115,7 @@ def greet_cluster(address: str | None) -> None:
     """Refuse a Dask cluster that cannot be used before anything is written; say what will make it slow."""
     if address is None:
         return
-    from fedslot.cluster import find_workers
+    from fedslot.experiments.cluster import find_workers
 
     threads = find_workers(address).values()
     if not threads:

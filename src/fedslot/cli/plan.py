@@ -84,7 +84,7 @@ def plan(
         ),
     )
     if plot is not None:
-        from fedslot.figures.plan import plot_plan
+        from fedslot.views.plan import plot_plan
 
         plot_plan(result, plot)
     question = {

@@ -40,9 +40,9 @@ def reproduce(
     Example: fedslot reproduce fig2 --quick
     """
     from fedslot.errors import RefusedError
-    from fedslot.pool import run_all
-    from fedslot.reproduction.experiments import FIGURES, Laboratory, experiments
-    from fedslot.reproduction.report import publish
+    from fedslot.experiments.pool import run_all
+    from fedslot.experiments.reproduction.experiments import FIGURES, Laboratory, experiments
+    from fedslot.experiments.reproduction.report import publish
 
     figures = list(FIGURES) if figure is Figure.all else [figure.value]
     count = {"mnist": 1, "cifar10": 1} if quick else {"mnist": seeds, "cifar10": cifar_seeds}

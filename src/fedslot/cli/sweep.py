@@ -25,8 +25,8 @@ from fedslot.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedslot.comparison import Estimate
-    from fedslot.sweeps import Sweep
+    from fedslot.experiments.comparison import Estimate
+    from fedslot.experiments.sweeps import Sweep
 
 MOST_ROWS = 12  # of combinations in the table; sweep.csv has them all
 MOST_FAILURES = 10  # that are listed; runs.csv has them all
@@ -72,11 +72,11 @@ def sweep(
     """
     from rich.console import Console
 
-    from fedslot.figures.sweep import write_figures
+    from fedslot.experiments.study import Study, parse_grid, say
+    from fedslot.experiments.sweeps import plan_tasks
+    from fedslot.experiments.sweeps import sweep as sweep_grid
     from fedslot.scenario import parse_overrides
-    from fedslot.study import Study, parse_grid, say
-    from fedslot.sweeps import plan_tasks
-    from fedslot.sweeps import sweep as sweep_grid
+    from fedslot.views.sweep import write_figures
 
     study = Study.load(scenario, parse_overrides(override), parse_grid(grid) if grid else None, seeds)
     goals = read_targets(targets)
@@ -118,7 +118,7 @@ def _table(found: Sweep) -> Table:
     from rich.table import Table
 
     from fedslot.cli.compare import accuracy_words
-    from fedslot.study import say_value
+    from fedslot.experiments.study import say_value
 
     study = found.study
     ranked = sorted(range(len(study.combinations)), key=lambda place: -_accuracy(found, place))

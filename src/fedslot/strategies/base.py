@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.exchange import Grant, Receipt
+from fedslot.messages import Grant, Receipt
 
 S = TypeVar("S")
 

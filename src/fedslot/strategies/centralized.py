@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.exchange import Grant, Receipt
+from fedslot.messages import Grant, Receipt
 from fedslot.strategies.base import Cell, NoState
 
 

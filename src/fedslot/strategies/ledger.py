@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.exchange import Receipt, UEs
+from fedslot.messages import Receipt, UEs
 from fedslot.strategies.base import Cell
 
 

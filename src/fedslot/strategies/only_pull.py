@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedslot.exchange import Grant
+from fedslot.messages import Grant
 from fedslot.strategies.ledger import Ledger
 from fedslot.strategies.push_pull import PushPull
 

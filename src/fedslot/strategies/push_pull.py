@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.exchange import Grant, Receipt
+from fedslot.messages import Grant, Receipt
 from fedslot.strategies.base import Cell
 from fedslot.strategies.ledger import Ledger, warm_up
 

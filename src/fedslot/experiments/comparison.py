@@ -1,0 +1,206 @@
+"""Compare strategies: paired runs over seeds, means with confidence intervals, costs under both rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedslot.errors import InputError, RefusedError
+from fedslot.experiments.pool import Listener, Task, run_all
+from fedslot.plugins import find
+from fedslot.records import write_atomically
+from fedslot.runs import Result, load
+from fedslot.scenario import Scenario
+from fedslot.strategies import STRATEGIES
+
+TARGETS = (0.7, 0.8, 0.9)
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its 95% confidence interval (Student's t).
+
+    count: seeds that have a value, of `total`; low and high are NaN with fewer than two.
+    """
+
+    mean: float
+    low: float
+    high: float
+    count: int
+    total: int
+
+    @classmethod
+    def of(cls, values: Sequence[float] | NDArray[np.float64]) -> Estimate:
+        """Estimate the mean of the values that are not NaN.
+
+        >>> Estimate.of([1.0, 2.0, 3.0]).mean
+        2.0
+        """
+        numbers = np.asarray(values, dtype=float)
+        here = numbers[~np.isnan(numbers)]
+        mean = float(here.mean()) if len(here) else float("nan")
+        half = float("nan")
+        if len(here) > 1:
+            quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(here) - 1))
+            half = quantile * float(here.std(ddof=1)) / len(here) ** 0.5
+        return cls(mean, mean - half, mean + half, len(here), len(numbers))
+
+
+def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
+    """What is compared of a run. horizon: slots at which accuracies are compared. targets: accuracies to reach."""
+    measures = {
+        "rounds": len(result.rounds),
+        "slots_spent": result.slots_spent,
+        "final_accuracy": result.final_accuracy,
+        "accuracy_at_horizon": result.accuracy_at(horizon),
+    }
+    for target in targets:
+        measures[f"slots_to_{target:g}_max"] = result.slots_to(target, "max")
+        measures[f"slots_to_{target:g}_sum"] = result.slots_to(target, "sum")
+    return measures
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results of several strategies under the same seeds.
+
+    runs: results by strategy, each in the order of `seeds`.
+    horizon: slots at which accuracies are compared: the time budget, or what the quickest strategy spent.
+    """
+
+    scenario: Scenario
+    seeds: list[int]
+    runs: dict[str, list[Result]]
+    targets: tuple[float, ...]
+
+    @property
+    def strategies(self) -> list[str]:
+        """Names of the strategies, in the order asked for."""
+        return list(self.runs)
+
+    @property
+    def horizon(self) -> int:
+        """Slots at which accuracies are compared: the time budget, or the least that any run spent."""
+        if self.scenario.time_budget is not None:
+            return self.scenario.time_budget
+        return min(result.slots_spent for results in self.runs.values() for result in results)
+
+    def measures(self) -> pd.DataFrame:
+        """One row per run: strategy, seed and every measure."""
+        rows = []
+        for strategy, results in self.runs.items():
+            for seed, result in zip(self.seeds, results, strict=True):
+                rows.append({"strategy": strategy, "seed": seed, **measure(result, self.horizon, self.targets)})
+        return pd.DataFrame(rows)
+
+    def estimates(self) -> dict[str, dict[str, Estimate]]:
+        """Estimates by strategy and measure."""
+        table = self.measures()
+        names = [name for name in table.columns if name not in {"strategy", "seed"}]
+        return {
+            strategy: {name: Estimate.of(rows[name].to_numpy(dtype=float)) for name in names}
+            for strategy, rows in table.groupby("strategy", sort=False)
+            if isinstance(strategy, str)
+        }
+
+    def differences(self, measure: str = "accuracy_at_horizon", reference: str | None = None) -> dict[str, Estimate]:
+        """Paired differences to the reference strategy (the first, if none is named), seed by seed."""
+        table = self.measures().pivot(index="seed", columns="strategy", values=measure)
+        reference = reference or self.strategies[0]
+        return {
+            strategy: Estimate.of((table[strategy] - table[reference]).to_numpy(dtype=float))
+            for strategy in self.strategies
+            if strategy != reference
+        }
+
+    def table(self) -> pd.DataFrame:
+        """Tidy table of all estimates: strategy, measure, mean, low, high, count, total."""
+        return pd.DataFrame(
+            [
+                {"strategy": strategy, "measure": measure, **vars(estimate)}
+                for strategy, measures in self.estimates().items()
+                for measure, estimate in measures.items()
+            ]
+        )
+
+    def save(self, out: Path) -> None:
+        """Write `comparison.csv` (estimates) and `runs.csv` (one row per run)."""
+        write_atomically(out / "comparison.csv", self.table().to_csv(index=False))
+        write_atomically(out / "runs.csv", self.measures().to_csv(index=False))
+
+
+def compare(
+    scenario: Scenario,
+    strategies: Sequence[str],
+    seeds: int = 3,
+    out: str | Path | None = None,
+    *,
+    targets: Sequence[float] = TARGETS,
+    workers: int | None = None,
+    threads: int = 1,
+    resume: bool = False,
+    dask: str | None = None,
+    listener: Listener | None = None,
+) -> Comparison:
+    """Run strategies under the same seeds and compare them.
+
+    seeds: how many; the scenario's seed is the first.
+    out: folder for the runs and tables; None uses a temporary one.
+    dask: address of a Dask scheduler, whose workers then do the runs.
+
+    >>> from fedslot import Scenario, compare
+    >>> quick = Scenario.load("quickstart", {"rounds": 2})
+    >>> compare(quick, ["fedavg", "push-pull"], seeds=1, workers=1).strategies
+    ['fedavg', 'push-pull']
+    """
+    check_targets(targets)
+    with TemporaryDirectory() as temporary:
+        folder = Path(out or temporary)
+        tasks = plan_tasks(scenario, strategies, seeds, folder)
+        failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+        if failures:
+            index, reason = min(failures.items())
+            others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+            raise RefusedError(f"{tasks[index].folder.name}{others}: {reason}")
+        results = [load(task.folder) for task in tasks]
+        runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(strategies)}
+        comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
+        comparison.save(folder)
+    return comparison
+
+
+def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: Path) -> list[Task]:
+    """The runs of a comparison, strategy by strategy, each with its folder below `out`."""
+    if seeds < 1:
+        raise InputError("seeds", seeds, "at least 1")
+    if not strategies:
+        raise InputError("strategies", list(strategies), "one name at least")
+    if len(set(strategies)) < len(strategies):
+        raise InputError("strategies", list(strategies), "different from each other")
+    for name in strategies:
+        find("strategy.name", name, STRATEGIES)
+    return [
+        Task(
+            scenario.replace({"strategy.name": strategy, "seed": seed}),
+            out / "runs" / f"{strategy.replace(':', '-')}-seed{seed}",
+        )
+        for strategy in strategies
+        for seed in range(scenario.seed, scenario.seed + seeds)
+    ]
+
+
+def check_targets(targets: Sequence[float]) -> None:
+    """Refuse targets that are no accuracies, or that tables would not tell apart."""
+    for target in targets:
+        if not 0 < target <= 1:
+            raise InputError("targets", target, "accuracies above 0 and at most 1")
+    if len({f"{target:g}" for target in targets}) < len(targets):
+        raise InputError("targets", list(targets), "different from each other, also when rounded to six digits")

@@ -1,0 +1,103 @@
+"""Which runs the figures are made of. A run serves every figure that needs it, and is never run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedslot.experiments.pool import Task
+from fedslot.runs import Result, is_finished, load
+from fedslot.scenario import Scenario
+
+FEW, MANY = 5, 30  # local epochs: what the curves of FedAvg and Centralized show, and those of the others
+CONTENDERS = (5, 10, 20, 40)  # Fig. 5's sweep
+QUICK_SAMPLES = 200  # validation images that judge coalitions in a quick look
+
+CURVES: dict[str, dict[str, object]] = {
+    "Proposed (5/10)": {"strategy.name": "push-pull", "push.contenders": 5},
+    "Proposed (10/10)": {"strategy.name": "push-pull", "push.contenders": 10},
+    "Proposed (20/10)": {"strategy.name": "push-pull", "push.contenders": 20},
+    "Proposed (40/10)": {"strategy.name": "push-pull", "push.contenders": 40},
+    "GreedyShap (20)": {"strategy.name": "greedy-shap"},
+    "FedAvg (20)": {"strategy.name": "fedavg"},
+    "Centralized (20)": {"strategy.name": "centralized"},
+    "Only pull": {"strategy.name": "only-pull"},
+}
+PUBLISHED_EPOCHS = {name: FEW if name in {"FedAvg (20)", "Centralized (20)"} else MANY for name in CURVES}
+FIG2 = ("Proposed (5/10)", "Proposed (10/10)", "Proposed (20/10)", "GreedyShap (20)", "FedAvg (20)", "Centralized (20)")
+FIVE = ("Proposed (10/10)", "GreedyShap (20)", "Only pull", "FedAvg (20)", "Centralized (20)")
+CIFAR = FIVE
+FIGURES = ("fig2", "fig3", "fig5", "fig6")
+
+
+@dataclass(frozen=True, order=True)
+class Experiment:
+    """One curve: a data set, a name from `CURVES`, and local epochs that hold for it."""
+
+    dataset: str
+    curve: str
+    epochs: int
+
+    def scenario(self, rounds: int | None = None) -> Scenario:
+        """The scenario of the experiment, from the preset of its data set; `rounds` makes it a quick look."""
+        preset = "paper" if self.dataset == "mnist" else f"paper-{self.dataset}"
+        shorter: dict[str, object] = {} if rounds is None else {"rounds": rounds, "valuation.samples": QUICK_SAMPLES}
+        return Scenario.load(preset, {**CURVES[self.curve], "training.epochs": self.epochs, **shorter})
+
+    def folder(self, seed: int) -> str:
+        """The name of its run folder."""
+        word = self.curve.replace(" ", "-").replace("/", "-").replace("(", "").replace(")", "").lower()
+        return f"{self.dataset}-{word}-E{self.epochs}-seed{seed}"
+
+
+def experiments(figures: Iterable[str]) -> list[Experiment]:
+    """What the figures need, each experiment once, the quick ones first."""
+    as_published = {Experiment("mnist", name, PUBLISHED_EPOCHS[name]) for name in FIG2}
+    equal = {Experiment("mnist", name, epochs) for name in FIVE for epochs in (FEW, MANY)}
+    sweep = {Experiment("mnist", f"Proposed ({n}/10)", MANY) for n in CONTENDERS}
+    needs = {
+        "fig2": as_published | equal,
+        "fig3": {Experiment("mnist", name, FEW) for name in FIVE}
+        | {Experiment("cifar10", name, FEW) for name in CIFAR},
+        "fig5": as_published | equal | sweep,
+        "fig6": as_published | equal,
+    }
+    wanted = set().union(*(needs[figure] for figure in figures))
+    return sorted(wanted, key=lambda experiment: (experiment.dataset != "mnist", experiment.epochs, experiment.curve))
+
+
+@dataclass(frozen=True)
+class Laboratory:
+    """Where the runs are, how many seeds each experiment has, and how long they are.
+
+    seeds: by data set. rounds: a limit for a quick look; None for the full length.
+    """
+
+    out: Path
+    seeds: dict[str, int]
+    rounds: int | None = None
+
+    def tasks(self, wanted: Sequence[Experiment]) -> list[Task]:
+        """The runs of experiments: all experiments for the first seed, then for the next."""
+        return [
+            Task(experiment.scenario(self.rounds).replace({"seed": seed}), self.path(experiment, seed))
+            for seed in range(max(self.seeds.values()))
+            for experiment in wanted
+            if seed < self.seeds[experiment.dataset]
+        ]
+
+    @property
+    def runs(self) -> Path:
+        """The folder of all runs; a quick look has its own."""
+        return self.out / ("runs" if self.rounds is None else f"runs-{self.rounds}-rounds")
+
+    def path(self, experiment: Experiment, seed: int) -> Path:
+        """The folder of one run."""
+        return self.runs / experiment.folder(seed)
+
+    def results(self, dataset: str, curve: str, epochs: int) -> list[Result]:
+        """The finished runs of an experiment, one per seed."""
+        experiment = Experiment(dataset, curve, epochs)
+        paths = [self.path(experiment, seed) for seed in range(self.seeds[dataset])]
+        return [load(path) for path in paths if is_finished(path)]

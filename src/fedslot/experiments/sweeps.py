@@ -1,0 +1,183 @@
+"""Sweeps: every combination of a grid with every seed, as independent runs; one table of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from fedslot.errors import RefusedError
+from fedslot.experiments.comparison import TARGETS, Estimate, check_targets, measure
+from fedslot.experiments.pool import Listener, Task, check_workers, run_all
+from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
+from fedslot.records import clear_leftovers, is_empty, write_atomically
+from fedslot.runs import Result, load
+from fedslot.scenario import Scenario, parse_yaml
+
+STUDY = "study.yaml"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What came of a study.
+
+    runs: results, combination by combination, each in the order of its seeds; None where a run failed.
+    failures: why runs failed, by their place in `runs`.
+    """
+
+    study: Study
+    runs: list[Result | None]
+    failures: dict[int, str]
+    targets: tuple[float, ...] = TARGETS
+
+    @property
+    def horizon(self) -> int:
+        """Slots at which accuracies are compared: the least that any run spent, or was allowed to."""
+        runs = [run for run in self.runs if run is not None]
+        return min((run.scenario.time_budget or run.slots_spent for run in runs), default=0)
+
+    def table(self) -> pd.DataFrame:
+        """One row per run: the values of the axes, seed, every measure, and why it failed if it did."""
+        rows: list[dict[str, object]] = []
+        horizon = self.horizon
+        for place, run in enumerate(self.runs):
+            combination = self.study.combinations[place // self.study.seeds]
+            measures = {} if run is None else measure(run, horizon, self.targets)
+            rows.append(
+                {
+                    **{key: _cell(value) for key, value in combination.items()},
+                    "seed": self.study.scenario.seed + place % self.study.seeds,
+                    **{name: number for name, number in measures.items() if name not in combination},
+                }
+            )
+        failures = [self.failures.get(place, "") for place in range(len(rows))]
+        return pd.DataFrame(rows).assign(failure=failures)
+
+    def estimates(self) -> list[dict[str, Estimate]]:
+        """Estimates by measure, for each combination in the order of `study.combinations`."""
+        return self._estimates
+
+    @cached_property
+    def _estimates(self) -> list[dict[str, Estimate]]:
+        table, seeds = self.table(), self.study.seeds
+        measures = table.drop(columns=[*self.study.grid, "seed", "failure"])
+        return [
+            {str(name): Estimate.of(rows[name].to_numpy(dtype=float)) for name in measures.columns}
+            for rows in (measures.iloc[first : first + seeds] for first in range(0, len(table), seeds))
+        ]
+
+    def summary(self) -> pd.DataFrame:
+        """Tidy table of all estimates: the values of the axes, measure, mean, low, high, count, total."""
+        return pd.DataFrame(
+            [
+                {**{key: _cell(value) for key, value in combination.items()}, "measure": name, **vars(estimate)}
+                for combination, estimates in zip(self.study.combinations, self._estimates, strict=True)
+                for name, estimate in estimates.items()
+            ],
+            columns=[*self.study.grid, "measure", *(field.name for field in fields(Estimate))],
+        )
+
+    def save(self, out: Path) -> None:
+        """Write `runs.csv` (one row per run) and `sweep.csv` (estimates)."""
+        write_atomically(out / "runs.csv", self.table().to_csv(index=False))
+        write_atomically(out / "sweep.csv", self.summary().to_csv(index=False))
+
+
+def sweep(
+    scenario: Scenario,
+    grid: Mapping[str, list[Any]],
+    seeds: int = SEEDS,
+    out: str | Path | None = None,
+    *,
+    targets: Sequence[float] = TARGETS,
+    workers: int | None = None,
+    threads: int = 1,
+    resume: bool = False,
+    dask: str | None = None,
+    listener: Listener | None = None,
+) -> Sweep:
+    """Run every combination of a grid with every seed. A run that fails is reported and stops no other.
+
+    grid: values to try, by dotted key.
+    seeds: how many of each combination; the scenario's seed is the first.
+    out: folder for the runs and tables; None uses a temporary one.
+    resume: go on with the sweep in the folder, which may have got more values and seeds.
+    dask: address of a Dask scheduler, whose workers then do the runs.
+
+    >>> from fedslot import Scenario, sweep
+    >>> quick = Scenario.load("quickstart", {"rounds": 2})
+    >>> found = sweep(quick, {"frame.pull": [2, 5]}, seeds=1, workers=1)
+    >>> found.table()[["frame.pull", "seed", "rounds"]]
+       frame.pull  seed  rounds
+    0           2     0       2
+    1           5     0       2
+    """
+    study = Study(scenario, grid, seeds)
+    check_targets(targets)
+    check_workers(workers)
+    if dask is not None:
+        from fedslot.experiments.cluster import find_workers
+
+        find_workers(dask)
+    with TemporaryDirectory() as temporary:
+        folder = Path(out or temporary)
+        _claim(folder, study, resume)
+        tasks = plan_tasks(study, folder)
+        failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+        runs = [None if place in failures else load(task.folder) for place, task in enumerate(tasks)]
+        found = Sweep(study, runs, failures, tuple(targets))
+        found.save(folder)
+    return found
+
+
+def plan_tasks(study: Study, out: Path) -> list[Task]:
+    """The runs of a study, combination by combination, each with its folder below `out`."""
+    return [
+        Task(scenario.replace({"seed": seed}), out / "runs" / f"{folder_name(combination)}-seed{seed}")
+        for combination, scenario in zip(study.combinations, study.scenarios, strict=True)
+        for seed in range(study.scenario.seed, study.scenario.seed + study.seeds)
+    ]
+
+
+def _claim(out: Path, study: Study, resume: bool) -> None:
+    """Take a new or empty folder, or with `resume` one that holds a sweep of this scenario over the same axes."""
+    if out.exists() and not out.is_dir():
+        raise RefusedError(f"{out} is a file; give a folder for the results")
+    if out.is_dir() and not is_empty(out):
+        if not (out / STUDY).is_file():
+            raise RefusedError(f"{out} holds other things than a sweep; give a new folder")
+        if not resume:
+            raise RefusedError(f"{out} holds a sweep already; continue it with --resume or give a new folder")
+        held = Study.load(out / STUDY)
+        if list(held.grid) != list(study.grid):
+            raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(study.grid)}")
+        if difference := held.scenario.difference(study.scenario, apart_from=["seed", *study.grid]):
+            raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(out)
+        write_atomically(out / STUDY, study.to_yaml())
+    except OSError as error:
+        raise RefusedError(f"{out} cannot be written ({error.strerror})") from None
+
+
+def _cell(value: object) -> object:
+    """A value as an entry of a table: a number or a word as it is, anything else as it stands in `--grid`.
+
+    A word that would be read as something else is put in quotes there.
+    """
+    return value if isinstance(value, int | float) or (isinstance(value, str) and _is_word(value)) else say_value(value)
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text is read as itself."""
+    try:
+        return bool(parse_yaml(text) == text)
+    except yaml.YAMLError:
+        return False

@@ -1,0 +1,139 @@
+"""The reproduction: which runs it asks for, what it draws, and what its page says, on made-up runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.reproduction import page
+from fedslot.experiments.reproduction.experiments import (
+    CURVES,
+    FIGURES,
+    FIVE,
+    PUBLISHED_EPOCHS,
+    Experiment,
+    Laboratory,
+    experiments,
+)
+from fedslot.experiments.reproduction.figures import DRAWINGS
+from fedslot.experiments.reproduction.published import published
+from fedslot.experiments.reproduction.report import publish
+from fedslot.records import RunFolder
+from fedslot.scenario import Scenario
+
+
+def make_up(laboratory: Laboratory, figures: Sequence[str], accuracy: float = 0.9) -> None:
+    """Runs that rise to an accuracy and cost what all-pull rounds cost, without any training."""
+    for task in laboratory.tasks(experiments(figures)):
+        rounds = np.arange(task.scenario.rounds)
+        folder = RunFolder(task.folder)
+        folder.prepare(task.scenario, resume=False)
+        pd.DataFrame(
+            {
+                "round": rounds,
+                "test_accuracy": accuracy * (1 - np.exp(-(rounds + 1) / 10)) + 0.001 * task.scenario.seed,
+                "cost_max": 21,
+                "cost_sum": 230,
+                "slots_spent": 21 * (rounds + 1),
+                "seconds": 0.5,
+            }
+        ).to_csv(task.folder / "rounds.csv", index=False)
+        folder.finish({})
+
+
+@pytest.fixture
+def laboratory(tmp_path: Path) -> Laboratory:
+    laboratory = Laboratory(tmp_path, {"mnist": 2, "cifar10": 1})
+    make_up(laboratory, FIGURES)
+    return laboratory
+
+
+def test_published_data_are_those_of_the_paper() -> None:
+    fig2, fig5, fig6 = (published(name) for name in ("fig2", "fig5", "fig6"))
+    assert fig2.loc[[20, 50, 100, 199], "FedAvg (20)"].round(3).tolist() == [0.694, 0.853, 0.873, 0.875]
+    assert fig2.loc[[20, 50, 100, 199], "Centralized (20)"].round(3).tolist() == [0.800, 0.896, 0.915, 0.935]
+    assert fig5.loc[5, "raw_x"] == 50
+    assert (fig6[["FedAvg", "GreedyShap"]].fillna(0) % 230 == 0).all(axis=None), (
+        "all-pull bars are multiples of 2 + 3 + ... + 21"
+    )
+    assert (fig2 * 5000).round(6).apply(lambda column: (column % 1 == 0).all()).all(), "5000 test images"
+
+
+def test_presets_match_the_experiments() -> None:
+    """`paper` and `paper-as-published` are what the figures are made of."""
+    for dataset, preset in {"mnist": "paper", "cifar10": "paper-cifar10"}.items():
+        for name, overrides in CURVES.items():
+            strategy = overrides["strategy.name"]
+            unequal = Scenario.load(f"{preset}-as-published", {"strategy.name": strategy})
+            assert unequal.epochs == PUBLISHED_EPOCHS[name]
+            equal = Scenario.load(preset, {"strategy.name": strategy})
+            assert equal.epochs == 5
+            assert Experiment(dataset, name, 5).scenario() == Scenario.load(preset, overrides)
+
+
+@pytest.mark.parametrize("preset", ["paper", "paper-as-published"])
+def test_presets_have_the_papers_numbers(preset: str) -> None:
+    scenario = Scenario.load(preset)
+    assert (scenario.data.ues, scenario.frame.slots, scenario.frame.pull, scenario.rounds) == (200, 20, 10, 200)
+    assert (scenario.data.alpha, scenario.fleet.stragglers, scenario.fleet.noise) == (1.0, 0.5, 0.1)
+    assert scenario.strategy.warmup == 20
+    assert scenario.valuation.method == "gtg"
+
+
+def test_no_run_twice_and_all_that_is_needed(tmp_path: Path) -> None:
+    laboratory = Laboratory(tmp_path, {"mnist": 2, "cifar10": 1})
+    wanted = experiments(FIGURES)
+    assert len(wanted) == len(set(wanted))
+    assert {
+        experiment.curve for experiment in wanted if experiment.epochs == 5 and experiment.dataset == "mnist"
+    } >= set(FIVE)
+    folders = [task.folder for task in laboratory.tasks(wanted)]
+    assert len(folders) == len(set(folders))
+    assert set(experiments(["fig2"])) <= set(wanted)
+    assert not any(experiment.dataset == "cifar10" for experiment in experiments(["fig2", "fig5", "fig6"]))
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_every_figure_alone(tmp_path: Path, figure: str) -> None:
+    """A figure draws from its own runs and no others."""
+    laboratory = Laboratory(tmp_path, {"mnist": 1, "cifar10": 1}, rounds=12)
+    make_up(laboratory, [figure])
+    files = publish(laboratory, [figure])
+    assert [file.suffix for file in files] == [".png", ".pdf"] * len(DRAWINGS[figure]) + [".md"]
+    assert "quick look with 12 rounds" in files[-1].read_text()
+
+
+def test_the_page_shows_what_was_measured(laboratory: Laboratory) -> None:
+    files = publish(laboratory, FIGURES)
+    text = files[-1].read_text()
+    final = Estimate.of([0.9 * (1 - np.exp(-20)), 0.9 * (1 - np.exp(-20)) + 0.001])
+    assert f"| Proposed (10/10) | {final.mean:.3f} ±" in text
+    assert "| FedAvg (20), E = 5, round 199 | 0.875 | 0.900 ± 0.006 | 0.02 | differs by +0.025 |" in text
+    assert "| Centralized (20), E = 5, round 100 | 0.915 | 0.900 ± 0.006 | 0.02 | agrees |" in text
+    assert re.search(r"\| GreedyShap to 0\.93 \| 14260 \| never \| not reached \|", text)
+    assert "| FedAvg to 0.4 | 2760 | 1380 ± 0 | differs by -1380 |" in text
+    for image in re.findall(r"\]\((images/[^)]+)\)", text):
+        assert (laboratory.out / image).is_file()
+    assert "0.9975" in text
+
+
+def test_verdicts() -> None:
+    def check(measured: float) -> page.Check:
+        return page.Check("x", 0.9, Estimate.of([measured]), 0.02)
+
+    assert check(0.915).verdict == "agrees"
+    assert check(0.93).verdict == "differs by +0.030"
+    assert check(0.85).verdict == "differs by -0.050"
+    assert check(float("nan")).verdict == "not reached"
+    assert not check(float("nan")).agrees
+
+
+def test_quick_looks_do_not_mix_with_full_runs(tmp_path: Path) -> None:
+    seeds = {"mnist": 1, "cifar10": 1}
+    assert Laboratory(tmp_path, seeds, rounds=40).runs != Laboratory(tmp_path, seeds).runs

@@ -1,0 +1,76 @@
+"""What the cluster relies on, without a cluster: stacks that may be trained anywhere. tests/engines has the rest."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedslot.errors import InputError, RefusedError
+from fedslot.experiments.cluster import _fewer
+from fedslot.runs import run
+from fedslot.scenario import Scenario
+from fedslot.simulation import Simulation
+
+
+def bent(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Trained in stacks of several UEs."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 50), nn.Tanh(), nn.Linear(50, classes))
+
+
+@pytest.fixture(scope="module")
+def simulations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulation]:
+    """Sixty UEs of very different sizes; networks that are trained one by one, and one that is trained in stacks."""
+    file = tmp_path_factory.mktemp("data") / "wide.npz"
+    rng = np.random.default_rng(0)
+    x, y = rng.random((1200, 784), dtype=np.float32), np.arange(1200) % 10
+    np.savez(file, x_train=x[:1000], y_train=y[:1000], x_test=x[1000:], y_test=y[1000:])
+    fields = {"training.epochs": 2, "training.batches": 3, "data.ues": 60, "fleet.noise": 0.1}
+    wide = {**fields, "data.dataset": str(file)}
+    return {
+        "mlp": Simulation(Scenario.load("quickstart", wide)),
+        "bent": Simulation(Scenario.load("quickstart", {**wide, "training.model": f"{__name__}:bent"})),
+        "cnn": Simulation(Scenario.load("quickstart", {**fields, "training.model": "cnn"})),
+    }
+
+
+@pytest.mark.parametrize("model", ["mlp", "bent", "cnn"])
+@settings(max_examples=10)
+@given(received=st.lists(st.integers(0, 59), unique=True, max_size=40), round=st.integers(0, 3))
+def test_stacks_alone_give_the_same_rows(
+    simulations: dict[str, Simulation], model: str, received: list[int], round: int
+) -> None:
+    """Bit for bit: what a worker trains for itself is what one machine trains among all."""
+    here, ues = simulations[model], np.array(received[:4] if model == "cnn" else received, dtype=np.int64)
+    whole = here.train(here.model.initial, ues, round)
+    stacks = _fewer(here.stacks(ues, round), 3)
+    assert sorted(place for stack in stacks for place in stack) == list(range(len(ues)))
+    apart = torch.empty_like(whole)
+    for stack in stacks:
+        apart[stack] = here.train(here.model.initial, ues[stack], round)
+    assert torch.equal(apart, whole)
+
+
+def test_a_round_has_several_stacks(simulations: dict[str, Simulation]) -> None:
+    """Else the test above would say nothing."""
+    stacks = {name: _fewer(each.stacks(np.arange(40), 0), 3) for name, each in simulations.items()}
+    assert [len(stacks["mlp"]), len(stacks["cnn"])] == [3, 3]
+    assert len(stacks["bent"]) > 3
+    assert max(map(len, stacks["bent"])) > 1
+
+
+def test_errors_travel_whole() -> None:
+    error = InputError("frame.pull", 30, "at most 20")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(RefusedError, match=r"pip install 'fedslot\[dask\]'"):
+        run(Scenario(), dask="tcp://127.0.0.1:8786")

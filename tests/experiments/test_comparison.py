@@ -1,0 +1,173 @@
+"""Comparisons: pairing, estimates by hand, any number of workers, failures, resuming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedslot.errors import InputError, RefusedError
+from fedslot.experiments.comparison import Comparison, Estimate, compare, plan_tasks
+from fedslot.experiments.pool import Task, run_all
+from fedslot.runs import Result, is_finished
+from fedslot.scenario import Scenario
+
+QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return Scenario.load("quickstart", QUICK)
+
+
+def result(accuracies: list[float], costs: list[int]) -> Result:
+    rounds = pd.DataFrame(
+        {
+            "test_accuracy": accuracies,
+            "cost_max": costs,
+            "cost_sum": [5 * cost for cost in costs],
+            "slots_spent": np.cumsum(costs),
+        }
+    )
+    return Result(Scenario(), rounds)
+
+
+@pytest.fixture
+def by_hand() -> Comparison:
+    runs = {
+        "push-pull": [result([0.5, 0.8], [10, 10]), result([0.6, 0.7], [10, 20]), result([0.4, 0.9], [10, 12])],
+        "fedavg": [result([0.4, 0.7], [20, 20]), result([0.5, 0.8], [20, 20]), result([0.5, 0.6], [20, 20])],
+    }
+    return Comparison(Scenario(), [0, 1, 2], runs, (0.5, 0.8))
+
+
+def test_an_estimate_by_hand() -> None:
+    """Mean 2, standard deviation 1, and 4.303 is the 97.5% point of t with 2 degrees of freedom."""
+    estimate = Estimate.of([1.0, 2.0, 3.0])
+    assert estimate.mean == 2
+    assert estimate.high - 2 == pytest.approx(4.303 / 3**0.5, abs=1e-3)
+    assert 2 - estimate.low == pytest.approx(estimate.high - 2)
+
+
+def test_estimates_leave_out_what_was_not_reached() -> None:
+    estimate = Estimate.of([1.0, float("nan"), 3.0])
+    assert (estimate.mean, estimate.count, estimate.total) == (2.0, 2, 3)
+    assert np.isnan(Estimate.of([float("nan")]).mean)
+    assert np.isnan(Estimate.of([5.0]).low)
+
+
+def test_intervals_cover_as_they_promise() -> None:
+    """95% of the intervals from three normal seeds contain the true mean."""
+    draws = np.random.default_rng(0).normal(size=(2000, 3))
+    covered = np.mean([estimate.low < 0 < estimate.high for estimate in map(Estimate.of, draws)])
+    assert covered == pytest.approx(0.95, abs=4 * (0.95 * 0.05 / 2000) ** 0.5)
+
+
+def test_measures_by_hand(by_hand: Comparison) -> None:
+    assert by_hand.horizon == 20, "the least that any run spent"
+    estimates = by_hand.estimates()
+    assert estimates["push-pull"]["final_accuracy"].mean == pytest.approx(0.8)
+    assert estimates["push-pull"]["accuracy_at_horizon"].mean == pytest.approx((0.8 + 0.6 + 0.4) / 3)
+    assert estimates["fedavg"]["accuracy_at_horizon"].mean == pytest.approx((0.4 + 0.5 + 0.5) / 3)
+    reached = estimates["push-pull"]["slots_to_0.8_max"]
+    assert (reached.mean, reached.count, reached.total) == (21.0, 2, 3)
+    assert estimates["push-pull"]["slots_to_0.8_sum"].mean == 105.0
+
+
+def test_differences_are_paired(by_hand: Comparison) -> None:
+    difference = by_hand.differences("final_accuracy")["fedavg"]
+    by_seed = [0.7 - 0.8, 0.8 - 0.7, 0.6 - 0.9]
+    assert difference.mean == pytest.approx(np.mean(by_seed))
+    assert difference.high - difference.mean == pytest.approx(4.303 * np.std(by_seed, ddof=1) / 3**0.5, rel=1e-3)
+    assert by_hand.differences("final_accuracy", reference="fedavg")["push-pull"].mean == pytest.approx(
+        -np.mean(by_seed)
+    )
+
+
+def test_the_time_budget_is_the_horizon(by_hand: Comparison) -> None:
+    budgeted = Comparison(Scenario(time_budget=21), by_hand.seeds, by_hand.runs, by_hand.targets)
+    assert budgeted.horizon == 21
+
+
+def test_same_for_any_number_of_workers(scenario: Scenario, tmp_path: Path) -> None:
+    strategies = ["push-pull", "fedavg"]
+    one = compare(scenario, strategies, 2, tmp_path / "one", workers=1)
+    two = compare(scenario, strategies, 2, tmp_path / "two", workers=2)
+    pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
+    assert (tmp_path / "one" / "comparison.csv").read_text() == (tmp_path / "two" / "comparison.csv").read_text()
+    written = pd.read_csv(tmp_path / "one" / "runs.csv")
+    assert list(written["strategy"]) == ["push-pull"] * 2 + ["fedavg"] * 2
+    assert list(written["seed"]) == [0, 1, 0, 1]
+
+
+def test_seeds_are_paired(scenario: Scenario, tmp_path: Path) -> None:
+    """Strategies differ in nothing but their name, seeds in nothing but their number."""
+    tasks = plan_tasks(scenario.replace({"seed": 7}), ["fedavg", "only-pull"], 2, tmp_path)
+    assert [(task.scenario.strategy.name, task.scenario.seed) for task in tasks] == [
+        ("fedavg", 7),
+        ("fedavg", 8),
+        ("only-pull", 7),
+        ("only-pull", 8),
+    ]
+    assert len({task.scenario.replace({"seed": 0, "strategy.name": "x"}).digest for task in tasks}) == 1
+    assert len({task.folder for task in tasks}) == 4
+
+
+def test_a_failure_does_not_stop_the_others(scenario: Scenario, tmp_path: Path) -> None:
+    diverging = scenario.replace({"training.lr": 1e6})
+    tasks = [Task(diverging, tmp_path / "bad"), Task(scenario, tmp_path / "good")]
+    for workers in (1, 2):
+        failures = run_all(tasks, workers=workers, resume=True)
+        assert list(failures) == [0]
+        assert "training.lr" in failures[0]
+        assert is_finished(tmp_path / "good")
+
+
+def test_a_failed_comparison_says_which_run(scenario: Scenario, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"fedavg-seed0.*training\.lr"):
+        compare(scenario.replace({"training.lr": 1e6}), ["fedavg"], 1, tmp_path, workers=1)
+
+
+def test_resuming_leaves_finished_runs_alone(scenario: Scenario, tmp_path: Path) -> None:
+    compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
+    before = (tmp_path / "runs" / "fedavg-seed0" / "rounds.csv").stat().st_mtime_ns
+    heard: list[tuple[int, int | None]] = []
+    both = compare(
+        scenario,
+        ["fedavg", "only-pull"],
+        1,
+        tmp_path,
+        workers=1,
+        resume=True,
+        listener=lambda index, round: heard.append((index, round and round.round)),
+    )
+    assert both.strategies == ["fedavg", "only-pull"]
+    assert heard == [(0, None), (1, 0), (1, 1), (1, 2), (1, None)]
+    assert (tmp_path / "runs" / "fedavg-seed0" / "rounds.csv").stat().st_mtime_ns == before
+
+
+def test_resuming_takes_no_results_of_another_scenario(scenario: Scenario, tmp_path: Path) -> None:
+    compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
+    with pytest.raises(RefusedError, match=r"another scenario: its frame.pull is 5, not 4"):
+        compare(scenario.replace({"frame.pull": 4}), ["fedavg"], 1, tmp_path, workers=1, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("strategies", "seeds", "targets", "field"),
+    [
+        ([], 1, [0.5], "strategies"),
+        (["fedavg", "fedavg"], 1, [0.5], "strategies"),
+        (["fedavg"], 0, [0.5], "seeds"),
+        (["fedavg"], 1, [1.5], "targets"),
+        (["fedavg"], 1, [0.7, 0.7000001], "different from each other"),
+        (["fedavg"], 1, [float("nan")], "targets"),
+    ],
+)
+def test_bad_arguments(
+    scenario: Scenario, tmp_path: Path, strategies: list[str], seeds: int, targets: list[float], field: str
+) -> None:
+    with pytest.raises(InputError, match=field):
+        compare(scenario, strategies, seeds, tmp_path / "out", targets=targets)
+    assert not (tmp_path / "out").exists()

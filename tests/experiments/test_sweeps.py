@@ -1,0 +1,201 @@
+"""Sweeps: tables by hand, failures among successes, resuming and growing, folders that belong to others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedslot.errors import InputError, RefusedError
+from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.study import Study
+from fedslot.experiments.sweeps import Sweep, plan_tasks, sweep
+from fedslot.runs import Result, run
+from fedslot.scenario import Scenario
+
+QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return Scenario.load("quickstart", QUICK)
+
+
+def result(accuracies: list[float], cost: int) -> Result:
+    count = len(accuracies)
+    rounds = pd.DataFrame(
+        {
+            "test_accuracy": accuracies,
+            "cost_max": [cost] * count,
+            "cost_sum": [5 * cost] * count,
+            "slots_spent": cost * np.arange(1, count + 1),
+        }
+    )
+    return Result(Scenario(), rounds)
+
+
+@pytest.fixture
+def by_hand(scenario: Scenario) -> Sweep:
+    study = Study(scenario, {"frame.pull": [2, 5]}, 2)
+    runs = [result([0.5, 0.8], 10), result([0.6, 0.9], 10), result([0.5, 0.7], 20), None]
+    return Sweep(study, runs, {3: "it rained"}, (0.8,))
+
+
+def test_measures_by_hand(by_hand: Sweep) -> None:
+    assert by_hand.horizon == 20, "the least that any run spent"
+    table = by_hand.table()
+    assert list(table["frame.pull"]) == [2, 2, 5, 5]
+    assert list(table["seed"]) == [0, 1, 0, 1]
+    assert list(table["failure"]) == ["", "", "", "it rained"]
+    assert list(table["accuracy_at_horizon"])[:3] == [0.8, 0.9, 0.5]
+    assert list(table["slots_to_0.8_max"])[:2] == [20, 20]
+    assert table.iloc[3][["final_accuracy", "slots_spent"]].isna().all()
+    assert by_hand.estimates()[0]["final_accuracy"] == Estimate.of([0.8, 0.9])
+    failed = by_hand.estimates()[1]["final_accuracy"]
+    assert (failed.mean, failed.count, failed.total) == (0.7, 1, 2)
+    summary = by_hand.summary().set_index(["frame.pull", "measure"])
+    assert summary.loc[(2, "slots_to_0.8_sum"), "mean"] == 100
+
+
+def test_the_table_holds_what_the_runs_alone_give(scenario: Scenario, tmp_path: Path) -> None:
+    grid = {"strategy.name": ["push-pull", "fedavg"], "frame.pull": [2, 5]}
+    found = sweep(scenario, grid, 2, tmp_path, workers=2)
+    assert not found.failures
+    row = found.table().iloc[5]
+    assert (row["strategy.name"], row["frame.pull"], row["seed"]) == ("fedavg", 2, 1)
+    alone = run(scenario.replace({"strategy.name": "fedavg", "frame.pull": 2, "seed": 1}))
+    assert row["final_accuracy"] == alone.final_accuracy
+    assert row["slots_spent"] == alone.slots_spent
+    written = pd.read_csv(tmp_path / "runs.csv", keep_default_na=False, na_values={"failure": []})
+    assert list(written.columns) == list(found.table().columns)
+    assert len(written) == 8
+    elsewhere = tmp_path / "elsewhere"
+    sweep(scenario, grid, 2, elsewhere, workers=1)
+    for name in ("runs.csv", "sweep.csv", "study.yaml"):
+        assert (elsewhere / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_a_run_that_fails_is_in_the_table_and_stops_no_other(scenario: Scenario, tmp_path: Path) -> None:
+    found = sweep(scenario, {"training.lr": [1e6, 0.05]}, 2, tmp_path, workers=1)
+    assert list(found.failures) == [0, 1]
+    table = pd.read_csv(tmp_path / "runs.csv")
+    assert list(table["failure"].str.contains("diverged").fillna(False)) == [True, True, False, False]
+    assert list(table["final_accuracy"].isna()) == [True, True, False, False]
+
+
+def test_tables_have_a_header_when_all_runs_fail(scenario: Scenario, tmp_path: Path) -> None:
+    Sweep(Study(scenario, {"frame.pull": [2]}, 1), [None], {0: "it rained"}).save(tmp_path)
+    assert (tmp_path / "sweep.csv").read_text() == "frame.pull,measure,mean,low,high,count,total\n"
+    assert (tmp_path / "runs.csv").read_text() == "frame.pull,seed,failure\n2,0,it rained\n"
+
+
+def test_an_axis_may_be_called_as_a_measure(scenario: Scenario) -> None:
+    table = sweep(scenario, {"rounds": [1, 2]}, 1, workers=1).table()
+    assert list(table["rounds"]) == [1, 2]
+
+
+def test_values_of_every_kind(scenario: Scenario, tmp_path: Path) -> None:
+    grid = {"strategy.options.what": ["a,b", [1, 2], None, True]}
+    found = sweep(scenario.replace({"rounds": 1}), grid, 1, tmp_path, workers=1)
+    assert list(found.table()["strategy.options.what"]) == ["a,b", "[1, 2]", "null", True]
+    assert len(found.estimates()) == 4
+
+
+def test_values_that_look_alike_are_told_apart(scenario: Scenario) -> None:
+    values = [None, "null", 1, "1", "[1]", [1], True, "true", "", "'1'", "a: [", "two words"]
+    study = Study(scenario, {"strategy.options.what": values}, 1)
+    found = Sweep(study, [result([0.5], 10)] * len(values), {})
+    expected = ["null", "'null'", "1", "'1'", "'[1]'", "[1]", "True", "'true'", "''", "'''1'''", "'a: ['", "two words"]
+    assert list(found.table()["strategy.options.what"].map(str)) == expected
+    assert list(found.summary()["strategy.options.what"].map(str).unique()) == expected
+
+
+def test_a_stopped_sweep_goes_on(scenario: Scenario, tmp_path: Path) -> None:
+    grid = {"frame.pull": [2, 5, 8]}
+    sweep(scenario, grid, 1, tmp_path / "whole", workers=1)
+
+    def stop(index: int, round: object) -> None:
+        if index == 1 and round is not None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(scenario, grid, 1, tmp_path / "stopped", workers=1, listener=stop)
+    assert not (tmp_path / "stopped" / "runs.csv").exists()
+    heard: list[tuple[int, int]] = []
+    sweep(
+        scenario,
+        grid,
+        1,
+        tmp_path / "stopped",
+        workers=1,
+        resume=True,
+        listener=lambda index, round: heard.append((index, round.round)) if round else None,
+    )
+    assert heard == [(1, 1), (1, 2), (2, 0), (2, 1), (2, 2)], "no finished round is computed again"
+    assert (tmp_path / "stopped" / "runs.csv").read_bytes() == (tmp_path / "whole" / "runs.csv").read_bytes()
+
+
+def test_a_sweep_may_grow(scenario: Scenario, tmp_path: Path) -> None:
+    sweep(scenario, {"frame.pull": [2]}, 1, tmp_path / "grown", workers=1)
+    heard: set[int] = set()
+    sweep(
+        scenario,
+        {"frame.pull": [5, 2]},
+        2,
+        tmp_path / "grown",
+        workers=1,
+        resume=True,
+        listener=lambda index, round: heard.add(index) if round else None,
+    )
+    assert heard == {0, 1, 3}, "what was there is reused"
+    sweep(scenario, {"frame.pull": [5, 2]}, 2, tmp_path / "whole", workers=1)
+    assert (tmp_path / "grown" / "runs.csv").read_bytes() == (tmp_path / "whole" / "runs.csv").read_bytes()
+
+
+def test_folders_that_are_not_ours_to_take(scenario: Scenario, tmp_path: Path) -> None:
+    grid = {"frame.pull": [2]}
+    done = tmp_path / "done"
+    sweep(scenario, grid, 1, done, workers=1)
+    before = sorted((file, file.read_bytes()) for file in done.rglob("*") if file.is_file())
+    with pytest.raises(RefusedError, match="--resume"):
+        sweep(scenario, grid, 1, done)
+    with pytest.raises(RefusedError, match=r"another scenario: its fleet.noise is 0.3, not 0.2"):
+        sweep(scenario.replace({"fleet.noise": 0.2}), grid, 1, done, resume=True)
+    with pytest.raises(RefusedError, match=r"over frame.pull, not over push.contenders"):
+        sweep(scenario, {"push.contenders": [2]}, 1, done, resume=True)
+    assert sorted((file, file.read_bytes()) for file in done.rglob("*") if file.is_file()) == before
+    run(scenario, tmp_path / "run")
+    with pytest.raises(RefusedError, match="other things"):
+        sweep(scenario, grid, 1, tmp_path / "run", resume=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RefusedError, match="is a file"):
+        sweep(scenario, grid, 1, tmp_path / "file")
+
+
+def test_a_kill_during_the_first_write_leaves_a_folder_that_can_be_taken(scenario: Scenario, tmp_path: Path) -> None:
+    (tmp_path / ".study.yaml.123.tmp").write_text("sce")
+    sweep(scenario, {"frame.pull": [2]}, 1, tmp_path, workers=1, resume=True)
+    assert (tmp_path / "runs.csv").is_file()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_is_refused_leaves_nothing_behind(scenario: Scenario, tmp_path: Path) -> None:
+    for grid, targets in (
+        ({"frame.pull": [11]}, [0.5]),
+        ({"frame.pull": [5]}, [5]),
+        ({"frame.pull": [5]}, [0.7, 0.7000001]),
+    ):
+        with pytest.raises(InputError):
+            sweep(scenario, grid, 1, tmp_path / "out", targets=targets)
+    with pytest.raises(InputError, match="workers"):
+        sweep(scenario, {"frame.pull": [5]}, 1, tmp_path / "out", workers=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_seeds_are_paired(scenario: Scenario, tmp_path: Path) -> None:
+    study = Study(scenario.replace({"seed": 7}), {"frame.pull": [2, 5]}, 2)
+    tasks = plan_tasks(study, tmp_path)
+    assert [(task.scenario.frame.pull, task.scenario.seed) for task in tasks] == [(2, 7), (2, 8), (5, 7), (5, 8)]
+    assert [task.folder.name for task in tasks[:2]] == ["frame.pull=2-seed7", "frame.pull=2-seed8"]
