@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+from fedslot.access.channels import Channel
 from fedslot.data.sources import load
 from fedslot.errors import InputError, RefusedError
 from fedslot.messages import Grant, Receipt
 from fedslot.rng import stream
+from fedslot.round import Round, Snapshot
 from fedslot.scenario import Scenario
-from fedslot.simulation import Round, Simulation, Snapshot
+from fedslot.simulation import Simulation
 from fedslot.strategies import STRATEGIES, Cell, NoState
 
 SMALL = {
@@ -114,30 +116,33 @@ def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
         assert np.array_equal(first.fleet.noise, other.fleet.noise)
         assert torch.equal(first.model.initial, other.model.initial)
         for part in ("test", "validation", "jury"):
-            assert torch.equal(getattr(first.judges, part).x, getattr(other.judges, part).x)
+            assert torch.equal(getattr(first.held_out, part).x, getattr(other.held_out, part).x)
         # an update is the same whoever asks for it, and with whom
         one, many = (s.train(s.model.initial, np.array(ues), 2) for s, ues in ((first, [7]), (other, [3, 7, 9])))
-        if not other.strategy.pools_data:
-            torch.testing.assert_close(one[0], many[1], rtol=1e-5, atol=1e-6)
+        if not other.scenario.pools_data:
+            torch.testing.assert_close(one.models[0], many.models[1], rtol=1e-5, atol=1e-6)
     assert not torch.equal(first.model.initial, Simulation(_scenario({"seed": 4})).model.initial)
 
 
 def test_held_out_samples_are_split_without_overlap():
     simulation = Simulation(_scenario({"data.validation": 0.25, "valuation.samples": 50}))
     data = load("digits")
-    sizes = [len(part.y) for part in (simulation.judges.test, simulation.judges.validation, simulation.judges.jury)]
+    sizes = [
+        len(part.y) for part in (simulation.held_out.test, simulation.held_out.validation, simulation.held_out.jury)
+    ]
     assert sizes == [len(data.y_test) - round(0.25 * len(data.y_test)), round(0.25 * len(data.y_test)), 50]
-    both = torch.cat([simulation.judges.test.x, simulation.judges.validation.x]).flatten(1)
+    both = torch.cat([simulation.held_out.test.x, simulation.held_out.validation.x]).flatten(1)
     everything = torch.tensor(data.x_test).flatten(1)
     assert sorted(both.tolist()) == sorted(everything.tolist())
-    assert torch.equal(simulation.judges.jury.x, simulation.judges.validation.x[:50])
+    assert torch.equal(simulation.held_out.jury.x, simulation.held_out.validation.x[:50])
 
 
 def test_a_run_equals_a_plain_re_enactment():
     """FedAvg by hand: nn.Module and torch.optim per UE, NumPy for noise and averages."""
     scenario = _scenario({"strategy.name": "fedavg", "rounds": 2, "data.alpha": 0.3, "fleet.noise": 0.05})
     simulation = Simulation(scenario)
-    fleet, module = simulation.fleet, simulation.model.module
+    fleet, module, data = simulation.fleet, simulation.model.module, load(scenario.data.dataset)
+    x, y = torch.tensor(data.x_train), torch.tensor(data.y_train)
     state = simulation.model.initial.clone()
     for record, now in simulation.rounds():
         ues = stream(scenario.seed, "schedule", record.round).choice(12, size=5, replace=False)
@@ -150,7 +155,7 @@ def test_a_run_equals_a_plain_re_enactment():
             for _ in range(fleet.epochs[ue]):
                 for minibatch in np.array_split(shuffle.permutation(share), min(5, len(share))):
                     optimiser.zero_grad()
-                    cross_entropy(module(simulation.trainer.x[minibatch]), simulation.trainer.y[minibatch]).backward()
+                    cross_entropy(module(x[minibatch]), y[minibatch]).backward()
                     optimiser.step()
             flat = torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
             noise = stream(scenario.seed, "noise", record.round, ue).standard_normal(len(flat), dtype=np.float32)
@@ -159,10 +164,10 @@ def test_a_run_equals_a_plain_re_enactment():
         torch.testing.assert_close(now.model, state, rtol=1e-4, atol=1e-5)
         torch.nn.utils.vector_to_parameters(state, module.parameters())
         with torch.no_grad():
-            scores = module.eval()(simulation.judges.test.x)
-        assert record.test_loss == pytest.approx(float(cross_entropy(scores, simulation.judges.test.y)), rel=1e-4)
+            scores = module.eval()(simulation.held_out.test.x)
+        assert record.test_loss == pytest.approx(float(cross_entropy(scores, simulation.held_out.test.y)), rel=1e-4)
         assert record.test_accuracy == pytest.approx(
-            float((scores.argmax(1) == simulation.judges.test.y).float().mean()), abs=3e-3
+            float((scores.argmax(1) == simulation.held_out.test.y).float().mean()), abs=3e-3
         )
 
 
@@ -171,14 +176,14 @@ def test_values_are_the_shapley_values_of_the_averaged_models(utility):
     """All orders of four UEs, each coalition averaged and evaluated by itself."""
     simulation = Simulation(_scenario({"valuation.method": "exact", "valuation.utility": utility}))
     start, received = simulation.model.initial, np.array([8, 2, 5, 0])
-    updates = simulation.train(start, received, 0)
-    found = simulation._value(start, updates, received, 0)
+    updates = simulation.train(start, received, 0).models
     sizes = simulation.fleet.sizes[received]
+    found = simulation.held_out.value(start, updates, sizes, 0)
 
     def worth(coalition: frozenset[int]) -> float:
         inside = sorted(coalition)
         weights = torch.tensor(sizes[inside] / sizes[inside].sum(), dtype=torch.float32)
-        loss, accuracy = simulation.judges.validation.evaluate(weights @ updates[inside] if inside else start)
+        loss, accuracy = simulation.held_out.validation.evaluate(weights @ updates[inside] if inside else start)
         return -loss if utility == "loss" else accuracy
 
     worths = {coalition: worth(coalition) for coalition in map(frozenset, _subsets(4))}
@@ -205,14 +210,16 @@ def test_noise_has_the_level_of_its_ue():
     overrides = {"fleet.noise": 0.6, "fleet.noise_order": "index", "data.ues": 6}
     noisy, clean = Simulation(_scenario(overrides)), Simulation(_scenario({**overrides, "fleet.noise": 0.0}))
     ues = np.arange(6)
-    noise = noisy.train(noisy.model.initial, ues, 1) - clean.train(clean.model.initial, ues, 1)
+    noise, again = (
+        noisy.train(noisy.model.initial, ues, round).models - clean.train(clean.model.initial, ues, round).models
+        for round in (1, 2)
+    )
     count = noisy.model.size
     for ue, row in enumerate(noise):
         assert float(row.std()) == pytest.approx(0.1 * ue, rel=4 / math.sqrt(2 * count), abs=1e-6)
         assert abs(float(row.mean())) <= 4 * 0.1 * ue / math.sqrt(count) + 1e-8
     correlation = np.corrcoef(noise[1:].numpy())[np.triu_indices(5, 1)]
     assert np.abs(correlation).max() < 4 / math.sqrt(count)
-    again = noisy.train(noisy.model.initial, ues, 2) - clean.train(clean.model.initial, ues, 2)
     assert abs(np.corrcoef(noise[3].numpy(), again[3].numpy())[0, 1]) < 4 / math.sqrt(count)
 
 
@@ -221,7 +228,7 @@ def test_only_received_ues_have_influence():
     plain, spoilt = Simulation(_scenario({"rounds": 1})), Simulation(_scenario({"rounds": 1}))
     received = set(range(5))  # the warm-up pulls the first five
     others = [spoilt.fleet.shares.share(ue) for ue in range(12) if ue not in received]
-    spoilt.trainer.x[np.concatenate(others)] = torch.nan
+    spoilt.train.trainer.x[np.concatenate(others)] = torch.nan
     (_, one), (_, other) = next(plain.rounds()), next(spoilt.rounds())
     torch.testing.assert_close(one.model, other.model, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(one.state.value[:5], other.state.value[:5], rtol=1e-4)
@@ -236,7 +243,7 @@ def test_centralized_trains_on_the_data_of_its_senders_without_noise_or_straggli
     assert (record.pulled, record.cost_max, record.utilities) == (3, 4, 0)
     for ue, factor, alike in ((3, torch.nan, True), (2, 0.5, False)):  # the fourth UE does not send, the third does
         other = Simulation(quiet.scenario)
-        other.trainer.x[other.fleet.shares.share(ue)] *= factor
+        other.train.trainer.x[other.fleet.shares.share(ue)] *= factor
         assert torch.equal(next(other.rounds())[1].model, same.model) == alike
 
 
@@ -324,7 +331,6 @@ class Everyone:
     """A user's own strategy that asks for too much, or for the impossible."""
 
     needs_values = False
-    pools_data = False
 
     def __init__(self, cell: Cell) -> None:
         self.pull = np.array(cell.options["pull"], dtype=np.int64)
@@ -348,11 +354,11 @@ def test_a_strategy_cannot_grant_what_there_is_not(pull):
     assert [record.pulled for record in _run({**own, "strategy.options": {"pull": [11, 0]}})] == [2] * 4
 
 
-class LastSlotWins:
+class LastSlotWins(Channel):
     """A user's own channel: everyone gets through, in the last slot."""
 
-    def play(self, earliest, slots, rng):
-        return np.where(earliest <= slots, slots, 0)
+    def resolve(self, sent, slots, rng):
+        return np.where(sent[:, :, 0] > 0, slots, 0)
 
 
 def test_a_channel_of_ones_own_by_import_path():

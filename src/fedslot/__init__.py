@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedslot.access.channels import Channel
     from fedslot.errors import InputError, RefusedError
     from fedslot.experiments.comparison import Comparison, compare
     from fedslot.experiments.sweeps import Sweep, sweep
@@ -35,6 +36,7 @@ _HOMES = {
     "Comparison": "experiments.comparison",
     "sweep": "experiments.sweeps",
     "Sweep": "experiments.sweeps",
+    "Channel": "access.channels",
     "Cell": "strategies",
     "Ledger": "strategies",
     "NoState": "strategies",
@@ -46,6 +48,7 @@ _HOMES = {
 
 __all__ = [
     "Cell",
+    "Channel",
     "Comparison",
     "Grant",
     "InputError",

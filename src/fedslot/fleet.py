@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.data.partition import Shares, draw, split
-from fedslot.rng import stream
+from fedslot.rng import COMPUTING, NOISE_LEVELS, STRAGGLERS, stream
 from fedslot.scenario import Computing, Scenario
 
 
@@ -69,7 +69,7 @@ def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, r
     The density in the paper is normalised by an incomplete gamma function, with which it does not integrate
     to one; this is the ordinary Gamma distribution.
     """
-    rng = stream(seed, "computing", *([round] if computing.redraw else []))
+    rng = stream(seed, COMPUTING, *([round] if computing.redraw else []))
     cycles_per_bit = rng.gamma(computing.shape, computing.scale, size=len(sizes))
     iterations = computing.iterations * math.log(1 / computing.accuracy)
     seconds = iterations * sizes * computing.bits_per_sample * cycles_per_bit / computing.frequency
@@ -77,7 +77,7 @@ def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, r
 
 
 def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.int64]:
-    rng = stream(seed, "stragglers")
+    rng = stream(seed, STRAGGLERS)
     slow = rng.permutation(ues) < round(stragglers * ues)
     fewer = 1 + np.floor(rng.random(ues) * epochs).astype(np.int64)
     return np.where(slow, fewer, epochs)
@@ -85,4 +85,4 @@ def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.i
 
 def _noise(noise: float, order: str, ues: int, seed: int) -> NDArray[np.float64]:
     levels = np.arange(ues) * noise / ues  # sigma_k = (k - 1) sigma / K for k = 1..K
-    return stream(seed, "noise-order").permutation(levels) if order == "shuffled" else levels
+    return stream(seed, NOISE_LEVELS).permutation(levels) if order == "shuffled" else levels

@@ -13,7 +13,7 @@ from fedslot.errors import InputError, RefusedError
 from fedslot.learning.aggregation import coalition_weights
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
-from fedslot.rng import stream
+from fedslot.rng import HELD_OUT, VALUATION, stream
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
 from fedslot.threads import each
 from fedslot.valuation import Game, Geometry, Valuation, cyclic, exact, gtg, kriging
@@ -21,7 +21,7 @@ from fedslot.valuation import Game, Geometry, Valuation, cyclic, exact, gtg, kri
 PARAMETERS = 8192  # whose products are summed at a time
 
 
-class Judges:
+class HeldOut:
     """Held-out samples x (n, *shape), y (n,): one part tests, one part validates, some of which judge coalitions."""
 
     def __init__(self, scenario: Scenario, model: Model, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
@@ -33,7 +33,7 @@ class Judges:
         judging = scenario.valuation.samples or count
         if judging > count:
             raise InputError("valuation.samples", judging, f"at most {count}, the number of validation samples")
-        order = stream(scenario.seed, "held-out").permutation(len(y))
+        order = stream(scenario.seed, HELD_OUT).permutation(len(y))
         parts = order[count:], order[:count], order[:judging]
         self.test, self.validation, self.jury = (Evaluator(model, *tensors(model, x[part], y[part])) for part in parts)
 
@@ -52,7 +52,7 @@ class Judges:
             found = -losses if options.utility == "loss" else accuracies
             return finite(found, self.scenario, round).cpu().numpy()
 
-        game, rng = Game(len(updates), utility), stream(self.scenario.seed, "valuation", round)
+        game, rng = Game(len(updates), utility), stream(self.scenario.seed, VALUATION, round)
         match options.method:
             case "exact":
                 if game.players > MOST_EXACT_PLAYERS:  # a capture channel can bring more than one a slot

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedslot.errors import RefusedError
+from fedslot.round import Round, Snapshot
 from fedslot.scenario import Scenario
-from fedslot.simulation import Round, Snapshot
 
 SCENARIO, ROUNDS, CHECKPOINT, SUMMARY = "scenario.yaml", "rounds.csv", "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written

@@ -1,8 +1,8 @@
-"""Named random streams without state.
+"""Named random streams without state, and the names of all of them.
 
-Every draw comes from a generator that is keyed by (seed, purpose, numbers...), the numbers being a round,
-a UE, or both. So two strategies with one seed see the same fleet, noise and contention, a run gives the
-same answer in whatever order or process its parts are computed, and resuming has no generator to restore.
+Every draw comes from a generator that is keyed by (seed, purpose, numbers...), where the numbers are a round, a UE, or
+both. So two strategies with the same seed see the same fleet, noise and contention, a run gives the same result in
+whatever order or process its parts are computed, and resuming has no generator to restore.
 """
 
 from __future__ import annotations
@@ -11,18 +11,29 @@ import zlib
 
 import numpy as np
 
+# the fleet, drawn once
+PARTITION, SIZES, SHARE = "partition", "sizes", "share"
+STRAGGLERS, NOISE_LEVELS, COMPUTING = "stragglers", "noise-order", "computing"
+# the PS, drawn once
+INITIAL_MODEL, HELD_OUT = "initial-model", "held-out"
+# each round; names are part of the key, so that renaming one changes every result
+SCHEDULE, BACKLOGGED, CONTENTION, CHANNEL = "schedule", "hopefuls", "push", "channel"
+SHUFFLE, DROPOUT, NOISE, VALUATION = "shuffle", "dropout", "noise", "valuation"
+# simulated plans
+PLAN, PLAN_BARRING = "plan", "plan-barring"
+
 
 def stream(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
-    """A fresh generator for one purpose, e.g. `stream(seed, "slots", round)`.
+    """Return a fresh generator for one purpose, e.g. `stream(seed, NOISE, round, ue)`.
 
-    >>> stream(7, "noise", 3, 12).random() == stream(7, "noise", 3, 12).random()
+    >>> stream(7, NOISE, 3, 12).random() == stream(7, NOISE, 3, 12).random()
     True
     """
     return np.random.Generator(np.random.SFC64(_sequence(seed, purpose, numbers)))
 
 
 def torch_seed(seed: int, purpose: str, *numbers: int) -> int:
-    """A 63-bit seed of the same kind, for libraries that bring their own generators."""
+    """Return a 63-bit seed with the same key, for libraries that bring their own generators."""
     return int(_sequence(seed, purpose, numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 

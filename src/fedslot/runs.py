@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 
 from fedslot import __version__
 from fedslot.records import RunFolder, read_summary
+from fedslot.round import Round, Snapshot
 from fedslot.scenario import Scenario
-from fedslot.simulation import Round, Simulation, Snapshot
+from fedslot.simulation import Distribute, Simulation
 from fedslot.threads import threads as use_threads
 
 CHECKPOINT_EVERY = 5  # rounds
@@ -85,7 +85,7 @@ def run(
     *,
     resume: bool = False,
     threads: int = 1,
-    dask: str | None = None,
+    distribute: Distribute | None = None,
     on_round: Callable[[Round], object] | None = None,
 ) -> Result:
     """Run a scenario to its end.
@@ -93,7 +93,7 @@ def run(
     out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and checkpoints; None keeps all in memory.
     resume: continue what the folder holds, if it is this scenario; the result is that of an unbroken run.
     threads: threads that share the work of a round; the result does not depend on their number.
-    dask: address of a Dask scheduler, whose workers then train the UEs; the result is the same.
+    distribute: wraps the local training, e.g. `fedslot.experiments.cluster.distributed_training` on a Dask cluster.
     on_round: called with each round as it is done.
 
     >>> from fedslot import Scenario
@@ -101,7 +101,8 @@ def run(
     >>> len(result.rounds)
     2
     """
-    with use_threads(threads), _simulation(scenario, dask) as simulation:
+    with use_threads(threads):
+        simulation = Simulation(scenario, distribute)
         if out is None:
             return _in_memory(simulation, on_round)
         return _in_folder(simulation, RunFolder(Path(out)), resume, on_round)
@@ -116,14 +117,6 @@ def load(out: str | Path) -> Result:
 def is_finished(out: str | Path) -> bool:
     """Whether the run in a folder is complete."""
     return read_summary(Path(out)) is not None
-
-
-def _simulation(scenario: Scenario, dask: str | None) -> AbstractContextManager[Simulation]:
-    if dask is None:
-        return nullcontext(Simulation(scenario))
-    from fedslot.experiments.cluster import spread
-
-    return spread(scenario, dask)
 
 
 def _in_memory(simulation: Simulation, on_round: Callable[[Round], object] | None) -> Result:

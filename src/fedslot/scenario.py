@@ -130,6 +130,9 @@ class Training(Section):
     """Learning rate of SGD."""
     momentum: float = Field(0.5, ge=0, lt=1)
     """Momentum of SGD."""
+    pooled: bool | None = None
+    """Whether received UEs send their samples, and the PS trains on all of them, instead of model updates; no update
+    can then be valued. Null: only under `centralized`."""
     device: str = "cpu"
     """Where PyTorch computes: `cpu`, `cuda`, `cuda:1`."""
 
@@ -220,6 +223,12 @@ class Scenario(Section):
                 f"(frame.slots is {slots})",
             )
         return self
+
+    @property
+    def pools_data(self) -> bool:
+        """Whether received UEs send their samples, on which the PS itself trains, instead of model updates."""
+        pooled = self.training.pooled
+        return self.strategy.name == "centralized" if pooled is None else pooled
 
     @property
     def epochs(self) -> int:

@@ -3,21 +3,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedslot.access.channels import CHANNELS, Collision, Split, make_channel
-from fedslot.access.frame import contend, draw_hopefuls, play, tally
+from fedslot.access.channels import CHANNELS, Channel, Collision, make_channel
+from fedslot.access.frame import contend, draw_backlogged, play, resolve, tally
 from fedslot.messages import Grant
 
 
-class Scripted:
+class Scripted(Channel):
     """A channel that receives UEs in slots that the test chose, and remembers what it was asked."""
 
     def __init__(self, *slots: int) -> None:
         self.slots = np.array([slots], dtype=np.int64)
         self.asked: tuple[list[int], int] | None = None
 
-    def play(self, earliest, slots, rng):
+    def draw(self, earliest, slots, rng):
         self.asked = (earliest[0].tolist(), slots)
-        return np.where(earliest > slots, 0, self.slots)
+        return super().draw(earliest, slots, rng)
+
+    def resolve(self, sent, slots, rng):
+        return np.where(sent[:, :, 0] > 0, self.slots, 0)
 
 
 def _ues(*numbers: int) -> np.ndarray:
@@ -31,7 +34,7 @@ def _rng() -> np.random.Generator:
 def test_a_frame_by_hand():
     """Six slots: UEs 4 and 2 are pulled; of three contenders UE 9 gets push slot 3 and UE 7 push slot 1."""
     channel = Scripted(3, 0, 1)
-    receipt = play(Grant(_ues(4, 2), push=True), 6, _ues(9, 8, 7), None, channel, _rng())
+    receipt = play(Grant(_ues(4, 2), push=True), 6, _ues(9, 8, 7), None, channel, _rng(), _rng())
     assert channel.asked == ([1, 1, 1], 4)
     assert receipt.received.tolist() == [4, 2, 7, 9]
     assert receipt.pull_slots.tolist() == [1, 2]
@@ -45,7 +48,7 @@ def test_a_frame_by_hand():
 def test_pulled_ues_that_are_not_ready_waste_their_slot():
     """Slot z begins z - 1 after the downlink slot: UE 0 is ready at 0, UE 1 a little late, UE 2 just in time."""
     ready = np.array([0.0, 1.01, 2.0, np.inf])
-    receipt = play(Grant(_ues(0, 1, 2, 3)), 4, _ues(), ready, Collision(), _rng())
+    receipt = play(Grant(_ues(0, 1, 2, 3)), 4, _ues(), ready, Collision(), _rng(), _rng())
     assert receipt.pulled.tolist() == [0, 2]
     assert receipt.pull_slots.tolist() == [1, 3]
     assert receipt.wasted.tolist() == [1, 3]
@@ -54,14 +57,14 @@ def test_pulled_ues_that_are_not_ready_waste_their_slot():
 
 def test_the_first_slot_needs_an_update_that_is_ready_at_once():
     ready = np.array([0.5, 0.5])
-    assert play(Grant(_ues(0, 1)), 2, _ues(), ready, Collision(), _rng()).pulled.tolist() == [1]
+    assert play(Grant(_ues(0, 1)), 2, _ues(), ready, Collision(), _rng(), _rng()).pulled.tolist() == [1]
 
 
 def test_readiness_gives_the_earliest_push_slot():
     """Three pull slots: push slot j begins at 2 + j. Ready by 3: any; then only slots that begin after."""
     ready = np.array([0.0, 2.9, 3.0, 3.1, 4.0, 4.5, 7.0, 7.1, np.inf, 0, 0, 0])
     channel = Scripted(*range(1, 10))
-    receipt = play(Grant(_ues(9, 10, 11), push=True), 8, np.arange(9), ready, channel, _rng())
+    receipt = play(Grant(_ues(9, 10, 11), push=True), 8, np.arange(9), ready, channel, _rng(), _rng())
     assert channel.asked == ([1, 1, 1, 2, 2, 3, 5, 6, 6], 5)
     # the two that are ready too late have not transmitted, so they have not collided either
     assert receipt.contenders == 7
@@ -71,38 +74,39 @@ def test_contenders_ready_in_the_pull_period_use_all_push_slots_and_late_ones_on
     ready = np.array([0.0, 0.0, 1.7, 3.2])
     slots: dict[int, set[int]] = {2: set(), 3: set()}
     for seed in range(300):
-        receipt = play(Grant(_ues(0, 1), push=True), 6, _ues(2, 3), ready, Collision(), np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        receipt = play(Grant(_ues(0, 1), push=True), 6, _ues(2, 3), ready, Collision(), rng, rng)
         for ue, slot in zip(receipt.pushed, receipt.push_slots, strict=True):
             slots[int(ue)].add(int(slot))
     assert slots == {2: {3, 4, 5, 6}, 3: {5, 6}}
 
 
 def test_idle_push_slots():
-    receipt = play(Grant(_ues(1), push=False), 5, _ues(2, 3), None, Collision(), _rng())
+    receipt = play(Grant(_ues(1), push=False), 5, _ues(2, 3), None, Collision(), _rng(), _rng())
     assert (receipt.contenders, len(receipt.pushed), receipt.cost_max) == (0, 0, 2)
 
 
 def test_all_slots_pull_leaves_no_room_to_push():
-    receipt = play(Grant(_ues(0, 1), push=True), 2, _ues(2, 3), None, Collision(), _rng())
+    receipt = play(Grant(_ues(0, 1), push=True), 2, _ues(2, 3), None, Collision(), _rng(), _rng())
     assert receipt.received.tolist() == [0, 1]
     assert receipt.contenders == 0
 
 
 def test_an_empty_frame():
-    receipt = play(Grant(_ues(), push=True), 3, _ues(), None, Collision(), _rng())
+    receipt = play(Grant(_ues(), push=True), 3, _ues(), None, Collision(), _rng(), _rng())
     assert (len(receipt.received), receipt.cost_max, receipt.cost_sum) == (0, 1, 0)
 
 
 @pytest.mark.parametrize("probability", [1.0, 0.3, 0.05])
 def test_barring_keeps_ues_silent_with_its_probability(probability):
     """Over many frames the mean number of contenders is N times the probability."""
-    frames, hopefuls, rng = 2000, 20, np.random.default_rng(5)
+    frames, backlogged, rng = 2000, 20, np.random.default_rng(5)
     grant = Grant(_ues(), push=True, probability=probability)
-    counts = [play(grant, 10, np.arange(hopefuls), None, Collision(), rng).contenders for _ in range(frames)]
-    error = np.sqrt(hopefuls * probability * (1 - probability) / frames)
-    assert abs(np.mean(counts) - hopefuls * probability) <= 4 * error
+    counts = [play(grant, 10, np.arange(backlogged), None, Collision(), rng, rng).contenders for _ in range(frames)]
+    error = np.sqrt(backlogged * probability * (1 - probability) / frames)
+    assert abs(np.mean(counts) - backlogged * probability) <= 4 * error
     if probability == 1:
-        assert set(counts) == {hopefuls}
+        assert set(counts) == {backlogged}
 
 
 @given(st.data())
@@ -111,13 +115,13 @@ def test_every_ue_ends_in_one_place(data):
     ues, slots = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 10))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     pull = rng.permutation(ues)[: data.draw(st.integers(0, min(ues, slots)))]
-    hopefuls = draw_hopefuls(data.draw(st.integers(0, ues - len(pull))), ues, pull, rng)
+    backlogged = draw_backlogged(data.draw(st.integers(0, ues - len(pull))), ues, pull, rng)
     ready = data.draw(st.sampled_from([None, rng.exponential(4, ues)]))
-    receipt = play(Grant(pull, push=True, probability=0.8), slots, hopefuls, ready, Collision(), rng)
+    receipt = play(Grant(pull, push=True, probability=0.8), slots, backlogged, ready, Collision(), rng, rng)
     assert sorted([*receipt.pulled, *receipt.wasted]) == sorted(pull)
     heard = [*receipt.pushed, *receipt.collided]
     assert len(set(heard)) == len(heard)
-    assert set(heard) <= set(hopefuls.tolist())
+    assert set(heard) <= set(backlogged.tolist())
     times = [*receipt.pull_slots, *receipt.push_slots]
     assert times == sorted(set(times))
     assert all(slot <= len(pull) for slot in receipt.pull_slots)
@@ -127,10 +131,10 @@ def test_every_ue_ends_in_one_place(data):
         assert all(ready[ue] <= slot - 1 for ue, slot in zip(receipt.received, times, strict=True))
 
 
-def test_hopefuls_are_uniform_over_the_ues_not_pulled():
+def test_backlogged_are_uniform_over_the_ues_not_pulled():
     pulled, contenders, draws = _ues(1, 4, 7), 3, 20_000
     rng = np.random.default_rng(2)
-    drawn = np.array([draw_hopefuls(contenders, 10, pulled, rng) for _ in range(draws)])
+    drawn = np.array([draw_backlogged(contenders, 10, pulled, rng) for _ in range(draws)])
     assert drawn.shape == (draws, contenders)
     counts = np.bincount(drawn.ravel(), minlength=10)
     assert counts[pulled].sum() == 0
@@ -147,13 +151,13 @@ def test_hopefuls_are_uniform_over_the_ues_not_pulled():
     assert ((pairs - draws / 21) ** 2 / (draws / 21)).sum() < 45.31  # 20 degrees of freedom
 
 
-def test_all_that_are_not_pulled_hope_if_no_number_is_given():
-    assert draw_hopefuls(None, 5, _ues(3, 0), _rng()).tolist() == [1, 2, 4]
+def test_all_that_are_not_pulled_are_backlogged_if_no_number_is_given():
+    assert draw_backlogged(None, 5, _ues(3, 0), _rng()).tolist() == [1, 2, 4]
 
 
 @pytest.mark.parametrize(("contenders", "pulled"), [(0, 3), (7, 3), (10, 0), (0, 10)])
-def test_the_number_of_hopefuls_is_the_number_asked_for(contenders, pulled):
-    drawn = draw_hopefuls(contenders, 10, np.arange(pulled), _rng())
+def test_the_number_of_backlogged_is_the_number_asked_for(contenders, pulled):
+    drawn = draw_backlogged(contenders, 10, np.arange(pulled), _rng())
     assert len(drawn) == contenders
     assert drawn.min(initial=10) >= pulled
 
@@ -162,14 +166,13 @@ def test_the_number_of_hopefuls_is_the_number_asked_for(contenders, pulled):
 @given(st.integers(0, 2**32), st.integers(0, 9), st.integers(1, 12), st.floats(0.1, 1.0))
 def test_the_halves_of_a_frame_make_the_whole(name: str, seed: int, number: int, slots: int, probability: float):
     """UEs that draw for themselves and a PS that resolves what they drew: the same as the frame in one."""
-    channel, hopefuls = make_channel(name), np.arange(10, 10 + number)
+    channel, backlogged = make_channel(name), np.arange(10, 10 + number)
     grant = Grant(_ues(3), push=True, probability=probability)
-    whole = play(grant, slots + 1, hopefuls, None, channel, np.random.default_rng(seed))
-    assert isinstance(channel, Split)
-    rng = np.random.default_rng(seed)
-    sent = contend(number, slots, probability, channel, rng)
+    contention, fading = ([np.random.default_rng([seed, half]) for _ in range(2)] for half in range(2))
+    whole = play(grant, slots + 1, backlogged, None, channel, contention[0], fading[0])
+    sent = contend(np.zeros(number), slots, probability, channel, contention[1])
     assert ((sent >= 0) & (sent <= slots)).all()
-    heard = channel.resolve(sent[None], slots, rng)[0] if number else _ues()
-    halves = tally(grant.pull, np.array([True]), hopefuls, np.where(sent.any(axis=1), heard, -1))
+    outcome = resolve(sent, slots, channel, fading[1]) if number else _ues()
+    halves = tally(grant.pull, np.array([True]), backlogged, outcome)
     for part in ("received", "pull_slots", "push_slots", "collided", "wasted"):
         assert getattr(halves, part).tolist() == getattr(whole, part).tolist()

@@ -119,8 +119,7 @@ def test_the_command_to_resume_can_be_pasted(tmp_path: Path, monkeypatch: pytest
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedslot.runs.run", stop)
-    monkeypatch.setattr(sys.modules["fedslot.cli.run"], "greet_cluster", lambda address: None)
-    words = ["run", "quickstart", "-o", "strategy.options={a: 1}", "--out", "my run", "--threads", "2", "--dask", "a:1"]
+    words = ["run", "quickstart", "-o", "strategy.options={a: 1}", "--out", "my run", "--threads", "2"]
     stopped = CliRunner().invoke(app, words)
     assert stopped.exit_code == 130
     command = shlex.split(stopped.stderr.removeprefix("stopped; continue with: "))

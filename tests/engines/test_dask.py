@@ -12,17 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments import cluster
-from fedslot.experiments.cluster import _outcome, find_workers
+from fedslot.experiments.cluster import _outcome, distributed_training, find_workers
 from fedslot.experiments.sweeps import sweep
+from fedslot.round import Round
 from fedslot.runs import Result, is_finished, load, run
 from fedslot.scenario import Scenario
-from fedslot.simulation import Round
 
 PATIENCE = 180  # seconds after which a test is stuck
 GRID = {"frame.pull": [2, 5], "push.contenders": [2, 4]}
@@ -222,9 +223,15 @@ def test_the_scheduler_is_lost(fresh: Cluster, scenario: Scenario, local: Path, 
     assert_same_files(tmp_path / "lost", local)
 
 
+def run_on(cluster: Cluster, scenario: Scenario, **options: Any) -> Result:
+    """Run a scenario here, its UEs trained on the cluster."""
+    with distributed_training(cluster.address) as distribute:
+        return run(scenario, distribute=distribute, **options)
+
+
 def test_the_scheduler_is_lost_while_a_run_trains(fresh: Cluster, scenario: Scenario, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"scheduler at .* is gone.*--resume"):
-        run(scenario, tmp_path / "lost", dask=fresh.address, on_round=lambda round: fresh.scheduler.kill())
+        run_on(fresh, scenario, out=tmp_path / "lost", on_round=lambda round: fresh.scheduler.kill())
     assert_same_result(run(scenario, tmp_path / "lost", resume=True), run(scenario))
 
 
@@ -264,7 +271,7 @@ def test_a_failing_combination_stops_no_other(shared: Cluster, tmp_path: Path) -
 @pytest.mark.parametrize("strategy", ["push-pull", "centralized"])
 def test_one_run_trained_on_the_cluster(shared: Cluster, scenario: Scenario, model: str, strategy: str) -> None:
     scenario = scenario.replace({"training.model": model, "strategy.name": strategy, "rounds": 4})
-    assert_same_result(run(scenario, dask=shared.address), run(scenario))
+    assert_same_result(run_on(shared, scenario), run(scenario))
 
 
 def test_a_worker_is_killed_while_it_trains(fresh: Cluster, scenario: Scenario) -> None:
@@ -274,7 +281,7 @@ def test_a_worker_is_killed_while_it_trains(fresh: Cluster, scenario: Scenario) 
         if round.round == 1:
             fresh.workers[1].kill()  # noticed in the next round, when it has been given work or not
 
-    assert_same_result(run(scenario, dask=fresh.address, on_round=kill), run(scenario))
+    assert_same_result(run_on(fresh, scenario, on_round=kill), run(scenario))
     assert fresh.workers[1].wait() == -signal.SIGKILL
 
 

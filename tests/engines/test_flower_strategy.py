@@ -159,7 +159,7 @@ def scenario(**changes: object) -> Scenario:
 def make(wanted: Scenario, kind: type[SlotAccess] = SlotAccess, **options: Any) -> SlotAccess:
     simulation = Simulation(wanted)
     given = {"deadline": 30.0, "poll": 0.005, "wait": 5.0, **options}
-    return kind(scenario=wanted, model=simulation.model, judges=simulation.judges, **given)
+    return kind(scenario=wanted, model=simulation.model, held_out=simulation.held_out, **given)
 
 
 def deploy(
@@ -756,7 +756,7 @@ def test_what_only_a_simulator_can_do_is_refused(changes: dict[str, object], fie
     good = scenario()
     simulation = Simulation(good)
     with pytest.raises(InputError, match=field):
-        SlotAccess(scenario=scenario(**changes), model=simulation.model, judges=simulation.judges, deadline=1.0)
+        SlotAccess(scenario=scenario(**changes), model=simulation.model, held_out=simulation.held_out, deadline=1.0)
 
 
 def test_limits_and_arrays_are_checked(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.cluster import _fewer
-from fedslot.runs import run
+from fedslot.experiments.cluster import _fewer, connect
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 
@@ -48,18 +47,18 @@ def test_stacks_alone_give_the_same_rows(
 ) -> None:
     """Bit for bit: what a worker trains for itself is what one machine trains among all."""
     here, ues = simulations[model], np.array(received[:4] if model == "cnn" else received, dtype=np.int64)
-    whole = here.train(here.model.initial, ues, round)
-    stacks = _fewer(here.stacks(ues, round), 3)
+    whole = here.train(here.model.initial, ues, round).models
+    stacks = _fewer(here.train.stacks(ues, round), 3)
     assert sorted(place for stack in stacks for place in stack) == list(range(len(ues)))
     apart = torch.empty_like(whole)
     for stack in stacks:
-        apart[stack] = here.train(here.model.initial, ues[stack], round)
+        apart[stack] = here.train(here.model.initial, ues[stack], round).models
     assert torch.equal(apart, whole)
 
 
 def test_a_round_has_several_stacks(simulations: dict[str, Simulation]) -> None:
     """Else the test above would say nothing."""
-    stacks = {name: _fewer(each.stacks(np.arange(40), 0), 3) for name, each in simulations.items()}
+    stacks = {name: _fewer(each.train.stacks(np.arange(40), 0), 3) for name, each in simulations.items()}
     assert [len(stacks["mlp"]), len(stacks["cnn"])] == [3, 3]
     assert len(stacks["bent"]) > 3
     assert max(map(len, stacks["bent"])) > 1
@@ -72,5 +71,5 @@ def test_errors_travel_whole() -> None:
 
 def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(RefusedError, match=r"pip install 'fedslot\[dask\]'"):
-        run(Scenario(), dask="tcp://127.0.0.1:8786")
+    with pytest.raises(RefusedError, match=r"pip install 'fedslot\[dask\]'"), connect("tcp://127.0.0.1:8786"):
+        pass

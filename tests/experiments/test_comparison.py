@@ -10,7 +10,8 @@ import pytest
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import Comparison, Estimate, compare, plan_tasks
-from fedslot.experiments.pool import Task, run_all
+from fedslot.experiments.pool import run_all
+from fedslot.experiments.tasks import Task
 from fedslot.runs import Result, is_finished
 from fedslot.scenario import Scenario
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedslot.experiments.pool import Task, run_all
+from fedslot.experiments.pool import run_all
+from fedslot.experiments.tasks import Task
 from fedslot.runs import is_finished
 from fedslot.scenario import Scenario
 

@@ -189,7 +189,6 @@ def test_centralized_pulls_the_same_share_in_every_round(ues, slots, share, send
     strategy = make_strategy("centralized", Cell(ues=ues, slots=slots, pull=0, share=share))
     grants = [strategy.schedule(strategy.init(), round, _rng(round)) for round in range(3)]
     assert all(grant.pull.tolist() == list(range(senders)) and not grant.push for grant in grants)
-    assert strategy.pools_data
 
 
 def test_who_needs_values():
@@ -255,7 +254,6 @@ class RoundRobin:
     """A user's own strategy: whoever's turn it is, as many as the options say."""
 
     needs_values = False
-    pools_data = False
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
@@ -271,7 +269,7 @@ class RoundRobin:
 
 
 class NoObserve:
-    needs_values = pools_data = False
+    needs_values = False
 
     def __init__(self, cell: Cell) -> None: ...
 

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from fedslot.simulation import Round
+from fedslot.round import Round
 from fedslot.views.progress import MOST_BARS, Display
 
 

@@ -6,7 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedslot import Scenario
 from fedslot.data.sources import load
 from fedslot.deployment.flower import SlotAccess, to_arrays
-from fedslot.held_out import Judges
+from fedslot.held_out import HeldOut
 from fedslot.learning.models import Model
 from fedslot.scenario import parse_overrides
 
@@ -22,12 +22,12 @@ def main(grid: Grid, context: Context) -> None:
     data = load(scenario.data.dataset)
     shape, training = data.x_train.shape[1:], scenario.training
     model = Model.build(training.model, shape, data.classes, scenario.seed, training.device)
-    judges = Judges(scenario, model, data.x_test, data.y_test)
+    held_out = HeldOut(scenario, model, data.x_test, data.y_test)
 
     strategy = SlotAccess(
         scenario=scenario,
         model=model,
-        judges=judges,
+        held_out=held_out,
         deadline=float(config["deadline"]),
         wait=float(config["wait"]),
         out=str(config["out"]),

@@ -1,15 +1,15 @@
 """Random-access channels: who gets through when several UEs contend for the push slots.
 
 A channel plays many frames at once, because planning and analysis need thousands; the simulator plays one.
-A channel of your own is a class with the method `play` of `Channel`, named in a scenario as
-`push.channel: package.module:Name`.
+A channel of your own is a subclass of `Channel`, named in a scenario as `push.channel: package.module:Name`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,38 +22,43 @@ Slots = NDArray[np.int64]
 BLOCK = 1 << 15  # UEs that are looked at together, so that the counts of their slots stay within the processor's cache
 
 
-class Channel(Protocol):
-    """Decides which contenders are received, and in which slot."""
+class Channel(ABC):
+    """Decides which contenders are received, and in which slot.
 
-    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        """Play a batch of frames.
-
-        earliest: (F, N), the first push slot, from 1, that each contender of each frame may use; anything
-            above `slots` stands for a UE that stays silent in that frame.
-        slots: the number of push slots, L.
-        returns: (F, N), the slot from 1 to L in which each UE was received, 0 if it was not.
-        """
-        ...
-
-
-class Split:
-    """A channel in two halves, which a deployment keeps apart: what UEs send, and what the PS makes of it."""
-
-    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        if slots == 0 or earliest.size == 0:
-            return np.zeros_like(earliest)
-        return self.resolve(self.draw(earliest, slots, rng), slots, rng)
+    It has two halves, because in a deployment they happen in different places: UEs `draw` the slots in which they
+    send, and the PS `resolve`s what it hears. A channel of your own overrides `resolve`, and `draw` if UEs do not
+    simply pick one slot uniformly.
+    """
 
     def draw(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        """(F, N, C) the slots in which each UE sends its copies, 0 where there is none; `earliest` as in `play`."""
+        """Draw the slots in which each UE sends.
+
+        earliest: (F, N), the first push slot, from 1, that each UE of each frame may use; anything above `slots`
+            stands for a UE that stays silent in that frame.
+        slots: number of push slots, L.
+        returns: (F, N, C), the slots of each UE's C copies, 0 where there is none.
+        """
         return _pick(earliest, slots, rng)[:, :, None]
 
+    @abstractmethod
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        """(F, N) the slot in which each UE was received, 0 if it was not, from the slots (F, N, C) that were used."""
-        raise NotImplementedError
+        """Decide what is received.
+
+        sent: (F, N, C), what `draw` returned.
+        rng: for random numbers of the channel's own, such as fading.
+        returns: (F, N), the slot from 1 to L in which each UE was received, 0 if it was not.
+        """
+
+    def play(
+        self, earliest: Slots, slots: int, rng: np.random.Generator, own: np.random.Generator | None = None
+    ) -> Slots:
+        """Play a batch of frames: `draw` from rng, then `resolve` with the channel's own generator, or the same one."""
+        if slots == 0 or earliest.size == 0:
+            return np.zeros_like(earliest)
+        return self.resolve(self.draw(earliest, slots, rng), slots, own or rng)
 
 
-class Collision(Split):
+class Collision(Channel):
     """Framed ALOHA on the collision channel: one slot each, received if alone in it, no retransmission.
 
     >>> channel = Collision()
@@ -76,7 +81,7 @@ class Collision(Split):
         return received
 
 
-class Capture(Split):
+class Capture(Channel):
     """Framed ALOHA with Rayleigh fading: the strongest UE of a slot may drown out the others.
 
     Received powers are independent and exponential with mean 1 (power control evens out the distances). A UE
@@ -106,7 +111,7 @@ class Capture(Split):
         return np.where(power >= 10 ** (self.threshold_db / 10) * others, pick, 0)
 
 
-class Coded(Split):
+class Coded(Channel):
     """Coded random access: each UE sends copies in several slots, and decoded UEs are cancelled everywhere.
 
     A UE draws a number of copies and sends them in as many different slots from its earliest to L (in all of
@@ -234,8 +239,8 @@ def make_channel(name: str, /, **options: Any) -> Channel:
         raise InputError(f"push.channel_options.{error.field}", error.value, error.allowed) from error
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError("push.channel_options", options, f"options that {name} takes ({error})") from error
-    if not callable(getattr(channel, "play", None)):
-        raise InputError("push.channel", name, "a channel, with a method play")
+    if not isinstance(channel, Channel):
+        raise InputError("push.channel", name, "a subclass of fedslot.Channel")
     return channel
 
 

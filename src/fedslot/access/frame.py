@@ -5,89 +5,86 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.access.channels import Channel, Split
+from fedslot.access.channels import Channel
 from fedslot.messages import Grant, Receipt, UEs
 
 
 def play(
     grant: Grant,
     slots: int,
-    hopefuls: UEs,
+    backlogged: UEs,
     ready: NDArray[np.float64] | None,
     channel: Channel,
-    rng: np.random.Generator,
+    contention: np.random.Generator,
+    fading: np.random.Generator,
 ) -> Receipt:
     """Play one frame.
 
     grant: what the PS announced.
     slots: uplink slots of the frame, M; those that the grant does not reserve are push slots.
-    hopefuls: UEs that were not pulled and would push, if they are ready in time and not barred.
+    backlogged: UEs that were not pulled and have an update to push, if they are ready in time and not barred.
     ready: (K,) time at which each UE's update is ready, in slots after the downlink slot; None: all at once.
+    contention: for what UEs draw, barring and slots. fading: for what the channel draws.
     """
     pull = grant.pull
     reserved = np.arange(1, len(pull) + 1)
-    # slot z begins z - 1 slots after the downlink slot; what is not ready by then misses it
+    # slot z begins z - 1 slots after the downlink slot; a UE that is not ready by then misses it
     in_time = np.ones(len(pull), dtype=bool) if ready is None else ready[pull] <= reserved - 1
-    if grant.push:
-        pushed_in = _push(grant, slots - len(pull), hopefuls, ready, channel, rng)
-    else:
-        pushed_in = np.full(len(hopefuls), -1)
-    return tally(pull, in_time, hopefuls, pushed_in)
+    push_slots = slots - len(pull)
+    outcome = np.full(len(backlogged), SILENT)
+    if grant.push and push_slots and len(backlogged):
+        # ready during the pull period: any push slot; later: only those that begin after that
+        late = np.zeros(len(backlogged)) if ready is None else np.ceil(ready[backlogged]) - len(pull)
+        sent = contend(late, push_slots, grant.probability, channel, contention)
+        outcome = resolve(sent, push_slots, channel, fading)
+    return tally(pull, in_time, backlogged, outcome)
 
 
-def tally(pull: UEs, in_time: NDArray[np.bool_], hopefuls: UEs, pushed_in: UEs) -> Receipt:
-    """What came of a frame.
+COLLIDED, SILENT = 0, -1
+"""Outcomes of a push beside the slots from 1: transmitted in vain, did not transmit."""
 
-    in_time: whether each pulled UE was received in its slot.
-    pushed_in: push slot from 1 in which each hopeful was received, 0 if it collided, -1 if it kept silent.
+
+def contend(
+    late: NDArray[np.float64], slots: int, probability: float, channel: Channel, rng: np.random.Generator
+) -> UEs:
+    """Draw the push slots, from 1, of backlogged UEs: (N, C) for C copies each, 0 where there is none.
+
+    late: (N,) push slots that begin before each UE is ready; none if it is not above 0.
+    probability: access barring, the probability with which a UE contends at all.
     """
-    reserved = np.arange(1, len(pull) + 1)
-    got = pushed_in > 0
-    by_slot = np.argsort(pushed_in[got], kind="stable")
-    return Receipt(
-        pulled=pull[in_time],
-        pull_slots=reserved[in_time],
-        pushed=hopefuls[got][by_slot],
-        push_slots=len(pull) + pushed_in[got][by_slot],
-        collided=hopefuls[pushed_in == 0],
-        wasted=pull[~in_time],
-    )
-
-
-def contend(hopefuls: int, slots: int, probability: float, channel: Split, rng: np.random.Generator) -> UEs:
-    """(N, C) push slots from 1 that hopefuls use who are all ready, 0 where there is none: `play`'s own draws."""
-    earliest = np.ones(hopefuls, dtype=np.int64)
-    _bar(earliest, slots, probability, rng)
+    earliest = np.clip(late, 0, slots).astype(np.int64) + 1
+    earliest[rng.random(len(late)) >= probability] = slots + 1  # barred
     sent: UEs = channel.draw(earliest[None, :], slots, rng)[0]
     return sent
 
 
-def _push(
-    grant: Grant,
-    push_slots: int,
-    hopefuls: UEs,
-    ready: NDArray[np.float64] | None,
-    channel: Channel,
-    rng: np.random.Generator,
-) -> UEs:
-    """(N,) push slot from 1 in which each hopeful was received, 0 if it collided, -1 if it kept silent."""
-    earliest = np.ones(len(hopefuls), dtype=np.int64)
-    if ready is not None:
-        # ready during the pull period: any push slot; later: only those that begin after that
-        late = np.ceil(ready[hopefuls]) - len(grant.pull)
-        earliest = np.clip(late, 0, push_slots).astype(np.int64) + 1
-    _bar(earliest, push_slots, grant.probability, rng)
-    received = channel.play(earliest[None, :], push_slots, rng)[0]
-    return np.where(earliest > push_slots, -1, received)
+def resolve(sent: UEs, slots: int, channel: Channel, rng: np.random.Generator) -> UEs:
+    """Return the outcome (N,) of each push: the slot in which it was received, `COLLIDED` or `SILENT`."""
+    received = channel.resolve(sent[None], slots, rng)[0]
+    return np.where(sent.any(axis=1), received, SILENT)
 
 
-def _bar(earliest: UEs, slots: int, probability: float, rng: np.random.Generator) -> None:
-    """Access barring, in place: a barred UE may use no slot."""
-    earliest[rng.random(len(earliest)) >= probability] = slots + 1
+def tally(pull: UEs, in_time: NDArray[np.bool_], backlogged: UEs, outcome: UEs) -> Receipt:
+    """Sum up a frame.
+
+    in_time: whether each pulled UE was received in its slot.
+    outcome: (N,) of each backlogged UE's push, as `resolve` returns it.
+    """
+    reserved = np.arange(1, len(pull) + 1)
+    received = outcome > 0
+    by_slot = np.argsort(outcome[received], kind="stable")
+    return Receipt(
+        pulled=pull[in_time],
+        pull_slots=reserved[in_time],
+        pushed=backlogged[received][by_slot],
+        push_slots=len(pull) + outcome[received][by_slot],
+        collided=backlogged[outcome == COLLIDED],
+        wasted=pull[~in_time],
+    )
 
 
-def draw_hopefuls(contenders: int | None, ues: int, pulled: UEs, rng: np.random.Generator) -> UEs:
-    """UEs that would push in a frame: `contenders` of those not pulled, at random; all of them if None."""
+def draw_backlogged(contenders: int | None, ues: int, pulled: UEs, rng: np.random.Generator) -> UEs:
+    """Draw the UEs that have an update to push: `contenders` of those not pulled; all of them if None."""
     if contenders is None:
         idle = np.ones(ues, dtype=bool)
         idle[pulled] = False

@@ -28,7 +28,7 @@ from fedslot.access.analysis import (
 )
 from fedslot.access.channels import Channel, Collision, make_channel
 from fedslot.errors import InputError
-from fedslot.rng import stream
+from fedslot.rng import PLAN, PLAN_BARRING, stream
 
 BATCH = 200_000
 """Contenders that are simulated at once; bounds the memory."""
@@ -280,7 +280,7 @@ def _simulated(
             progress(done, len(pushes))
         probability = barring if barring != "best" else _search_barring(channel, slots, law, frames, seed)
         # The purpose differs from that of the search: what was picked for its luck is measured afresh.
-        received = _play(channel, slots, law, probability, frames, seed, "plan")
+        received = _play(channel, slots, law, probability, frames, seed, PLAN)
         results.append(_measure(slots, probability, float(np.arange(len(law)) @ law) * probability, received))
     if progress is not None:
         progress(len(pushes), len(pushes))
@@ -292,7 +292,7 @@ def _search_barring(channel: Channel, slots: int, law: Floats, frames: int, seed
     if slots == 0 or len(law) == 1:
         return 1.0
     trials = [k / 20 for k in range(20, 0, -1)]
-    yields = [(_play(channel, slots, law, p, max(2, frames // 10), seed, "plan-barring")[:, 0]).sum() for p in trials]
+    yields = [(_play(channel, slots, law, p, max(2, frames // 10), seed, PLAN_BARRING)[:, 0]).sum() for p in trials]
     return trials[int(np.argmax(yields))]
 
 

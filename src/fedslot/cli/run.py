@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -34,14 +35,22 @@ def run(
     """
     wanted = read_scenario(scenario, override)
 
+    from fedslot.experiments.cluster import distributed_training
     from fedslot.runs import run as run_scenario
 
     greet_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
     again = _again(scenario, override, out, threads, dask)
-    with watch([label], wanted.rounds, f"continue with: {again}") as display:
+    with ExitStack() as stack:
+        display = stack.enter_context(watch([label], wanted.rounds, f"continue with: {again}"))
+        distribute = stack.enter_context(distributed_training(dask)) if dask else None
         result = run_scenario(
-            wanted, out, resume=resume, threads=threads, dask=dask, on_round=lambda round: display(0, round)
+            wanted,
+            out,
+            resume=resume,
+            threads=threads,
+            distribute=distribute,
+            on_round=lambda round: display(0, round),
         )
     summary = result.summary()
     typer.echo(

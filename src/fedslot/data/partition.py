@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.errors import InputError
-from fedslot.rng import stream
+from fedslot.rng import PARTITION, SHARE, SIZES, stream
 
 RAKING_SWEEPS = 50
 
@@ -69,7 +69,7 @@ class Draws:
 
     def share(self, ue: int) -> NDArray[np.int64]:
         """Indices of the training samples of one UE, none of them twice."""
-        rng = stream(self.seed, "share", ue)
+        rng = stream(self.seed, SHARE, ue)
         mix = rng.dirichlet(np.full(len(self.by_label), self.alpha))
         counts = rng.multinomial(self.sizes[ue], mix)
         found = [rng.choice(own, min(n, len(own)), replace=False) for own, n in zip(self.by_label, counts, strict=True)]
@@ -83,7 +83,7 @@ def draw(labels: NDArray[np.int64], ues: int, alpha: float, sizes: Sizes, mean_s
     """
     totals = np.bincount(labels)
     by_label = [np.flatnonzero(labels == label) for label in np.flatnonzero(totals)]
-    weight = _weights(ues, sizes, stream(seed, "sizes"))
+    weight = _weights(ues, sizes, stream(seed, SIZES))
     # three quarters is the mean of the density 3x^2
     scale = mean_size * (4 / 3 if sizes == "power-law" else 1)
     return Draws(by_label, np.maximum(1, np.rint(scale * weight)).astype(np.int64), alpha, seed)
@@ -107,7 +107,7 @@ def split(
     if ues > len(labels):
         allowed = f"at most {len(labels)}, the training samples, unless data.samples_per_ue lets UEs share them"
         raise InputError("data.ues", ues, allowed)
-    rng = stream(seed, "partition")
+    rng = stream(seed, PARTITION)
     totals = np.bincount(labels)
     weight = _weights(ues, sizes, rng)
     mixes = rng.dirichlet(np.full(len(totals), alpha), size=ues)

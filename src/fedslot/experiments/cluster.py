@@ -25,11 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.errors import InputError, RefusedError, reason
-from fedslot.experiments.pool import Listener, Over, Task, attempt
+from fedslot.experiments.tasks import Listener, Over, Settings, Task, attempt
+from fedslot.local_training import LocalTraining, Trained
 from fedslot.messages import UEs
 from fedslot.records import RunFolder
+from fedslot.round import Round
 from fedslot.scenario import Scenario
-from fedslot.simulation import Round, Simulation
+from fedslot.simulation import Distribute
 from fedslot.threads import threads as use_threads
 
 if TYPE_CHECKING:
@@ -104,8 +106,7 @@ def run_on_cluster(
     address: str,
     tasks: Sequence[Task],
     todo: Sequence[int],
-    threads: int,
-    resume: bool,
+    settings: Settings,
     hear: Listener,
     over: Over,
 ) -> None:
@@ -119,14 +120,14 @@ def run_on_cluster(
         for index in todo:
             folder = RunFolder(tasks[index].folder)
             try:
-                folder.check(tasks[index].scenario, resume)
+                folder.check(tasks[index].scenario, settings.resume)
             except RefusedError as error:
                 over(index, str(error))
                 continue
             fields, held = tasks[index].scenario.model_dump(), folder.pack()
             with _there(address):
                 pending[index] = future = client.submit(
-                    _run, fields, held, threads, _versions(), topic, index, key=f"{topic}-{index}", pure=False
+                    _run, fields, held, settings.threads, _versions(), topic, index, key=f"{topic}-{index}", pure=False
                 )
             future.add_done_callback(lambda future, index=index: news.put((index, None)))
         while pending:
@@ -144,39 +145,41 @@ def run_on_cluster(
 
 
 @contextmanager
-def spread(scenario: Scenario, address: str) -> Iterator[Simulation]:
-    """The simulation of a scenario whose UEs are trained on the cluster; its result is that of one machine."""
+def distributed_training(address: str) -> Iterator[Distribute]:
+    """Spread the local training of a run over a cluster; the result is that of one machine.
+
+    with distributed_training("tcp://host:8786") as distribute:
+        run(scenario, distribute=distribute)
+    """
     with connect(address) as client:
-        yield _Spread(scenario, client)
+        yield lambda local: _Distributed(local, client)
 
 
-class _Spread(Simulation):
-    """Trains UEs on the workers; where the PS itself trains, it does so here."""
+class _Distributed:
+    """Trains UEs on the workers of a cluster."""
 
-    def __init__(self, scenario: Scenario, client: Client) -> None:
-        super().__init__(scenario)
-        self._client, self._fields, self._address = client, scenario.model_dump(), client.scheduler.address
+    def __init__(self, local: LocalTraining, client: Client) -> None:
+        self._local, self._client, self._address = local, client, client.scheduler.address
+        self._fields = local.scenario.model_dump()
         with _there(self._address):
             self._tasks = 2 * len(client.nthreads())  # of a round
 
-    def train(self, model: Tensor, received: UEs, round: int) -> Tensor:
-        if self.strategy.pools_data:
-            return super().train(model, received, round)
-        stacks = _fewer(self.stacks(received, round), self._tasks)
+    def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
+        stacks = _fewer(self._local.stacks(received, round), self._tasks)
         with _there(self._address):
             # a task of its own, so that the model travels once and is not lost with a worker that held it
-            start = self._client.submit(np.asarray, model.cpu().numpy(), pure=False)
+            sent = self._client.submit(np.asarray, start.cpu().numpy(), pure=False)
             futures = [
-                self._client.submit(_train, self._fields, start, received[stack], round, _versions(), pure=False)
+                self._client.submit(_train, self._fields, sent, received[stack], round, _versions(), pure=False)
                 for stack in stacks
             ]
-        updates = model.new_empty(len(received), self.model.size)
+        models = start.new_empty(len(received), len(start))
         for stack, future in zip(stacks, futures, strict=True):
-            rows, reason = _outcome(future, self._address)
+            trained, reason = _outcome(future, self._address)
             if reason is not None:
                 raise RefusedError(reason)
-            updates[stack] = torch.from_numpy(rows).to(model)
-        return updates
+            models[stack] = torch.from_numpy(trained).to(start)
+        return Trained(models, self._local.fleet.sizes[received])
 
 
 def _fewer(stacks: list[list[int]], most: int) -> list[list[int]]:
@@ -233,7 +236,7 @@ def _run(
         _check_versions(versions, _versions(), f"worker {worker.address}")
         folder = RunFolder(Path(path) / "run")
         folder.unpack(held)
-        failure = attempt(Task(Scenario(**fields), folder.path), threads, True, report)
+        failure = attempt(Task(Scenario(**fields), folder.path), Settings(threads, resume=True), report)
         return folder.pack(), failure
 
 
@@ -245,21 +248,21 @@ def _train(
 
     with _turn, use_threads(1):
         _check_versions(versions, _versions(), f"worker {get_worker().address}")
-        simulation = _simulation(Scenario(**fields))
-        updates = simulation.train(torch.tensor(start).to(simulation.model.initial), ues, round)
-        rows: NDArray[np.float32] = updates.cpu().numpy()
-        return rows
+        train = _local_training(Scenario(**fields))
+        trained = train(torch.tensor(start).to(train.trainer.model.initial), ues, round)
+        models: NDArray[np.float32] = trained.models.cpu().numpy()
+        return models
 
 
-_simulations: dict[str, Simulation] = {}
+_cache: dict[str, LocalTraining] = {}
 
 
-def _simulation(scenario: Scenario) -> Simulation:
-    """The simulation of a scenario, kept for the next round."""
-    if scenario.digest not in _simulations:
-        _simulations.clear()
-        _simulations[scenario.digest] = Simulation(scenario)
-    return _simulations[scenario.digest]
+def _local_training(scenario: Scenario) -> LocalTraining:
+    """Return the local training of a scenario, cached for the next round."""
+    if scenario.digest not in _cache:
+        _cache.clear()
+        _cache[scenario.digest] = LocalTraining.of(scenario)
+    return _cache[scenario.digest]
 
 
 def _versions() -> dict[str, str]:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.pool import Listener, Task, run_all
+from fedslot.experiments.pool import run_all
+from fedslot.experiments.tasks import Listener, Task
 from fedslot.plugins import find
 from fedslot.records import write_atomically
 from fedslot.runs import Result, load

@@ -24,8 +24,8 @@ from fedslot.access.channels import make_channel
 from fedslot.errors import InputError
 from fedslot.learning.models import MODELS
 from fedslot.plugins import find
+from fedslot.round import cell
 from fedslot.scenario import Scenario, parse_yaml, presets, read_fields, write_yaml
-from fedslot.simulation import cell
 from fedslot.strategies import make_strategy
 
 MOST_RUNS = 100_000

@@ -14,8 +14,9 @@ import yaml
 
 from fedslot.errors import RefusedError
 from fedslot.experiments.comparison import TARGETS, Estimate, check_targets, measure
-from fedslot.experiments.pool import Listener, Task, check_workers, run_all
+from fedslot.experiments.pool import check_workers, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
+from fedslot.experiments.tasks import Listener, Task
 from fedslot.records import clear_leftovers, is_empty, write_atomically
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario, parse_yaml

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from fedslot.errors import InputError
 from fedslot.plugins import find
-from fedslot.rng import torch_seed
+from fedslot.rng import INITIAL_MODEL, torch_seed
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 FIELD = "training.model"
@@ -72,7 +72,7 @@ class Model:
         except (RuntimeError, AssertionError):
             raise InputError("training.device", device, "a device that PyTorch finds here, e.g. cpu") from None
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(torch_seed(seed, "initial-model"))
+            torch.manual_seed(torch_seed(seed, INITIAL_MODEL))
             try:
                 module = factory(shape, classes)
             except InputError:

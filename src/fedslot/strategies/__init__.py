@@ -32,7 +32,7 @@ def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
         strategy = maker(cell)
     except TypeError as error:
         raise InputError("strategy.name", name, f"a strategy that can be made from a Cell ({error})") from error
-    parts = ("init", "schedule", "observe", "needs_values", "pools_data")
+    parts = ("init", "schedule", "observe", "needs_values")
     missing = [part for part in parts if not hasattr(strategy, part)]
     if missing:
         raise InputError("strategy.name", name, f"a strategy with {', '.join(parts)}; it has no {missing[0]}")

@@ -63,8 +63,6 @@ class Strategy(Protocol[S]):
 
     needs_values: bool
     """Whether the PS must compute Shapley values of what it received."""
-    pools_data: bool
-    """Whether received UEs send their data, on which the PS itself trains, instead of model updates."""
 
     def __init__(self, cell: Cell) -> None: ...
 

@@ -18,7 +18,6 @@ class Centralized:
     """
 
     needs_values = False
-    pools_data = True
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell

@@ -13,7 +13,6 @@ class FedAvg:
     """Pull M UEs, drawn anew in every round."""
 
     needs_values = False
-    pools_data = False
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell

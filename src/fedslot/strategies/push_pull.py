@@ -14,7 +14,6 @@ class PushPull:
     """All slots pull during warm-up; then Q slots pull the most valued UEs and M - Q are open to contention."""
 
     needs_values = True
-    pools_data = False
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell

@@ -10,7 +10,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fedslot.simulation import Round
+from fedslot.round import Round
 
 MOST_BARS = 12  # of runs that are shown at a time, however many there are
 

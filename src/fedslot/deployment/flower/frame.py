@@ -9,10 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fedslot.access.frame import contend, tally
+from fedslot.access.frame import COLLIDED, contend, resolve, tally
 from fedslot.deployment.flower.turn import Turn, read_channel, write_channel
 from fedslot.messages import Grant, Receipt, UEs
-from fedslot.rng import stream
+from fedslot.rng import CHANNEL, stream
 from fedslot.scenario import Scenario
 
 
@@ -22,17 +22,17 @@ class Announced:
     seeded: whether UEs draw from the scenario's seed, so that PS and simulator can repeat the draw.
     """
 
-    def __init__(self, scenario: Scenario, grant: Grant, hopefuls: UEs, round: int, seeded: bool) -> None:
+    def __init__(self, scenario: Scenario, grant: Grant, backlogged: UEs, round: int, seeded: bool) -> None:
         self.grant, self.round, self.seed = grant, round, scenario.seed
         self.push_slots = scenario.frame.slots - len(grant.pull)
-        self.hopefuls = hopefuls if grant.push and self.push_slots else hopefuls[:0]
+        self.backlogged = backlogged if grant.push and self.push_slots else backlogged[:0]
         self._channel = write_channel(scenario.push.channel, scenario.push.channel_options)
         self._seeded = seeded
 
     @cached_property
     def turns(self) -> dict[int, Turn]:
         """The turn of each UE that is pulled or may push."""
-        pull, push = self.grant.pull.tolist(), self.hopefuls.tolist()
+        pull, push = self.grant.pull.tolist(), self.backlogged.tolist()
         pulls = {ue: Turn(self.round, ue, slot) for slot, ue in enumerate(pull, 1)}
         window = Turn(
             self.round,
@@ -42,7 +42,7 @@ class Announced:
             slots=self.push_slots,
             probability=float(self.grant.probability),
             channel=self._channel,
-            hopefuls=len(push),
+            backlogged=len(push),
             seed=str(self.seed) if self._seeded else "",
         )
         return pulls | {ue: replace(window, ue=ue, rank=rank) for rank, ue in enumerate(push)}
@@ -50,7 +50,7 @@ class Announced:
     @cached_property
     def copies(self) -> int:
         """Slots that a UE may use at most."""
-        return self._draw(np.random.default_rng(0)).shape[1] if len(self.hopefuls) else 1
+        return self._draw(np.random.default_rng(0)).shape[1] if len(self.backlogged) else 1
 
     def receipt(self, used: Mapping[int, list[int]], sound: AbstractSet[int]) -> Receipt:
         """What came of it.
@@ -61,20 +61,20 @@ class Announced:
         """
         pull = self.grant.pull
         in_time = np.array([ue in sound for ue in pull.tolist()], dtype=bool)
-        return tally(pull, in_time, self.hopefuls, self._pushed(used, sound))
+        return tally(pull, in_time, self.backlogged, self._pushed(used, sound))
 
     def _pushed(self, used: Mapping[int, list[int]], sound: AbstractSet[int]) -> UEs:
-        if not len(self.hopefuls):
+        if not len(self.backlogged):
             return np.empty(0, dtype=np.int64)
-        rng, first = stream(self.seed, "push", self.round), len(self.grant.pull) + 1
-        sent = np.zeros_like(self._draw(rng))  # drawn only to bring rng where the channel's own draws begin
-        for rank, ue in enumerate(self.hopefuls.tolist()):
+        sent, first = np.zeros((len(self.backlogged), self.copies), dtype=np.int64), len(self.grant.pull) + 1
+        for rank, ue in enumerate(self.backlogged.tolist()):
             own = used.get(ue, [])
             sent[rank, : len(own)] = [slot - first + 1 for slot in own]
-        received = read_channel(self._channel).resolve(sent[None], self.push_slots, rng)[0]
-        usable = np.array([ue in sound for ue in self.hopefuls.tolist()])
-        return np.where(sent.any(axis=1), np.where(usable, received, 0), -1)
+        fading = stream(self.seed, CHANNEL, self.round)
+        outcome = resolve(sent, self.push_slots, read_channel(self._channel), fading)
+        usable = np.array([ue in sound for ue in self.backlogged.tolist()])
+        return np.where(usable, outcome, np.minimum(outcome, COLLIDED))
 
     def _draw(self, rng: np.random.Generator) -> UEs:
         channel = read_channel(self._channel)
-        return contend(len(self.hopefuls), self.push_slots, self.grant.probability, channel, rng)
+        return contend(np.zeros(len(self.backlogged)), self.push_slots, self.grant.probability, channel, rng)

@@ -30,12 +30,12 @@ from fedslot.deployment.flower.roster import Roster, asks_who
 from fedslot.deployment.flower.screening import Limits, Update
 from fedslot.deployment.flower.turn import LABEL, Turn, write_channel
 from fedslot.errors import InputError, RefusedError
-from fedslot.held_out import Judges, no_values
+from fedslot.held_out import HeldOut, no_values
 from fedslot.learning.models import Model
 from fedslot.messages import Receipt
 from fedslot.records import RowWriter, RunFolder
+from fedslot.round import Snapshot, backlogged, cell, frame_fits, record, schedule
 from fedslot.scenario import Scenario
-from fedslot.simulation import Snapshot, cell, frame_fits, invite, record, schedule
 from fedslot.strategies import make_strategy
 from fedslot.valuation import Valuation
 
@@ -47,7 +47,7 @@ class SlotAccess(FedAvg):
 
     scenario: the cell, the scheduler and the valuation, as studied in the simulator.
     model: the network, whose parameters are the arrays that are exchanged.
-    judges: the PS's held-out samples.
+    held_out: the PS's held-out samples.
     deadline: seconds after which a round is closed.
     out: folder for `scenario.yaml`, `rounds.csv`, `faults.csv`, `summary.json` and the saved state; None: no files.
     resume: go on with what the folder holds, values included.
@@ -64,7 +64,7 @@ class SlotAccess(FedAvg):
         *,
         scenario: Scenario,
         model: Model,
-        judges: Judges,
+        held_out: HeldOut,
         deadline: float,
         out: str | Path | None = None,
         resume: bool = False,
@@ -78,8 +78,8 @@ class SlotAccess(FedAvg):
         # who trains is the scheduler's to say, and the frame has no slots for federated evaluation
         super().__init__(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=0, min_available_nodes=0, **options)
         self.scheduler = make_strategy(scenario.strategy.name, cell(scenario))
-        _check(scenario, self.scheduler.pools_data)
-        self.scenario, self.model, self.judges, self.limits = scenario, model, judges, limits
+        _check(scenario)
+        self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.deadline, self.poll, self.wait, self.seeded = deadline, poll, wait, seeded
         self.folder, self.resume = None if out is None else RunFolder(Path(out)), resume
         self.roster = Roster(scenario.data.ues, keyed)
@@ -132,15 +132,16 @@ class SlotAccess(FedAvg):
             return []
         self.roster.ask(self._grid)
         grant = schedule(self.scheduler, self.scenario, self.now.state, round)
-        frame = self._frame = Announced(self.scenario, grant, invite(self.scenario, grant, round), round, self.seeded)
+        pushing = backlogged(self.scenario, grant, round)
+        frame = self._frame = Announced(self.scenario, grant, pushing, round, self.seeded)
         online = self.roster.online(grid)
         nodes = {ue: online[ue] for ue in frame.turns if ue in online}
         # the stock strategy sees only the nodes that have a turn, and makes a message for each
         made = super().configure_train(round + 1, arrays, config, SomeNodes(grid, nodes.values()))
         messages = {message.metadata.dst_node_id: message for message in made}
         self._sent = {ue: self._label(messages[node], frame.turns[ue]) for ue, node in nodes.items()}
-        pulled, hopefuls = len(grant.pull), len(frame.hopefuls)
-        log(INFO, "fedslot: %d UEs pulled, %d may push, %d of them here", pulled, hopefuls, len(nodes))
+        counts = len(grant.pull), len(frame.backlogged), len(nodes)
+        log(INFO, "fedslot: %d UEs pulled, %d may push, %d of them here", *counts)
         return list(self._sent.values())
 
     def aggregate_train(
@@ -159,7 +160,7 @@ class SlotAccess(FedAvg):
         state = self.scheduler.observe(now.state, receipt, valuation.values)
 
         self.now = Snapshot(frame.round + 1, now.slots_spent + receipt.cost_max, model, state)
-        row = record(self.judges, frame.round, receipt, valuation, self.now, self._began)
+        row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
         if self.folder and self._rows:
             self._rows.append(row)
             self._rows.sync()  # before the checkpoint, which must never be ahead of the rows
@@ -204,7 +205,7 @@ class SlotAccess(FedAvg):
             return no_values(len(updates))
         rows = torch.from_numpy(np.stack([update.row for update in updates])).to(self.now.model)
         try:
-            return self.judges.value(self.now.model, rows, sizes, round)
+            return self.held_out.value(self.now.model, rows, sizes, round)
         except RefusedError as error:  # each update has a finite loss, but an average of some may have none
             self._note([Fault(round, -1, 0, "values", str(error))])
             return no_values(len(updates))
@@ -239,7 +240,7 @@ class SlotAccess(FedAvg):
         return new, dict(measured or {})
 
     def _loss(self, flat: Tensor) -> float:
-        return self.judges.validation.evaluate(flat.to(self.now.model))[0]
+        return self.held_out.validation.evaluate(flat.to(self.now.model))[0]
 
     def _label(self, message: Message, turn: Turn) -> Message:
         content = RecordDict({**message.content, LABEL: turn.to_record()})
@@ -268,9 +269,9 @@ class SlotAccess(FedAvg):
             self.folder.finish(runs.Result(self.scenario, self.folder.rounds()).summary())
 
 
-def _check(scenario: Scenario, pools_data: bool) -> None:
+def _check(scenario: Scenario) -> None:
     """Refuse what only a simulator can do."""
-    if pools_data:
+    if scenario.pools_data:
         raise InputError("strategy.name", scenario.strategy.name, "one whose UEs send updates; no data leaves a device")
     if scenario.fleet.computing is not None:
         raise InputError("fleet.computing", "set", "null in a deployment, where UEs take the time that they take")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord
 
-from fedslot.access.channels import CHANNELS, Split, make_channel
+from fedslot.access.channels import CHANNELS, Channel, make_channel
 from fedslot.access.frame import contend
 from fedslot.errors import InputError
-from fedslot.rng import stream
+from fedslot.rng import CONTENTION, stream
 
 LABEL = "fedslot"  # key of the record that carries all this
 WHO = "who"  # its key in the question which UE a node is
@@ -29,7 +29,7 @@ class Turn:
     first, slots: the first push slot, and how many there are.
     probability: access barring.
     channel: name and options of the channel, as JSON.
-    hopefuls, rank: how many UEs may push, and which of them this is, from 0.
+    backlogged, rank: how many UEs may push, and which of them this is, from 0.
     seed: seed of the draw, by which PS and simulator can repeat it; empty: the device's own entropy.
     """
 
@@ -40,7 +40,7 @@ class Turn:
     slots: int = 0
     probability: float = 1.0
     channel: str = ""
-    hopefuls: int = 0
+    backlogged: int = 0
     rank: int = 0
     seed: str = ""
 
@@ -48,8 +48,8 @@ class Turn:
         """The slots that the UE uses; none if it is barred. One slot, or several for the copies of coded access."""
         if self.slot:
             return [self.slot]
-        rng = stream(int(self.seed), "push", self.round) if self.seed else np.random.default_rng()
-        sent = contend(self.hopefuls, self.slots, self.probability, read_channel(self.channel), rng)
+        rng = stream(int(self.seed), CONTENTION, self.round) if self.seed else np.random.default_rng()
+        sent = contend(np.zeros(self.backlogged), self.slots, self.probability, read_channel(self.channel), rng)
         return sorted(self.first - 1 + int(slot) for slot in sent[self.rank] if slot > 0)
 
     def to_record(self) -> ConfigRecord:
@@ -69,16 +69,14 @@ def write_channel(name: str, options: dict[str, Any]) -> str:
     return written
 
 
-def read_channel(written: str) -> Split:
+def read_channel(written: str) -> Channel:
     """The channel of a label: one of those that come with fedslot, for a label must not import anything."""
     name, options = json.loads(written)
     if name not in CHANNELS:
         raise InputError("push.channel", name, f"one of {', '.join(CHANNELS)} in a deployment")
     if isinstance(options.get("degrees"), dict):  # JSON has no numbers as keys
         options["degrees"] = {int(copies): chance for copies, chance in options["degrees"].items()}
-    channel = make_channel(name, **options)
-    assert isinstance(channel, Split)
-    return channel
+    return make_channel(name, **options)
 
 
 def answer(round: int, slots: Iterable[int]) -> ConfigRecord:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedslot.experiments.pool import Task
+from fedslot.experiments.tasks import Task
 from fedslot.runs import Result, is_finished, load
 from fedslot.scenario import Scenario
 

@@ -1,0 +1,103 @@
+"""Who trains on what in a round: each received UE on its own samples, or the PS on the samples that UEs sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedslot.data.sources import Dataset, load
+from fedslot.fleet import Fleet
+from fedslot.held_out import finite, tensors
+from fedslot.learning.jobs import Job, Recipe
+from fedslot.learning.models import Model
+from fedslot.learning.training import Trainer
+from fedslot.messages import UEs
+from fedslot.rng import DROPOUT, SHUFFLE, stream, torch_seed
+from fedslot.round import add_noise, local_job
+from fedslot.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Models trained in a round.
+
+    models: (R, P), one per received UE, or a single one where the PS trains on pooled data.
+    sizes: (R,) training samples behind each.
+    """
+
+    models: Tensor
+    sizes: NDArray[np.int64]
+
+
+class Training(Protocol):
+    """Trains what a round received, from the broadcast model (P,)."""
+
+    def __call__(self, start: Tensor, received: UEs, round: int) -> Trained: ...
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Every received UE trains on its own samples and adds its noise (ClientUpdate of Algorithm 1).
+
+    Only received UEs are trained: a collided update influences nothing.
+    """
+
+    scenario: Scenario
+    fleet: Fleet
+    trainer: Trainer
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> LocalTraining:
+        """Prepare the local training of a scenario by itself, as a device or a worker of a cluster does it."""
+        data = load(scenario.data.dataset)
+        fleet = Fleet.draw(scenario, data.y_train)
+        return cls(scenario, fleet, make_trainer(scenario, make_model(scenario, data), data))
+
+    def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
+        models = self.trainer(start, self._jobs(received, round))
+        for model, ue in zip(models, received.tolist(), strict=True):
+            add_noise(model, self.scenario, self.fleet, ue, round)
+        return Trained(finite(models, self.scenario, round), self.fleet.sizes[received])
+
+    def stacks(self, received: UEs, round: int) -> list[list[int]]:
+        """Return which of the received UEs, by position, are trained in one batch; each batch can run anywhere."""
+        return self.trainer.stacks(self._jobs(received, round))
+
+    def _jobs(self, received: UEs, round: int) -> list[Job]:
+        return [local_job(self.scenario, self.fleet, ue, round) for ue in received.tolist()]
+
+
+@dataclass(frozen=True)
+class PooledTraining:
+    """Received UEs send their samples, and the PS trains one model on all of them: no stragglers, no noise."""
+
+    scenario: Scenario
+    fleet: Fleet
+    trainer: Trainer
+
+    def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
+        ues, seed = received.tolist(), self.scenario.seed
+        if not ues:
+            return Trained(start.new_empty(0, len(start)), np.empty(0, dtype=np.int64))
+        samples = np.concatenate([self.fleet.shares.share(ue) for ue in ues])
+        key = round, self.fleet.ues  # the PS counts as one more UE
+        job = Job(samples, self.scenario.epochs, stream(seed, SHUFFLE, *key), torch_seed(seed, DROPOUT, *key))
+        models = self.trainer(start, [job])
+        return Trained(finite(models, self.scenario, round), np.array([len(samples)]))
+
+
+def make_model(scenario: Scenario, data: Dataset) -> Model:
+    """Build the network of a scenario for its data."""
+    options = scenario.training
+    return Model.build(options.model, data.x_train.shape[1:], data.classes, scenario.seed, options.device)
+
+
+def make_trainer(scenario: Scenario, model: Model, data: Dataset) -> Trainer:
+    """Build what trains the network of a scenario on its training samples."""
+    options = scenario.training
+    recipe = Recipe(options.lr, options.momentum, options.batches)
+    return Trainer(model, *tensors(model, data.x_train, data.y_train), recipe)
