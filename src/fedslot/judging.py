@@ -43,7 +43,7 @@ class Judges:
             return no_values(0)
         options = self.scenario.valuation
         rows = torch.cat([model.unsqueeze(0), updates])
-        measure = self.jury.mixtures(rows)
+        measure = self.jury.averages(rows)
         geometry = Geometry(sizes, _inner_products(rows - model))
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -30,12 +30,14 @@ class Result:
     rounds: one row per round, the columns of `rounds.csv`.
     model: (P,) the global model; None when only the rows were read back.
     state: the strategy's last state; None when only the rows were read back.
+    engine: `torch` or `compiled`, which trained the UEs; None when only the rows were read back.
     """
 
     scenario: Scenario
     rounds: pd.DataFrame
     model: NDArray[np.float32] | None = None
     state: Any = None
+    engine: str | None = None
 
     @property
     def final_accuracy(self) -> float:
@@ -74,6 +76,7 @@ class Result:
             "push_received": int(rounds["push_received"].sum()),
             "collided": int(rounds["collided"].sum()),
             "seconds": float(rounds["seconds"].sum()),
+            "engine": self.engine,
             "scenario_digest": self.scenario.digest,
             "fedslot_version": __version__,
         }
@@ -164,4 +167,4 @@ def _in_folder(
 
 
 def _result(simulation: Simulation, rounds: pd.DataFrame, now: Snapshot) -> Result:
-    return Result(simulation.scenario, rounds, now.model.cpu().numpy(), now.state)
+    return Result(simulation.scenario, rounds, now.model.cpu().numpy(), now.state, simulation.trainer.engine)

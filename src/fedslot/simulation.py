@@ -82,8 +82,9 @@ class Simulation:
         self.fleet = Fleet.draw(scenario, data.y_train)
         shape = data.x_train.shape[1:]
         self.model = Model.build(training.model, shape, data.classes, scenario.seed, training.device)
-        recipe = Recipe(training.lr, training.momentum, training.batches)
-        self.trainer = Trainer(self.model, *tensors(self.model, data.x_train, data.y_train), recipe)
+        recipe = Recipe(training.lr, training.momentum, training.batches, training.proximal, training.optimizer)
+        samples = tensors(self.model, data.x_train, data.y_train)
+        self.trainer = Trainer(self.model, *samples, recipe, training.engine)
         self.judges = Judges(scenario, self.model, data.x_test, data.y_test)
 
     def start(self) -> Snapshot:
