@@ -122,7 +122,7 @@ def valuation(preset: str, repeats: int, count: int, number: int) -> Lines:
     few = 4 if model.convolves else 20
 
     def ours() -> torch.Tensor:
-        return -jury.mixtures(rows)(weights)[0]
+        return -jury.averages(rows)(weights)[0]
 
     def usual() -> torch.Tensor:
         return plain.utilities(model, rows, weights[:few], jury.x.contiguous(), jury.y)
@@ -151,7 +151,7 @@ def fewer_utilities(repeats: int) -> Lines:
                 sizes = simulation.fleet.sizes[pull]
                 rows = torch.cat([now.model.unsqueeze(0), simulation.train(now.model, pull, now.round)])
                 weights = torch.from_numpy(coalition_weights(everyone, sizes)).to(rows)
-                table = -simulation.judges.jury.mixtures(rows)(weights)[0].numpy()
+                table = -simulation.judges.jury.averages(rows)(weights)[0].numpy()
                 moves = (rows - rows[0]).double()
                 geometry = Geometry(sizes, (moves @ moves.T).numpy())
 

@@ -15,7 +15,7 @@ from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
 from fedslot.rng import HELD_OUT, VALUATION, stream
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
-from fedslot.threads import each
+from fedslot.threads import ONE_THREAD, Threads
 from fedslot.valuation import Game, Geometry, Valuation, cyclic, exact, gtg, kriging
 
 PARAMETERS = 8192  # whose products are summed at a time
@@ -24,8 +24,15 @@ PARAMETERS = 8192  # whose products are summed at a time
 class HeldOut:
     """Held-out samples x (n, *shape), y (n,): one part tests, one part validates, some of which judge coalitions."""
 
-    def __init__(self, scenario: Scenario, model: Model, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
-        self.scenario = scenario
+    def __init__(
+        self,
+        scenario: Scenario,
+        model: Model,
+        x: NDArray[np.float32],
+        y: NDArray[np.int64],
+        threads: Threads = ONE_THREAD,
+    ) -> None:
+        self.scenario, self.threads = scenario, threads
         count = round(scenario.data.validation * len(y))
         if not 0 < count < len(y):
             allowed = f"such that both parts of the {len(y)} test samples get one"
@@ -35,7 +42,9 @@ class HeldOut:
             raise InputError("valuation.samples", judging, f"at most {count}, the number of validation samples")
         order = stream(scenario.seed, HELD_OUT).permutation(len(y))
         parts = order[count:], order[:count], order[:judging]
-        self.test, self.validation, self.jury = (Evaluator(model, *tensors(model, x[part], y[part])) for part in parts)
+        self.test, self.validation, self.jury = (
+            Evaluator(model, *tensors(model, x[part], y[part]), threads) for part in parts
+        )
 
     def value(self, model: Tensor, updates: Tensor, sizes: NDArray[np.int64], round: int) -> Valuation:
         """Shapley values of updates (Y, P) of a model (P,) from UEs with `sizes` (Y,) samples."""
@@ -43,8 +52,8 @@ class HeldOut:
             return no_values(0)
         options = self.scenario.valuation
         rows = torch.cat([model.unsqueeze(0), updates])
-        measure = self.jury.mixtures(rows)
-        geometry = Geometry(sizes, _inner_products(rows - model))
+        measure = self.jury.averages(rows)
+        geometry = Geometry(sizes, _inner_products(rows - model, self.threads))
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)
@@ -67,9 +76,9 @@ class HeldOut:
         return valuation
 
 
-def _inner_products(rows: Tensor) -> NDArray[np.float64]:
+def _inner_products(rows: Tensor, threads: Threads) -> NDArray[np.float64]:
     """Those of rows (R, P) with one another, summed in float64."""
-    parts = each(lambda part: part.double() @ part.double().mT, torch.split(rows, PARAMETERS, dim=1))
+    parts = threads.map(lambda part: part.double() @ part.double().mT, torch.split(rows, PARAMETERS, dim=1))
     found: NDArray[np.float64] = torch.stack(parts).sum(dim=0).cpu().numpy()
     return found
 

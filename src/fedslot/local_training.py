@@ -19,6 +19,7 @@ from fedslot.messages import UEs
 from fedslot.rng import DROPOUT, SHUFFLE, stream, torch_seed
 from fedslot.round import add_noise, local_job
 from fedslot.scenario import Scenario
+from fedslot.threads import ONE_THREAD, Threads
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ def make_model(scenario: Scenario, data: Dataset) -> Model:
     return Model.build(options.model, data.x_train.shape[1:], data.classes, scenario.seed, options.device)
 
 
-def make_trainer(scenario: Scenario, model: Model, data: Dataset) -> Trainer:
+def make_trainer(scenario: Scenario, model: Model, data: Dataset, threads: Threads = ONE_THREAD) -> Trainer:
     """Build what trains the network of a scenario on its training samples."""
     options = scenario.training
-    recipe = Recipe(options.lr, options.momentum, options.batches)
-    return Trainer(model, *tensors(model, data.x_train, data.y_train), recipe)
+    recipe = Recipe(options.lr, options.momentum, options.batches, options.proximal, options.optimizer)
+    return Trainer(model, *tensors(model, data.x_train, data.y_train), recipe, options.engine, threads)

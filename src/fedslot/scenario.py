@@ -130,6 +130,14 @@ class Training(Section):
     """Learning rate of SGD."""
     momentum: float = Field(0.5, ge=0, lt=1)
     """Momentum of SGD."""
+    proximal: float = Field(0.0, ge=0, le=1e6)
+    """FedProx's mu: adds mu / 2 * |w - w_global|^2 to the local loss; 0 is plain FedAvg."""
+    optimizer: str = "sgd"
+    """`sgd`, or `package.module:factory`, called with (parameters, lr) for each UE and round,
+    which returns a `torch.optim.Optimizer`; `momentum` is then not used."""
+    engine: Literal["auto", "torch", "compiled"] = "auto"
+    """`torch` trains any network; `compiled` (Numba) only plain ReLU perceptrons by SGD on a CPU, faster and equal
+    up to rounding; `auto` is `compiled` where that is possible. `summary.json` says which was used."""
     pooled: bool | None = None
     """Whether received UEs send their samples, and the PS trains on all of them, instead of model updates; no update
     can then be valued. Null: only under `centralized`."""

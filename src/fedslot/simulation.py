@@ -21,6 +21,7 @@ from fedslot.rng import CHANNEL, CONTENTION, stream
 from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, schedule
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, make_strategy
+from fedslot.threads import ONE_THREAD, Threads
 from fedslot.valuation import Valuation
 
 Distribute = Callable[[LocalTraining], Training]
@@ -31,9 +32,10 @@ class Simulation:
     """A scenario made ready to run: data loaded, fleet drawn, parts built. A scenario that cannot run is refused here.
 
     distribute: replaces the local training of UEs; where the PS itself trains, it is not used.
+    threads: share the work of a round; the result does not depend on their number.
     """
 
-    def __init__(self, scenario: Scenario, distribute: Distribute | None = None) -> None:
+    def __init__(self, scenario: Scenario, distribute: Distribute | None = None, threads: Threads = ONE_THREAD) -> None:
         self.scenario = scenario
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
         for name in scenario.training.epochs_by_strategy:
@@ -42,16 +44,16 @@ class Simulation:
         data = load(scenario.data.dataset)
         self.fleet = Fleet.draw(scenario, data.y_train)
         self.model = make_model(scenario, data)
-        trainer = make_trainer(scenario, self.model, data)
+        self.trainer = make_trainer(scenario, self.model, data, threads)
         self.train: Training
         if scenario.pools_data:
             if self.strategy.needs_values:
                 raise InputError("training.pooled", True, f"false for {scenario.strategy.name}, which values updates")
-            self.train = PooledTraining(scenario, self.fleet, trainer)
+            self.train = PooledTraining(scenario, self.fleet, self.trainer)
         else:
-            local = LocalTraining(scenario, self.fleet, trainer)
+            local = LocalTraining(scenario, self.fleet, self.trainer)
             self.train = distribute(local) if distribute else local
-        self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test)
+        self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test, threads)
 
     def start(self) -> Snapshot:
         """Return the beginning: the initial model, nothing known of any UE."""

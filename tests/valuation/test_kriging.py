@@ -56,7 +56,7 @@ def real(players: int) -> list[Case]:
             weights = torch.from_numpy(coalition_weights(members_of(players), sizes)).to(rows)
             moves = (rows - rows[0]).double()
             geometry = Geometry(sizes, (moves @ moves.T).numpy())
-            cases.append(Case(players, -simulation.judges.jury.mixtures(rows)(weights)[0].numpy(), geometry))
+            cases.append(Case(players, -simulation.judges.jury.averages(rows)(weights)[0].numpy(), geometry))
         now = after
     return cases
 

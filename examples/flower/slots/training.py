@@ -33,8 +33,8 @@ def local_update(arrays: ArrayRecord, ue: int, round: int, config: Mapping[str, 
     model = Model.build(options.model, x.shape[1:], data.classes, seed, options.device)
     streams = stream(seed, "shuffle", round, ue), torch_seed(seed, "dropout", round, ue)
     job = Job(np.arange(len(y)), int(fleet.epochs[ue]), *streams)
-    recipe = Recipe(options.lr, options.momentum, options.batches)
-    update = Trainer(model, *tensors(model, x, y), recipe)(to_flat(model, arrays), [job])[0]
+    recipe = Recipe(options.lr, options.momentum, options.batches, options.proximal, options.optimizer)
+    update = Trainer(model, *tensors(model, x, y), recipe, options.engine)(to_flat(model, arrays), [job])[0]
 
     # The scenario's noise on updates; real devices bring their own.
     if fleet.noise[ue] > 0:

@@ -1,4 +1,4 @@
-"""ModelAverage of Algorithm 1, and the averages of coalitions: rows of weights times rows of updates."""
+"""ModelAverage of Algorithm 1, and the averaging weights of coalitions."""
 
 from __future__ import annotations
 

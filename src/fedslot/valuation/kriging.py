@@ -20,8 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from fedslot.compiling import compiled, inlined, kept
-from fedslot.threads import each
 from fedslot.valuation.exact import FEW_PLAYERS, exact
 from fedslot.valuation.game import Game, Members, Valuation
 
@@ -94,7 +92,7 @@ def kriging(
             return exact(game)
     many, functional = _functional(players, MANY)
     blocks = [many[first : first + BLOCK] for first in range(0, len(many), BLOCK)]
-    values = functional @ np.concatenate(each(lambda block: process.mean(geometry.place(block)), blocks))
+    values = functional @ np.concatenate([process.mean(geometry.place(block)) for block in blocks])
     return Valuation(values, errors, game.utilities)
 
 
@@ -144,72 +142,26 @@ class _Process:
             shares: Floats = (shapley[:, some] * (shapley @ self.kernel(places, places[some]))).sum(axis=1)
             return shares
 
-        variance = np.sum(each(before_data, range(0, len(places), step)), axis=0)
+        variance = np.sum([before_data(first) for first in range(0, len(places), step)], axis=0)
         with_data: Floats = shapley @ self.kernel(places, self.x)
         left = variance - np.einsum("ij,ij->i", with_data, linalg.cho_solve(self.factor, with_data.T).T)
         deviations: Floats = np.sqrt(self.variance * np.maximum(left, 0))
         return deviations
 
 
-@kept
 def _kernel(a: Floats, b: Floats, length: float) -> Floats:
     """Correlations exp(-|a - b|^2 / (2 length)) of places (C, R) and (D, R)."""
-    return _correlations(a, b, length)
+    exponents: Floats = a @ b.T
+    exponents -= 0.5 * np.einsum("ij,ij->i", a, a)[:, None]
+    exponents -= 0.5 * np.einsum("ij,ij->i", b, b)
+    exponents /= length
+    return np.exp(np.minimum(exponents, 0, out=exponents), out=exponents)
 
 
-@compiled
-def _correlations(a: Floats, b: Floats, length: float) -> Floats:
-    found: Floats = np.dot(a, b.T)
-    squares, scale = _squares(b), 1 / length
-    for row, square in enumerate(_squares(a)):
-        for column in range(len(b)):
-            found[row, column] = _exp((found[row, column] - 0.5 * (square + squares[column])) * scale)
-    return found
-
-
-@compiled
-def _squares(places: Floats) -> Floats:
-    found = np.zeros(len(places))
-    for row in range(len(places)):
-        for column in range(places.shape[1]):
-            found[row] += places[row, column] ** 2
-    return found
-
-
-@kept
 def _predict(a: Floats, b: Floats, length: float, weights: Floats) -> Floats:
     """Sums (C,) of the correlations, weighted (D,)."""
-    found = np.empty(len(a))
-    for first in range(0, len(a), LINES):
-        found[first : first + LINES] = np.dot(_correlations(a[first : first + LINES], b, length), weights)
-    return found
-
-
-@inlined
-def _exp(x: float) -> float:
-    """exp(x) for x <= 0, by steps that registers can take; 1e-307 below -707.
-
-    As 2^n exp(r) with |r| <= log(2) / 2, where the series up to the power 13 is as exact as float64.
-    """
-    x = min(max(x, -707.0), 0.0)  # rounding may make a distance negative
-    n = np.floor(x * (1 / np.log(2)) + 0.5)
-    r = x - n * np.log(2)
-    series = 1 / 6227020800
-    series = series * r + 1 / 479001600
-    series = series * r + 1 / 39916800
-    series = series * r + 1 / 3628800
-    series = series * r + 1 / 362880
-    series = series * r + 1 / 40320
-    series = series * r + 1 / 5040
-    series = series * r + 1 / 720
-    series = series * r + 1 / 120
-    series = series * r + 1 / 24
-    series = series * r + 1 / 6
-    series = series * r + 1 / 2
-    series = series * r + 1.0
-    series = series * r + 1.0
-    two: float = np.int64((np.int64(np.int32(n)) + 1023) << 52).view(np.float64)  # 2^n by its bits
-    return float(series * two)
+    parts = [_kernel(a[first : first + LINES], b, length) @ weights for first in range(0, len(a), LINES)]
+    return np.concatenate(parts)
 
 
 def _design(players: int) -> Members:
