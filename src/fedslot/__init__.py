@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedslot.aggregation import Aggregate, Aggregation, Updates
     from fedslot.errors import InputError, RefusedError
     from fedslot.experiments.comparison import Comparison, compare
     from fedslot.experiments.sweeps import Sweep, sweep
@@ -38,6 +39,9 @@ _HOMES = {
     "Cell": "strategies",
     "Ledger": "strategies",
     "NoState": "strategies",
+    "Aggregate": "aggregation",
+    "Aggregation": "aggregation",
+    "Updates": "aggregation",
     "Grant": "messages",
     "Receipt": "messages",
     "InputError": "errors",
@@ -45,6 +49,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Aggregate",
+    "Aggregation",
     "Cell",
     "Comparison",
     "Grant",
@@ -56,6 +62,7 @@ __all__ = [
     "Result",
     "Scenario",
     "Sweep",
+    "Updates",
     "__version__",
     "compare",
     "load",
