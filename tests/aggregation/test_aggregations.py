@@ -96,6 +96,11 @@ def test_krum_by_hand(updates):
     assert once("krum", received, selected=9) == pytest.approx([1040 / 60])
 
 
+def test_krum_tells_close_updates_apart_far_from_the_start(updates):
+    """Squared distances of 1/256 between updates whose squared norms are 1e6."""
+    assert once("krum", updates([[1000.0], [1000.0625], [1000.1875], [1025.0]])) == [1000.0625]
+
+
 # against independent implementations
 
 

@@ -9,7 +9,8 @@ With d the average local model minus the broadcast one, in round t = 1, 2, ...:
 The betas and tau are the paper's. Where Flower's FedAdam differs from the paper, we follow Flower, so that a
 simulation shows what a deployment does: v begins at 0 (paper: at least tau^2), lr is 0.1 (paper: tuned for each task),
 and the bias of m and v is corrected by lr_t = lr sqrt(1 - beta2^(t+1)) / (1 - beta1^(t+1)) (paper: no correction).
-Adam itself has exponents t; with Flower's t + 1 the first steps are shorter.
+Adam itself has exponents t; with Flower's t + 1 the first steps are shorter. We count the rounds in which something was
+received, Flower counts all.
 """
 
 from __future__ import annotations
