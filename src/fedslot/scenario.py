@@ -181,6 +181,16 @@ class Valuation(Section):
     """`gtg`: cut a permutation short once its utility is this close to that of all UEs."""
 
 
+class Aggregation(Section):
+    """What the PS makes of the updates that it received."""
+
+    name: str = "average"
+    """`average` (the paper's), `fedavgm`, `fedadam`, `fedyogi`, `median`, `trimmed-mean`, `krum`, or
+    `package.module:Name`."""
+    options: dict[str, Any] = {}
+    """Options of the aggregation, e.g. `{lr: 0.05}` for `fedadam`."""
+
+
 class Scenario(Section):
     """Everything that determines a run's result."""
 
@@ -197,6 +207,7 @@ class Scenario(Section):
     training: Training = Training()
     strategy: Strategy = Strategy()
     valuation: Valuation = Valuation()
+    aggregation: Aggregation = Aggregation()
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -209,6 +220,7 @@ class Scenario(Section):
         slots, pull, ues = self.frame.slots, self.frame.pull, self.data.ues
         _plain("push.channel_options", self.push.channel_options)
         _plain("strategy.options", self.strategy.options)
+        _plain("aggregation.options", self.aggregation.options)
         if pull > slots:
             raise InputError("frame.pull", pull, f"at most frame.slots ({slots})")
         if pull > ues:
