@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from fedslot.access.channels import Channel
+from fedslot.aggregation import AGGREGATIONS, Aggregate
 from fedslot.data.sources import load
 from fedslot.errors import InputError, RefusedError
 from fedslot.messages import Grant, Receipt
@@ -325,6 +326,51 @@ def test_what_cannot_run_is_refused_before_the_first_round(overrides, field):
         Simulation(_scenario(overrides))
     assert caught.value.field == field
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_every_aggregation_runs_and_goes_on_from_a_snapshot(name):
+    scenario = _scenario({"aggregation.name": name, "strategy.name": "fedavg"})
+    steps = list(Simulation(scenario).rounds())
+    resumed = Simulation(scenario).rounds(steps[1][1])
+    assert _but_seconds([record for record, _ in resumed]) == _but_seconds([record for record, _ in steps[2:]])
+
+
+class Lookahead:
+    """A user's own aggregation, which broadcasts another model than it reports."""
+
+    def init(self, model, ues):
+        assert ues == 12
+        return NoState()
+
+    def apply(self, state, updates):
+        mean = updates.local.mean(0)
+        assert updates.val_loss(mean) > 0
+        assert len(updates.inputs) == 398  # half of the test samples
+        return Aggregate(updates.start + 2 * (mean - updates.start), mean, state)
+
+
+def test_the_reported_model_is_evaluated_and_the_other_one_broadcast():
+    simulation = Simulation(_scenario({"aggregation.name": f"{__name__}:Lookahead", "strategy.name": "fedavg"}))
+    start = simulation.start()
+    record, now = next(simulation.rounds())
+    assert record.test_loss == simulation.held_out.test.evaluate(now.report)[0]
+    torch.testing.assert_close(now.model, start.model + 2 * (now.report - start.model))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"training.pooled": True}, "training.pooled"),
+        ({"strategy.name": "centralized", "aggregation.name": "median"}, "aggregation.name"),
+        ({"aggregation.name": "mean"}, "aggregation.name"),
+        ({"aggregation.options": {"lr": 1.0}}, "aggregation.options.lr"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(overrides, field):
+    with pytest.raises(InputError) as caught:
+        Simulation(_scenario(overrides))
+    assert caught.value.field == field
 
 
 class Everyone:

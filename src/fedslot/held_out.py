@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.learning.aggregation import coalition_weights
+from fedslot.learning.coalitions import coalition_weights
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
 from fedslot.rng import HELD_OUT, VALUATION, stream

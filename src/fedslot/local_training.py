@@ -27,10 +27,12 @@ class Trained:
     """Models trained in a round.
 
     models: (R, P), one per received UE, or a single one where the PS trains on pooled data.
+    ues: (R,) the UE that trained each; -1 stands for the PS.
     sizes: (R,) training samples behind each.
     """
 
     models: Tensor
+    ues: UEs
     sizes: NDArray[np.int64]
 
 
@@ -62,7 +64,7 @@ class LocalTraining:
         models = self.trainer(start, self._jobs(received, round))
         for model, ue in zip(models, received.tolist(), strict=True):
             add_noise(model, self.scenario, self.fleet, ue, round)
-        return Trained(finite(models, self.scenario, round), self.fleet.sizes[received])
+        return Trained(finite(models, self.scenario, round), received, self.fleet.sizes[received])
 
     def stacks(self, received: UEs, round: int) -> list[list[int]]:
         """Return which of the received UEs, by position, are trained in one batch; each batch can run anywhere."""
@@ -83,12 +85,12 @@ class PooledTraining:
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
         ues, seed = received.tolist(), self.scenario.seed
         if not ues:
-            return Trained(start.new_empty(0, len(start)), np.empty(0, dtype=np.int64))
+            return Trained(start.new_empty(0, len(start)), received, received)
         samples = np.concatenate([self.fleet.shares.share(ue) for ue in ues])
         key = round, self.fleet.ues  # the PS counts as one more UE
         job = Job(samples, self.scenario.epochs, stream(seed, SHUFFLE, *key), torch_seed(seed, DROPOUT, *key))
         models = self.trainer(start, [job])
-        return Trained(finite(models, self.scenario, round), np.array([len(samples)]))
+        return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([len(samples)]))
 
 
 def make_model(scenario: Scenario, data: Dataset) -> Model:

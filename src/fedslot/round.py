@@ -52,13 +52,16 @@ class Snapshot:
     """All that is carried from one round to the next.
 
     round: the round to come. slots_spent: sum of `cost_max` so far.
-    model: (P,) the global model. state: the strategy's state.
+    model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
+    state: the strategy's state. aggregation: the aggregation's state.
     """
 
     round: int
     slots_spent: int
     model: Tensor
+    report: Tensor
     state: Any
+    aggregation: Any
 
 
 def cell(scenario: Scenario) -> Cell:
@@ -117,8 +120,8 @@ def add_noise(update: Tensor, scenario: Scenario, fleet: Fleet, ue: int, round: 
 
 def record(held_out: HeldOut, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:
     """Return the row of a round; `began` is what `time.perf_counter` returned at its beginning."""
-    test_loss, test_accuracy = held_out.test.evaluate(now.model)
-    val_loss, _ = held_out.validation.evaluate(now.model)
+    test_loss, test_accuracy = held_out.test.evaluate(now.report)
+    val_loss, _ = held_out.validation.evaluate(now.report)
     return Round(
         round=round,
         test_accuracy=test_accuracy,

@@ -160,4 +160,4 @@ def _in_folder(
 
 
 def _result(simulation: Simulation, rounds: pd.DataFrame, now: Snapshot) -> Result:
-    return Result(simulation.scenario, rounds, now.model.cpu().numpy(), now.state, simulation.trainer.engine)
+    return Result(simulation.scenario, rounds, now.report.cpu().numpy(), now.state, simulation.trainer.engine)

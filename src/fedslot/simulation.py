@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from torch import Tensor
 
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
+from fedslot.aggregation import Aggregate, Updates, make_aggregation
 from fedslot.data.sources import load
 from fedslot.errors import InputError
 from fedslot.fleet import Fleet
-from fedslot.held_out import HeldOut, no_values
-from fedslot.learning.aggregation import average
+from fedslot.held_out import HeldOut, finite, no_values
 from fedslot.local_training import LocalTraining, PooledTraining, Trained, Training, make_model, make_trainer
 from fedslot.messages import Grant, Receipt
 from fedslot.plugins import find
@@ -41,6 +42,7 @@ class Simulation:
         for name in scenario.training.epochs_by_strategy:
             find("training.epochs_by_strategy", name, STRATEGIES)
         self.channel = make_channel(scenario.push.channel, **scenario.push.channel_options)
+        self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
         data = load(scenario.data.dataset)
         self.fleet = Fleet.draw(scenario, data.y_train)
         self.model = make_model(scenario, data)
@@ -49,6 +51,8 @@ class Simulation:
         if scenario.pools_data:
             if self.strategy.needs_values:
                 raise InputError("training.pooled", True, f"false for {scenario.strategy.name}, which values updates")
+            if scenario.aggregation.name != "average":
+                raise InputError("aggregation.name", scenario.aggregation.name, "average where the PS pools the data")
             self.train = PooledTraining(scenario, self.fleet, self.trainer)
         else:
             local = LocalTraining(scenario, self.fleet, self.trainer)
@@ -57,7 +61,8 @@ class Simulation:
 
     def start(self) -> Snapshot:
         """Return the beginning: the initial model, nothing known of any UE."""
-        return Snapshot(0, 0, self.model.initial, self.strategy.init())
+        model = self.model.initial
+        return Snapshot(0, 0, model, model, self.strategy.init(), self.aggregation.init(model, self.fleet.ues))
 
     def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
@@ -69,10 +74,11 @@ class Simulation:
             receipt = self._access(grant, round)
             trained = self.train(now.model, receipt.received, round)
             valuation = self._value(now.model, trained, receipt, round)
-            model = average(trained.models, trained.sizes) if len(trained.models) else now.model
+            new = self._aggregate(now, trained, valuation)
             state = self.strategy.observe(now.state, receipt, valuation.values)
 
-            now = Snapshot(round + 1, now.slots_spent + receipt.cost_max, model, state)
+            spent = now.slots_spent + receipt.cost_max
+            now = Snapshot(round + 1, spent, new.broadcast, new.report, state, new.state)
             yield record(self.held_out, round, receipt, valuation, now, began), now
 
     def _access(self, grant: Grant, round: int) -> Receipt:
@@ -87,3 +93,22 @@ class Simulation:
         if not self.strategy.needs_values:
             return no_values(len(receipt.received))
         return self.held_out.value(model, trained.models, trained.sizes, round)
+
+    def _aggregate(self, now: Snapshot, trained: Trained, valuation: Valuation) -> Aggregate[Any]:
+        """Make the next model of what was received; a round in which nothing is received changes nothing."""
+        if not len(trained.models):
+            return Aggregate(now.model, now.report, now.aggregation)
+        updates = Updates(
+            model=self.model,
+            start=now.model,
+            local=trained.models,
+            ues=trained.ues,
+            sizes=trained.sizes,
+            values=valuation.values,
+            inputs=self.held_out.validation.x,
+            val_loss=lambda flat: self.held_out.validation.evaluate(flat)[0],
+        )
+        new = self.aggregation.apply(now.aggregation, updates)
+        for model in (new.broadcast, new.report):
+            finite(model, self.scenario, now.round)
+        return new

@@ -24,6 +24,7 @@ def make_updates(local: Any, start: Any = None, sizes: Any = None) -> Updates:
         sizes=np.full(count, 10) if sizes is None else np.asarray(sizes),
         values=np.zeros(count),
         inputs=torch.zeros(4, parameters),
+        val_loss=lambda flat: float(flat.norm()),
     )
 
 

@@ -24,13 +24,13 @@ ADAPTIVE = ["fedavgm", "fedadam", "fedyogi"]
 def once(name: str, received: Updates, **options: Any) -> list[float]:
     """The model after one round."""
     aggregation = make_aggregation(name, options)
-    return aggregation.apply(aggregation.init(received.start), received).broadcast.tolist()
+    return aggregation.apply(aggregation.init(received.start, 10), received).broadcast.tolist()
 
 
 def several(make: Make, steps: torch.Tensor, name: str, **options: Any) -> list[Aggregate[Any]]:
     """Rounds from the zero model, in each of which one UE changes the model by the next of the steps (T, P)."""
     aggregation, start = make_aggregation(name, options), torch.zeros(steps.shape[1])
-    rounds = [Aggregate(start, start, aggregation.init(start))]
+    rounds = [Aggregate(start, start, aggregation.init(start, 10))]
     for step in steps:
         model = rounds[-1].broadcast
         rounds.append(aggregation.apply(rounds[-1].state, make((model + step)[None], model)))
@@ -231,7 +231,7 @@ def test_nothing_is_changed_in_place(updates, name):
     received = updates(random_steps(5, 4), start=[1.0, 2.0, 3.0, 4.0])
     start, local = received.start.clone(), received.local.clone()
     aggregation = make_aggregation(name, {})
-    state = aggregation.init(received.start)
+    state = aggregation.init(received.start, 10)
     first = aggregation.apply(state, received)
     again = aggregation.apply(state, received)
     assert torch.equal(received.start, start)

@@ -21,7 +21,8 @@ def test_noise_is_estimated_where_it_dominates():
     model = Model(nn.Linear(40_000, 1, bias=False))
     step = torch.where(torch.rand(40_000, generator=draw) < 0.01, 2.0, 0.0)
     local = model.initial + step + deviations[:, None] * torch.randn(3, 40_000, generator=draw)
-    received = Updates(model, model.initial, local, np.arange(3), np.ones(3, int), np.zeros(3), torch.zeros(1, 40_000))
+    known = np.arange(3), np.ones(3, int), np.zeros(3), torch.zeros(1, 40_000)
+    received = Updates(model, model.initial, local, *known, val_loss=lambda flat: 0.0)
     np.testing.assert_allclose(received.noise, deviations, rtol=0.04)
     assert received.noise.dtype == received.norms.dtype == np.float64
 
@@ -29,7 +30,8 @@ def test_noise_is_estimated_where_it_dominates():
 def test_the_layer_view_of_the_steps():
     model = Model(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 4)))
     local = model.initial + torch.arange(2.0)[:, None]
-    received = Updates(model, model.initial, local, np.arange(2), np.ones(2, int), np.zeros(2), torch.zeros(5, 3))
+    known = np.arange(2), np.ones(2, int), np.zeros(2), torch.zeros(5, 3)
+    received = Updates(model, model.initial, local, *known, val_loss=lambda flat: 0.0)
     layers = model.unflatten(received.steps)
     assert {name: tuple(layer.shape) for name, layer in layers.items()} == {
         "0.weight": (2, 2, 3),

@@ -17,7 +17,7 @@ def test_the_skeleton_of_an_aggregation_runs(updates, tmp_path, monkeypatch):
     (tmp_path / "skeleton_of_an_aggregation.py").write_text(code.group(1))
     monkeypatch.syspath_prepend(tmp_path)
     aggregation = make_aggregation("skeleton_of_an_aggregation:Clipped", {"memory": 0.75})
-    aggregate = aggregation.apply(aggregation.init(torch.zeros(2)), updates([[1.0, 0.0], [3.0, 4.0], [0.0, 3.0]]))
+    aggregate = aggregation.apply(aggregation.init(torch.zeros(2), 3), updates([[1.0, 0.0], [3.0, 4.0], [0.0, 3.0]]))
     assert aggregate.broadcast.tolist() == pytest.approx([2.8 / 3, 5.4 / 3])
     assert aggregate.report.tolist() == pytest.approx([0.7 / 3, 1.35 / 3])
     with pytest.raises(InputError, match=r"aggregation\.options\.memory: 2 is not allowed"):

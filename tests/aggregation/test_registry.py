@@ -54,7 +54,7 @@ class Keep:
             raise InputError("weight", weight, "greater than 0")
         self.weight = weight
 
-    def init(self, model):
+    def init(self, model, ues):
         return Longest(0.0)
 
     def apply(self, state, updates):
@@ -63,12 +63,12 @@ class Keep:
 
 
 class Idle:
-    def init(self, model): ...
+    def init(self, model, ues): ...
 
 
 def test_an_aggregation_of_ones_own_by_import_path(updates):
     aggregation = make_aggregation(f"{__name__}:Keep", {"weight": 2.0})
-    aggregate = aggregation.apply(aggregation.init(torch.zeros(2)), updates([[3.0, 4.0], [1.0, 0.0]]))
+    aggregate = aggregation.apply(aggregation.init(torch.zeros(2), 3), updates([[3.0, 4.0], [1.0, 0.0]]))
     assert aggregate.broadcast.tolist() == [4.0, 4.0]
     assert aggregate.report.tolist() == [0.0, 0.0]
     assert aggregate.state == Longest(5.0)

@@ -69,12 +69,13 @@ def test_same_models_as_flower(
     draw, generator = np.random.default_rng(5), torch.Generator().manual_seed(5)
     model = Model(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)))
     aggregation, strategy = make_aggregation(name, options), kind(**flowers_options)
-    ours, state, theirs = model.initial, aggregation.init(model.initial), model.initial
+    ours, state, theirs = model.initial, aggregation.init(model.initial, 7), model.initial
     for round in range(ROUNDS):
         before, sizes = ours, draw.integers(1, 100, UES)
         steps = torch.randn(model.size, generator=generator) + torch.randn(UES, model.size, generator=generator)
 
-        received = Updates(model, ours, ours + steps, np.arange(UES), sizes, np.zeros(UES), torch.zeros(1, 5))
+        known = np.arange(UES), sizes, np.zeros(UES), torch.zeros(1, 5)
+        received = Updates(model, ours, ours + steps, *known, val_loss=lambda flat: 0.0)
         aggregate = aggregation.apply(state, received)
         ours, state = aggregate.broadcast, aggregate.state
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedslot.learning.aggregation import coalition_weights
+from fedslot.learning.coalitions import coalition_weights
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.valuation import Game, Geometry, exact, gtg, kriging

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedslot.learning.aggregation import coalition_weights
+from fedslot.learning.coalitions import coalition_weights
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.valuation import Game, cyclic, exact, gtg

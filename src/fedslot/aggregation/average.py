@@ -25,7 +25,7 @@ def average(local: Tensor, sizes: NDArray[np.int64]) -> Tensor:
 class Average:
     """The average is both broadcast and reported; there are no options."""
 
-    def init(self, model: Tensor) -> NoState:
+    def init(self, model: Tensor, ues: int) -> NoState:
         return NoState()
 
     def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:

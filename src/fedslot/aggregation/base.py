@@ -1,6 +1,6 @@
 """What an aggregation is: two pure functions on explicit state.
 
-    init(model) -> state                    before the first round
+    init(model, ues) -> state               before the first round
     apply(state, updates) -> Aggregate      the model to broadcast next, the model to report, the new state
 
 The state is a frozen dataclass of tensors, NumPy arrays and plain numbers, which is how a checkpoint saves it.
@@ -9,6 +9,7 @@ The state is a frozen dataclass of tensors, NumPy arrays and plain numbers, whic
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
@@ -35,10 +36,11 @@ class Updates:
     model: the network; `model.unflatten` views flat vectors (..., P) as tensors (..., *shape) by parameter name.
     start: (P,) the model that was broadcast.
     local: (Y, P) the local models received, Y >= 1.
-    ues: (Y,) the UEs that sent them.
+    ues: (Y,) the UEs that sent them; -1 for a model that the PS trained on pooled data.
     sizes: (Y,) training samples of each UE.
     values: (Y,) values of this round; zeros where the strategy needs none.
     inputs: (V, *shape) validation inputs of the PS, without labels.
+    val_loss: returns the validation loss of a model (P,); the only use of labels.
     """
 
     model: Model
@@ -48,6 +50,7 @@ class Updates:
     sizes: NDArray[np.int64]
     values: NDArray[np.float64]
     inputs: Tensor
+    val_loss: Callable[[Tensor], float]
 
     @cached_property
     def steps(self) -> Tensor:
@@ -84,8 +87,8 @@ class Aggregation(Protocol[S]):
 
     def __init__(self, **options: Any) -> None: ...
 
-    def init(self, model: Tensor) -> S:
-        """The state before the first round, whose broadcast is `model` (P,)."""
+    def init(self, model: Tensor, ues: int) -> S:
+        """The state before the first round, whose broadcast is `model` (P,), in a cell of `ues` UEs."""
         ...
 
     def apply(self, state: S, updates: Updates) -> Aggregate[S]:

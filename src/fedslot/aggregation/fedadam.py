@@ -45,7 +45,7 @@ class FedAdam:
     beta2: float = Field(0.99, ge=0, lt=1)
     tau: float = Field(1e-3, gt=0)
 
-    def init(self, model: Tensor) -> AdamMoments:
+    def init(self, model: Tensor, ues: int) -> AdamMoments:
         return AdamMoments(torch.zeros_like(model), torch.zeros_like(model), 0)
 
     def apply(self, state: AdamMoments, updates: Updates) -> Aggregate[AdamMoments]:

@@ -31,7 +31,7 @@ class FedAvgM:
     lr: float = Field(1.0, gt=0, le=1e6)
     momentum: float = Field(0.9, ge=0, lt=1)
 
-    def init(self, model: Tensor) -> Momentum:
+    def init(self, model: Tensor, ues: int) -> Momentum:
         return Momentum(torch.zeros_like(model))
 
     def apply(self, state: Momentum, updates: Updates) -> Aggregate[Momentum]:

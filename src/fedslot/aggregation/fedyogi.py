@@ -40,7 +40,7 @@ class FedYogi:
     beta2: float = Field(0.99, ge=0, lt=1)
     tau: float = Field(1e-3, gt=0)
 
-    def init(self, model: Tensor) -> YogiMoments:
+    def init(self, model: Tensor, ues: int) -> YogiMoments:
         return YogiMoments(torch.zeros_like(model), torch.zeros_like(model))
 
     def apply(self, state: YogiMoments, updates: Updates) -> Aggregate[YogiMoments]:

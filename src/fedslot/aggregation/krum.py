@@ -27,7 +27,7 @@ class Krum:
     byzantine: int = Field(0, ge=0)
     selected: int = Field(1, ge=1)
 
-    def init(self, model: Tensor) -> NoState:
+    def init(self, model: Tensor, ues: int) -> NoState:
         return NoState()
 
     def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:

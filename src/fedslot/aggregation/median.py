@@ -13,7 +13,7 @@ from fedslot.aggregation.trimmed_mean import trimmed_mean
 class Median:
     """The mean of the middle two where their number is even; there are no options."""
 
-    def init(self, model: Tensor) -> NoState:
+    def init(self, model: Tensor, ues: int) -> NoState:
         return NoState()
 
     def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:

@@ -25,7 +25,7 @@ class TrimmedMean:
 
     fraction: float = Field(0.2, ge=0, lt=0.5)
 
-    def init(self, model: Tensor) -> NoState:
+    def init(self, model: Tensor, ues: int) -> NoState:
         return NoState()
 
     def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:

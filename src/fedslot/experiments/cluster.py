@@ -179,7 +179,7 @@ class _Distributed:
             if reason is not None:
                 raise RefusedError(reason)
             models[stack] = torch.from_numpy(trained).to(start)
-        return Trained(models, self._local.fleet.sizes[received])
+        return Trained(models, received, self._local.fleet.sizes[received])
 
 
 def _fewer(stacks: list[list[int]], most: int) -> list[list[int]]:

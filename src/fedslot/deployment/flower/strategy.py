@@ -36,7 +36,7 @@ from fedslot.messages import Receipt
 from fedslot.records import RowWriter, RunFolder
 from fedslot.round import Snapshot, backlogged, cell, frame_fits, record, schedule
 from fedslot.scenario import Scenario
-from fedslot.strategies import make_strategy
+from fedslot.strategies import NoState, make_strategy
 from fedslot.valuation import Valuation
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -99,7 +99,8 @@ class SlotAccess(FedAvg):
     ) -> Result:
         """Train to the end of the scenario, or for `num_rounds` more rounds at most."""
         self._grid = DeadlineGrid(grid, self.deadline, self.poll)
-        self.now = Snapshot(0, 0, to_flat(self.model, initial_arrays), self.scheduler.init())
+        model = to_flat(self.model, initial_arrays)
+        self.now = Snapshot(0, 0, model, model, self.scheduler.init(), NoState())
         # of the first model rather than the present one, whose norm a device could raise round by round
         self._reach = self.limits.norm * max(float(self.now.model.double().norm()), 1.0)
         self._open_folder()
@@ -159,7 +160,8 @@ class SlotAccess(FedAvg):
         model, metrics = self._average(receipt, updates, sizes, frame.round)
         state = self.scheduler.observe(now.state, receipt, valuation.values)
 
-        self.now = Snapshot(frame.round + 1, now.slots_spent + receipt.cost_max, model, state)
+        spent = now.slots_spent + receipt.cost_max
+        self.now = Snapshot(frame.round + 1, spent, model, model, state, NoState())
         row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
         if self.folder and self._rows:
             self._rows.append(row)
