@@ -77,39 +77,30 @@ def train_dual(
     samples, features = x.shape
     hidden, rest_widths = widths[1], widths[1:]
     first, rest = parameters[: hidden * (features + 1)], parameters[hidden * (features + 1) :]
-    initial_outputs = np.empty((samples, hidden), np.float32)
-    np.dot(x, _matrix(first, 0, hidden, features).T, initial_outputs)
-    _add_bias(initial_outputs, first[hidden * features :], False)
+    weight, bias = _matrix(first, 0, hidden, features), first[hidden * features :]
+    initial_outputs = np.dot(x, weight.T) + bias
 
     anchor, velocity, gradient = rest.copy(), np.zeros_like(rest), np.empty_like(rest)
     activations, deltas = _workspaces(rest_widths, edges)
-    a, a_velocity = np.zeros((samples, hidden), np.float32), np.zeros((samples, hidden), np.float32)
+    a, a_velocity = np.zeros_like(initial_outputs), np.zeros_like(initial_outputs)
     for order in orders:
         for part in range(len(edges) - 1):
             batch = order[edges[part] : edges[part + 1]]
-            inputs = _matrix(activations, 0, len(batch), hidden)
-            np.dot(gram[batch], a, inputs)
-            for i in range(len(batch)):
-                for j in range(hidden):
-                    value = initial_outputs[batch[i], j] - lr * inputs[i, j]
-                    inputs[i, j] = ZERO if value <= 0 else value  # NaN propagates
+            outputs = initial_outputs[batch] - lr * np.dot(gram[batch], a)
+            _matrix(activations, 0, len(batch), hidden)[:] = np.maximum(outputs, ZERO)
             _gradient(rest, gradient, rest_widths, activations, deltas, y[batch], True)
             _step(rest, velocity, gradient, anchor, hyper)
+            delta = _matrix(deltas, 0, len(batch), hidden)
             for i in range(samples):
                 for j in range(hidden):
-                    a_velocity[i, j] = momentum * a_velocity[i, j] - proximal * lr * a[i, j]  # W - W0 is -lr * a here
+                    a_velocity[i, j] = momentum * a_velocity[i, j] - proximal * lr * a[i, j]  # W - W0 is -lr * a
                     a[i, j] += a_velocity[i, j]
-            delta = _matrix(deltas, 0, len(batch), hidden)
             for i in range(len(batch)):
                 for j in range(hidden):
                     a_velocity[batch[i], j] += delta[i, j]
                     a[batch[i], j] += delta[i, j]
-
-    total = np.empty_like(first)
-    np.dot(a.T, x, _matrix(total, 0, hidden, features))
-    _sum_samples(a, total[hidden * features :])
-    for i in range(len(first)):
-        first[i] -= lr * total[i]
+    weight -= lr * np.dot(a.T, x)
+    bias -= lr * a.sum(axis=0)
 
 
 @_compiled
@@ -132,7 +123,9 @@ def _gradient(
         n, m = widths[layer], widths[layer + 1]
         outputs = _matrix(activations, offset + size * n, size, m)
         np.dot(_matrix(activations, offset, size, n), _matrix(parameters, first, m, n).T, outputs)
-        _add_bias(outputs, parameters[first + m * n : first + m * (n + 1)], layer < layers - 1)
+        outputs += parameters[first + m * n : first + m * (n + 1)]
+        if layer < layers - 1:
+            np.maximum(outputs, ZERO, outputs)  # NaN propagates
         first, offset = first + m * (n + 1), offset + size * n
     classes = widths[layers]
     _softmax_gradient(_matrix(activations, offset, size, classes), labels, _matrix(deltas, offset, size, classes))
@@ -141,28 +134,21 @@ def _gradient(
         first, offset = first - m * (n + 1), offset - size * n
         inputs, delta = _matrix(activations, offset, size, n), _matrix(deltas, offset + size * n, size, m)
         np.dot(delta.T, inputs, _matrix(gradient, first, m, n))
-        _sum_samples(delta, gradient[first + m * n : first + m * (n + 1)])
+        gradient[first + m * n : first + m * (n + 1)] = delta.sum(axis=0)
         if layer > 0 or to_inputs:
             before = _matrix(deltas, offset, size, n)
             np.dot(delta, _matrix(parameters, first, m, n), before)
-            for i in range(size):
-                for j in range(n):
-                    before[i, j] *= ZERO if inputs[i, j] <= 0 else ONE
+            before *= inputs > ZERO
 
 
 @_compiled
 def _softmax_gradient(logits: Floats, labels: Integers, delta: Floats) -> None:
     """Gradient of the mean cross-entropy by the logits: (softmax - one-hot) / size of the minibatch."""
-    size, classes = logits.shape
-    share = ONE / np.float32(size)
-    for i in range(size):
-        top, total = logits[i].max(), ZERO
-        for j in range(classes):
-            delta[i, j] = np.exp(logits[i, j] - top)
-            total += delta[i, j]
-        for j in range(classes):
-            delta[i, j] *= share / total
-        delta[i, labels[i]] -= share
+    for i in range(len(labels)):
+        delta[i] = np.exp(logits[i] - logits[i].max())
+        delta[i] /= delta[i].sum()
+        delta[i, labels[i]] -= ONE
+    delta /= np.float32(len(labels))
 
 
 @_compiled
@@ -184,19 +170,3 @@ def _workspaces(widths: Integers, edges: Integers) -> tuple[Floats, Floats]:
 def _matrix(flat: Floats, first: int, rows: int, columns: int) -> Floats:
     """Part of a flat array as a matrix."""
     return flat[first : first + rows * columns].reshape(rows, columns)
-
-
-@_compiled
-def _add_bias(outputs: Floats, bias: Floats, relu: bool) -> None:
-    for i in range(outputs.shape[0]):
-        for j in range(outputs.shape[1]):
-            value = outputs[i, j] + bias[j]
-            outputs[i, j] = ZERO if relu and value <= 0 else value  # NaN propagates
-
-
-@_compiled
-def _sum_samples(table: Floats, out: Floats) -> None:
-    out[:] = ZERO
-    for i in range(table.shape[0]):
-        for j in range(table.shape[1]):
-            out[j] += table[i, j]
