@@ -1,5 +1,7 @@
 """Averages of models against building and evaluating each averaged network; losses by hand."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,21 @@ def tied_weights(shape, classes):
 
 def without_bias(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 6, bias=False), nn.ReLU(), nn.Linear(6, classes))
+
+
+def named_convolutions(shape, classes):
+    relu = nn.ReLU()
+    parts = {"a": nn.Conv2d(1, 3, 3, stride=2, padding="valid"), "b": relu, "c": nn.Conv2d(3, 2, 2), "d": relu}
+    return nn.Sequential(OrderedDict(**parts, e=nn.Flatten(), f=nn.Linear(8, classes)))
+
+
+def convolution_without_bias(shape, classes):
+    return nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(72, classes))
+
+
+def reflecting_convolution(shape, classes):
+    first = nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect")
+    return nn.Sequential(first, nn.ReLU(), nn.Flatten(), nn.Linear(128, classes))
 
 
 class residual(nn.Module):
@@ -73,9 +90,21 @@ def assert_equal_measures(found: torch.Tensor, expected: torch.Tensor, samples: 
     torch.testing.assert_close(found[1], expected[1], rtol=0, atol=1.01 / samples)
 
 
-@pytest.mark.parametrize(
-    "name", ["mlp", "cnn", "one_linear_layer", "dropout", "tied_weights", "without_bias", "residual"]
-)
+NETWORKS = [
+    "mlp",
+    "cnn",
+    "one_linear_layer",
+    "dropout",
+    "tied_weights",
+    "without_bias",
+    "named_convolutions",
+    "reflecting_convolution",
+    "convolution_without_bias",
+    "residual",
+]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
 def test_averages_are_those_of_averaged_networks(name):
     model, x, y, updates, weights = case(name)
     model.module.train()

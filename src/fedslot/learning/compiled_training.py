@@ -33,13 +33,13 @@ class CompiledTraining:
     def train(self, start: Tensor, jobs: list[Job]) -> Tensor:
         """Local models (len(jobs), P), trained from start (P,)."""
         models = start.repeat(len(jobs), 1)
-        hyper = [np.float32(value) for value in (self.recipe.lr, self.recipe.momentum, self.recipe.proximal)]
+        hyper = np.float32(self.recipe.lr), np.float32(self.recipe.momentum), np.float32(self.recipe.proximal)
         for parameters, job in zip(models.numpy(), jobs, strict=True):
             x, y, orders, edges = self.x[job.share], self.y[job.share], job.shuffle(), self.recipe.edges(job)
             if self.prefers_dual(job):
-                train_dual(parameters, self.widths, x, y, self._gram(job, x), orders, edges, *hyper)
+                train_dual(parameters, self.widths, x, y, self._gram(job, x), orders, edges, hyper)
             else:
-                train(parameters, self.widths, x, y, orders, edges, *hyper)
+                train(parameters, self.widths, x, y, orders, edges, hyper)
         return models
 
     def prefers_dual(self, job: Job) -> bool:

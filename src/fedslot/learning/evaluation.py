@@ -1,22 +1,26 @@
 """Loss and accuracy of models, and of averages of models, on held-out samples.
 
-The first layer of an averaged perceptron is the average of the first layers. So its pre-activations are computed once
-per model and then averaged, instead of once per average: the same result as evaluating every averaged model.
+Linear layers and convolutions are linear in their parameters, so the first layer's outputs of an averaged model are the
+average of the models' outputs. These are computed once per model and then averaged, instead of once per average.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from itertools import product
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
-from fedslot.learning.models import Model, perceptron_layers
+from fedslot.learning.models import Model, chain, perceptron_layers
 from fedslot.threads import ONE_THREAD, Threads
 
-SAMPLES = 500  # per block; one block of samples and one chunk of averages fit into the processor's cache together
-AVERAGES, REBUILT = 20, 4  # averages per chunk: of perceptrons, and of networks that take longer
+SAMPLES, IMAGES = 500, 50  # per block, of perceptrons and of other networks
+AVERAGES = 20  # per chunk; a block of samples and a chunk of averages fit into the processor's cache together
+CACHE = 1 << 27  # floats in cached outputs of first convolutions: 512 MB
 
 Measure = Callable[[Tensor], Tensor]
 Logits = Callable[[int, Tensor], Tensor]
@@ -29,8 +33,9 @@ class Evaluator:
     def __init__(self, model: Model, x: Tensor, y: Tensor, threads: Threads = ONE_THREAD) -> None:
         self.model, self.x, self.y, self.threads = model, x, y, threads
         self._layers = perceptron_layers(model.module)
+        self._copies = threading.local()
         if not self._layers:
-            self._x, self._labels = torch.split(x, SAMPLES), torch.split(y, SAMPLES)
+            self._x, self._labels = torch.split(x, IMAGES), torch.split(y, IMAGES)
             return
         # samples of one class are zero in the same features, such as the margin of an image; products leave these out
         parts = torch.split(y.argsort(stable=True), SAMPLES)
@@ -55,7 +60,7 @@ class Evaluator:
             raise ValueError("there are no models to average")
         broken = ~models.isfinite().all(dim=1)
         models = models.masked_fill(broken.unsqueeze(1), 0)
-        logits, chunk = (self._perceptrons(models), AVERAGES) if self._layers else (self._rebuilt(models), REBUILT)
+        logits = self._perceptrons(models) or self._convolved_once(models) or self._rebuilt(models)
 
         @torch.no_grad()  # holds for one thread only
         def measure_piece(piece: tuple[int, Tensor]) -> Tensor:
@@ -69,7 +74,7 @@ class Evaluator:
         def measure(weights: Tensor) -> Tensor:
             if not len(weights):
                 return torch.zeros(2, 0, dtype=torch.float64)
-            chunks, blocks = torch.split(weights, chunk), len(self._labels)
+            chunks, blocks = torch.split(weights, AVERAGES), len(self._labels)
             pieces = self.threads.map(measure_piece, product(range(blocks), chunks))
             by_chunk = [torch.stack(pieces[number :: len(chunks)]).sum(0) for number in range(len(chunks))]
             totals = torch.cat(by_chunk, dim=1).cpu() / len(self.y)
@@ -77,7 +82,9 @@ class Evaluator:
 
         return measure
 
-    def _perceptrons(self, models: Tensor) -> Logits:
+    def _perceptrons(self, models: Tensor) -> Logits | None:
+        if not self._layers:
+            return None
         named = self.model.unflatten(models)
         (weight, bias), *later = [(named[f"{name}.weight"], named[f"{name}.bias"]) for name in self._layers]
         hidden, first, first_bias = weight.shape[1], weight.flatten(0, 1), bias.reshape(-1, 1)
@@ -101,9 +108,46 @@ class Evaluator:
 
     def _rebuilt(self, models: Tensor) -> Logits:
         def logits(block: int, weights: Tensor) -> Tensor:
-            own = self.model.copy()  # threads cannot share a module
-            own.module.eval()
-            averaged = [own.unflatten(flat) for flat in weights @ models]
-            return torch.stack([own.logits(parameters, self._x[block]).mT for parameters in averaged])
+            module, averaged = self._own_module(), self.model.unflatten(weights @ models)
+            return _call_each(module, averaged, self._x[block].expand(len(weights), *self._x[block].shape))
 
         return logits
+
+    def _convolved_once(self, models: Tensor) -> Logits | None:
+        """Logits of networks that begin with a plain convolution, if the outputs of that fit into the cache."""
+        name, first = next(iter(chain(self.model.module)), ("", None))
+        if type(first) is not nn.Conv2d or first.bias is None or first.groups > 1:
+            return None
+        if len(models) == 1 or len(models) * len(self.y) * first(self.x[:1]).numel() > CACHE:
+            return None
+        named = self.model.unflatten(models)
+        weight, bias = named.pop(f"{name}.weight").flatten(0, 1), named.pop(f"{name}.bias").flatten()
+
+        @torch.no_grad()
+        def convolve(block: int) -> Tensor:
+            """Outputs (R, b, height, width, channels) of all models' first layers."""
+            outputs = first._conv_forward(self._x[block], weight, bias)  # with the layer's stride and padding
+            return torch.unflatten(outputs, 1, (len(models), -1)).permute(1, 0, 3, 4, 2).contiguous()
+
+        cached = self.threads.map(convolve, range(len(self._x)))
+
+        def logits(block: int, weights: Tensor) -> Tensor:
+            later = nn.Sequential(OrderedDict(chain(self._own_module())[1:]))
+            outputs = torch.tensordot(weights, cached[block], 1).permute(0, 1, 4, 2, 3)
+            return _call_each(later, {name: torch.tensordot(weights, part, 1) for name, part in named.items()}, outputs)
+
+        return logits
+
+    def _own_module(self) -> nn.Module:
+        """This thread's copy of the network: calls with other parameters exchange them for a while."""
+        if not hasattr(self._copies, "module"):
+            self._copies.module = self.model.copy().module.eval()
+        module: nn.Module = self._copies.module
+        return module
+
+
+def _call_each(module: nn.Module, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
+    """Logits (c, classes, b) of networks with parameters (c, ...) on their inputs (c, b, ...)."""
+    calls = range(len(inputs))
+    named = [{name: part[call] for name, part in parameters.items()} for call in calls]
+    return torch.stack([functional_call(module, named[call], (inputs[call],)).mT for call in calls])

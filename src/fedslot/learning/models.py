@@ -25,6 +25,18 @@ def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
+class MaxPool2x2(nn.Module):
+    """2x2 max pooling; without gradients by maxima of pairs, in half the time where channels come last in memory."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Halve the height and width of images (b, channels, height, width)."""
+        if x.requires_grad:
+            return nn.functional.max_pool2d(x, 2)
+        height, width = (side // 2 * 2 for side in x.shape[2:])
+        pairs = torch.maximum(x[:, :, 0:height:2], x[:, :, 1:height:2])
+        return torch.maximum(pairs[..., 0:width:2], pairs[..., 1:width:2])
+
+
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """The paper's small convolutional network: twice 8 filters 4x4 and 2x2 max pooling, then linear."""
     if len(shape) != 3 or min(shape[1:]) < 7:
@@ -33,10 +45,10 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     pooled = [((side - 1) // 2 - 1) // 2 for side in (height, width)]
     return nn.Sequential(
         nn.Conv2d(channels, 8, 4, padding=1),
-        nn.MaxPool2d(2),
+        MaxPool2x2(),
         nn.ReLU(),
         nn.Conv2d(8, 8, 4, padding=1),
-        nn.MaxPool2d(2),
+        MaxPool2x2(),
         nn.ReLU(),
         nn.Flatten(),
         nn.Linear(8 * pooled[0] * pooled[1], classes),
@@ -111,12 +123,17 @@ class Model:
         return scores
 
 
-def perceptron_layers(module: nn.Module) -> list[str]:
-    """Names of the linear layers of a plain ReLU perceptron, first to last; empty if the network is anything else."""
+def chain(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The parts of an `nn.Sequential` by name, first to last; empty if the network is or does anything else."""
     tied = sum(1 for _ in module.named_parameters(remove_duplicate=False)) > sum(1 for _ in module.parameters())
     if type(module) is not nn.Sequential or tied or any(map(_is_modified, module.modules())):
         return []
-    parts = list(module._modules.items())  # named_children() omits a part's second use
+    return list(module._modules.items())  # named_children() omits a part's second use
+
+
+def perceptron_layers(module: nn.Module) -> list[str]:
+    """Names of the linear layers of a plain ReLU perceptron, first to last; empty if the network is anything else."""
+    parts = chain(module)
     if parts and type(parts[0][1]) is nn.Flatten and (parts[0][1].start_dim, parts[0][1].end_dim) == (1, -1):
         parts.pop(0)
     linear, relu = parts[::2], parts[1::2]

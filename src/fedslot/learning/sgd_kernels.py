@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
+Hyper = tuple[np.float32, np.float32, np.float32]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -32,15 +33,7 @@ def _compiled(function: Function) -> Function:
 
 @_compiled
 def train(
-    parameters: Floats,
-    widths: Integers,
-    x: Floats,
-    y: Integers,
-    orders: Integers,
-    edges: Integers,
-    lr: np.float32,
-    momentum: np.float32,
-    proximal: np.float32,
+    parameters: Floats, widths: Integers, x: Floats, y: Integers, orders: Integers, edges: Integers, hyper: Hyper
 ) -> None:
     """Train by SGD with momentum, in place.
 
@@ -48,6 +41,7 @@ def train(
     x, y: (n, features) and (n,), the samples.
     orders: (epochs, n) order of the samples in each epoch.
     edges: (minibatches + 1,) positions at which an epoch is cut into minibatches.
+    hyper: learning rate, momentum, and FedProx's mu.
     """
     anchor, velocity = parameters.copy(), np.zeros_like(parameters)
     gradient = np.empty_like(parameters)
@@ -55,11 +49,9 @@ def train(
     for order in orders:
         for part in range(len(edges) - 1):
             batch = order[edges[part] : edges[part + 1]]
-            inputs = _matrix(activations, 0, len(batch), widths[0])
-            for i in range(len(batch)):
-                inputs[i] = x[batch[i]]
-            _gradient(parameters, gradient, widths, activations, deltas, y, batch, False)
-            _step(parameters, velocity, gradient, anchor, lr, momentum, proximal)
+            _matrix(activations, 0, len(batch), widths[0])[:] = x[batch]
+            _gradient(parameters, gradient, widths, activations, deltas, y[batch], False)
+            _step(parameters, velocity, gradient, anchor, hyper)
 
 
 @_compiled
@@ -71,9 +63,7 @@ def train_dual(
     gram: Floats,
     orders: Integers,
     edges: Integers,
-    lr: np.float32,
-    momentum: np.float32,
-    proximal: np.float32,
+    hyper: Hyper,
 ) -> None:
     """Train like `train`, up to rounding, with the first layer in dual form.
 
@@ -83,43 +73,34 @@ def train_dual(
     output for sample i is W0 x_i - lr * sum_j gram[i, j] a_j: a step costs products with n columns, not with as many
     as there are features, and the gradient by a needs no product at all.
     """
+    lr, momentum, proximal = hyper
     samples, features = x.shape
     hidden, rest_widths = widths[1], widths[1:]
     first, rest = parameters[: hidden * (features + 1)], parameters[hidden * (features + 1) :]
-    initial_outputs = np.empty((samples, hidden), np.float32)
-    np.dot(x, _matrix(first, 0, hidden, features).T, initial_outputs)
-    _add_bias(initial_outputs, first[hidden * features :], False)
+    weight, bias = _matrix(first, 0, hidden, features), first[hidden * features :]
+    initial_outputs = np.dot(x, weight.T) + bias
 
     anchor, velocity, gradient = rest.copy(), np.zeros_like(rest), np.empty_like(rest)
     activations, deltas = _workspaces(rest_widths, edges)
-    a, a_velocity = np.zeros((samples, hidden), np.float32), np.zeros((samples, hidden), np.float32)
+    a, a_velocity = np.zeros_like(initial_outputs), np.zeros_like(initial_outputs)
     for order in orders:
         for part in range(len(edges) - 1):
             batch = order[edges[part] : edges[part + 1]]
-            inputs = _matrix(activations, 0, len(batch), hidden)
-            np.dot(gram[batch], a, inputs)
-            for i in range(len(batch)):
-                for j in range(hidden):
-                    value = initial_outputs[batch[i], j] - lr * inputs[i, j]
-                    inputs[i, j] = ZERO if value <= 0 else value  # NaN propagates
-            _gradient(rest, gradient, rest_widths, activations, deltas, y, batch, True)
-            _step(rest, velocity, gradient, anchor, lr, momentum, proximal)
-            for i in range(samples):  # W - W0 is -lr * a in dual form
-                for j in range(hidden):
-                    a_velocity[i, j] = momentum * a_velocity[i, j] - proximal * lr * a[i, j]
+            outputs = initial_outputs[batch] - lr * np.dot(gram[batch], a)
+            _matrix(activations, 0, len(batch), hidden)[:] = np.maximum(outputs, ZERO)
+            _gradient(rest, gradient, rest_widths, activations, deltas, y[batch], True)
+            _step(rest, velocity, gradient, anchor, hyper)
             delta = _matrix(deltas, 0, len(batch), hidden)
+            for i in range(samples):
+                for j in range(hidden):
+                    a_velocity[i, j] = momentum * a_velocity[i, j] - proximal * lr * a[i, j]  # W - W0 is -lr * a
+                    a[i, j] += a_velocity[i, j]
             for i in range(len(batch)):
                 for j in range(hidden):
                     a_velocity[batch[i], j] += delta[i, j]
-            for i in range(samples):
-                for j in range(hidden):
-                    a[i, j] += a_velocity[i, j]
-
-    total = np.empty_like(first)
-    np.dot(a.T, x, _matrix(total, 0, hidden, features))
-    _sum_samples(a, total[hidden * features :])
-    for i in range(len(first)):
-        first[i] -= lr * total[i]
+                    a[batch[i], j] += delta[i, j]
+    weight -= lr * np.dot(a.T, x)
+    bias -= lr * a.sum(axis=0)
 
 
 @_compiled
@@ -129,64 +110,50 @@ def _gradient(
     widths: Integers,
     activations: Floats,
     deltas: Floats,
-    y: Integers,
-    batch: Integers,
+    labels: Integers,
     to_inputs: bool,
 ) -> None:
     """Forward and backward pass of a minibatch, whose inputs are in `activations`; fills `gradient` and `deltas`.
 
     to_inputs: whether the inputs come out of a ReLU, and the gradient before that is wanted too.
     """
-    size, layers = len(batch), len(widths) - 1
+    size, layers = len(labels), len(widths) - 1
     first, offset = 0, 0  # of the layer's parameters, and of its inputs in the workspace
     for layer in range(layers):
         n, m = widths[layer], widths[layer + 1]
         outputs = _matrix(activations, offset + size * n, size, m)
         np.dot(_matrix(activations, offset, size, n), _matrix(parameters, first, m, n).T, outputs)
-        _add_bias(outputs, parameters[first + m * n : first + m * (n + 1)], layer < layers - 1)
+        outputs += parameters[first + m * n : first + m * (n + 1)]
+        if layer < layers - 1:
+            np.maximum(outputs, ZERO, outputs)  # NaN propagates
         first, offset = first + m * (n + 1), offset + size * n
-    _softmax_gradient(
-        _matrix(activations, offset, size, widths[layers]), y, batch, _matrix(deltas, offset, size, widths[layers])
-    )
+    classes = widths[layers]
+    _softmax_gradient(_matrix(activations, offset, size, classes), labels, _matrix(deltas, offset, size, classes))
     for layer in range(layers - 1, -1, -1):
         n, m = widths[layer], widths[layer + 1]
         first, offset = first - m * (n + 1), offset - size * n
         inputs, delta = _matrix(activations, offset, size, n), _matrix(deltas, offset + size * n, size, m)
         np.dot(delta.T, inputs, _matrix(gradient, first, m, n))
-        _sum_samples(delta, gradient[first + m * n : first + m * (n + 1)])
+        gradient[first + m * n : first + m * (n + 1)] = delta.sum(axis=0)
         if layer > 0 or to_inputs:
             before = _matrix(deltas, offset, size, n)
             np.dot(delta, _matrix(parameters, first, m, n), before)
-            for i in range(size):
-                for j in range(n):
-                    before[i, j] *= ZERO if inputs[i, j] <= 0 else ONE
+            before *= inputs > ZERO
 
 
 @_compiled
-def _softmax_gradient(logits: Floats, y: Integers, batch: Integers, delta: Floats) -> None:
+def _softmax_gradient(logits: Floats, labels: Integers, delta: Floats) -> None:
     """Gradient of the mean cross-entropy by the logits: (softmax - one-hot) / size of the minibatch."""
-    size, classes = logits.shape
-    share = ONE / np.float32(size)
-    for i in range(size):
-        top, total = logits[i].max(), ZERO
-        for j in range(classes):
-            delta[i, j] = np.exp(logits[i, j] - top)
-            total += delta[i, j]
-        for j in range(classes):
-            delta[i, j] *= share / total
-        delta[i, y[batch[i]]] -= share
+    for i in range(len(labels)):
+        delta[i] = np.exp(logits[i] - logits[i].max())
+        delta[i] /= delta[i].sum()
+        delta[i, labels[i]] -= ONE
+    delta /= np.float32(len(labels))
 
 
 @_compiled
-def _step(
-    parameters: Floats,
-    velocity: Floats,
-    gradient: Floats,
-    anchor: Floats,
-    lr: np.float32,
-    momentum: np.float32,
-    proximal: np.float32,
-) -> None:
+def _step(parameters: Floats, velocity: Floats, gradient: Floats, anchor: Floats, hyper: Hyper) -> None:
+    lr, momentum, proximal = hyper
     for i in range(len(parameters)):
         velocity[i] = momentum * velocity[i] + gradient[i] + proximal * (parameters[i] - anchor[i])
         parameters[i] -= lr * velocity[i]
@@ -203,19 +170,3 @@ def _workspaces(widths: Integers, edges: Integers) -> tuple[Floats, Floats]:
 def _matrix(flat: Floats, first: int, rows: int, columns: int) -> Floats:
     """Part of a flat array as a matrix."""
     return flat[first : first + rows * columns].reshape(rows, columns)
-
-
-@_compiled
-def _add_bias(outputs: Floats, bias: Floats, relu: bool) -> None:
-    for i in range(outputs.shape[0]):
-        for j in range(outputs.shape[1]):
-            value = outputs[i, j] + bias[j]
-            outputs[i, j] = ZERO if relu and value <= 0 else value  # NaN propagates
-
-
-@_compiled
-def _sum_samples(table: Floats, out: Floats) -> None:
-    out[:] = ZERO
-    for i in range(table.shape[0]):
-        for j in range(table.shape[1]):
-            out[j] += table[i, j]
