@@ -44,7 +44,7 @@ class Judges:
         options = self.scenario.valuation
         rows = torch.cat([model.unsqueeze(0), updates])
         measure = self.jury.mixtures(rows)
-        geometry = Geometry(sizes, _inner_products(rows - model))
+        geometry = Geometry(sizes, _inner_products(updates - model))
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)
@@ -52,7 +52,7 @@ class Judges:
             found = -losses if options.utility == "loss" else accuracies
             return finite(found, self.scenario, round).cpu().numpy()
 
-        game, rng = Game(len(updates), utility), stream(self.scenario.seed, "valuation", round)
+        game, rng = Game(len(updates), utility, geometry), stream(self.scenario.seed, "valuation", round)
         match options.method:
             case "exact":
                 if game.players > MOST_EXACT_PLAYERS:  # a capture channel can bring more than one a slot
@@ -63,7 +63,7 @@ class Judges:
             case "cyclic":
                 valuation = cyclic(game, rng, options.tolerance, options.max_utilities)
             case "kriging":
-                valuation = kriging(game, geometry, rng, options.tolerance, options.max_utilities)
+                valuation = kriging(game, rng, options.utilities_per_ue)
         return valuation
 
 

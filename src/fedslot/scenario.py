@@ -153,15 +153,17 @@ class Valuation(Section):
     """How the PS values the updates that it received."""
 
     method: Literal["kriging", "cyclic", "gtg", "exact"] = "kriging"
-    """`kriging` (our default: fewest utilities), `cyclic` (no assumptions), `gtg` (the paper's), `exact`."""
+    """`kriging` (the default: predicts most utilities), `cyclic` (no assumptions), `gtg` (the paper's), `exact`."""
     utility: Literal["loss", "accuracy"] = "loss"
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1)
     """Use only this many validation samples for utilities, a fixed random subset; null means all."""
+    utilities_per_ue: int = Field(5, ge=3, le=1000)
+    """`kriging`: number of coalition utilities that a round evaluates, divided by the number of received UEs."""
     max_utilities: int = Field(1000, ge=2)
-    """`kriging`, `cyclic`: coalition utilities that a round may evaluate, beyond what they begin with."""
+    """`cyclic`: number of coalition utilities that a round may evaluate, beyond the first two blocks."""
     tolerance: float = Field(0.25, gt=0)
-    """`kriging`, `cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
+    """`cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
     permutations: int = Field(20, ge=1)
     """`gtg`: permutations per round, rounded up to whole sweeps over the received UEs."""
     between: float = Field(1e-4, ge=0)

@@ -2,8 +2,8 @@
 
 from fedslot.valuation.cyclic import cyclic
 from fedslot.valuation.exact import exact
-from fedslot.valuation.game import Game, Utility, Valuation
+from fedslot.valuation.game import Game, Geometry, Utility, Valuation
 from fedslot.valuation.gtg import gtg
-from fedslot.valuation.kriging import Geometry, kriging
+from fedslot.valuation.kriging import kriging
 
 __all__ = ["Game", "Geometry", "Utility", "Valuation", "cyclic", "exact", "gtg", "kriging"]
