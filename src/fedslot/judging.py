@@ -16,7 +16,7 @@ from fedslot.learning.models import Model
 from fedslot.rng import stream
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
 from fedslot.threads import each
-from fedslot.valuation import Game, Geometry, Valuation, cyclic, exact, gtg, kriging
+from fedslot.valuation import Game, Geometry, Valuation, make_method
 
 PARAMETERS = 8192  # whose products are summed at a time
 
@@ -26,6 +26,8 @@ class Judges:
 
     def __init__(self, scenario: Scenario, model: Model, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
         self.scenario = scenario
+        options = scenario.valuation
+        self.method = make_method(options.method, options.model_dump(), options.options)
         count = round(scenario.data.validation * len(y))
         if not 0 < count < len(y):
             allowed = f"such that both parts of the {len(y)} test samples get one"
@@ -53,18 +55,10 @@ class Judges:
             return finite(found, self.scenario, round).cpu().numpy()
 
         game, rng = Game(len(updates), utility, geometry), stream(self.scenario.seed, "valuation", round)
-        match options.method:
-            case "exact":
-                if game.players > MOST_EXACT_PLAYERS:  # a capture channel can bring more than one a slot
-                    raise RefusedError(f"round {round}: {game.players} UEs are too many for valuation.method exact")
-                valuation = exact(game)
-            case "gtg":
-                valuation = gtg(game, rng, options.permutations, options.between, options.within)
-            case "cyclic":
-                valuation = cyclic(game, rng, options.tolerance, options.max_utilities)
-            case "kriging":
-                valuation = kriging(game, rng, options.utilities_per_ue)
-        return valuation
+        # a capture channel can bring more than one update a slot
+        if options.method == "exact" and game.players > MOST_EXACT_PLAYERS:
+            raise RefusedError(f"round {round}: {game.players} UEs are too many for valuation.method exact")
+        return self.method(game, rng)
 
 
 def _inner_products(rows: Tensor) -> NDArray[np.float64]:

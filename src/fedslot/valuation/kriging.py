@@ -21,46 +21,64 @@ import numpy as np
 
 from fedslot.valuation.exact import FEW_PLAYERS, exact
 from fedslot.valuation.game import Floats, Game, Members, Valuation
-from fedslot.valuation.semivalues import Weights, coefficients, shapley
+from fedslot.valuation.semivalues import banzhaf, coefficients, shapley
 
 LENGTHS = tuple(4.0**power for power in range(-2, 4))  # squared, relative to the mean squared norm of an update
 JITTER = 1e-8  # added to the kernel's diagonal, since coalition models may coincide
 PREDICTED = 4000  # predicted coalitions of one size, divided by the size: small coalitions differ most
 
 
-def kriging(game: Game, rng: np.random.Generator, utilities_per_ue: int = 5, semivalue: Weights = shapley) -> Valuation:
-    """Estimate values from a fixed number of utilities and the geometry of the coalitions.
+@dataclass(frozen=True)
+class Kriging:
+    """Shapley values from a fixed number of utilities and the geometry of the coalitions.
 
     Up to six players, or where the budget covers all coalitions, the values are exact.
 
     utilities_per_ue: number of utilities to evaluate, divided by the number of players; 3 at least.
-    semivalue: which values, by their weights.
     """
-    players = game.players
-    budget = utilities_per_ue * players
-    if players <= FEW_PLAYERS or 2**players <= budget:
-        return exact(game, semivalue)
-    corners, sample = _corners(players), _sample(players, budget, rng)
-    members = np.concatenate([corners, sample])
-    utility, points, weights = game(members), game.geometry.place(members), semivalue(players)
-    utility -= utility.mean()  # which changes no value, and loses no digits to the mean
-    fits = [_fit(points, utility, length) for length in LENGTHS]
-    fit = min(fits, key=lambda fit: np.abs(fit.residuals[len(corners) :]).sum())
 
-    kernels, constants = np.zeros((players, len(members))), np.zeros(players)
-    for coalitions in _between(players, rng):
-        shares = coefficients(coalitions, weights) / len(coalitions)
-        kernels += shares.T @ _kernel(game.geometry.place(coalitions), points, fit.length)
-        constants += shares.sum(axis=0)
-    predicted = kernels @ fit.solution + np.outer(constants, fit.constant)
-    known = coefficients(corners, weights) / np.repeat([1, 1, players, players], [1, 1, players, players])[:, None]
-    values = predicted @ utility + known.T @ utility[: len(corners)]
+    utilities_per_ue: int = 5
 
-    # the change of the values if one sampled coalition is left out (jackknife), and the error of estimating the mean
-    # residual of all coalitions from those of the sample; the latter keeps the errors honest if predictions are bad
-    plain = coefficients(sample, weights) / (len(sample) * _size_distribution(players)[sample.sum(axis=1), None])
-    squares = predicted[:, len(corners) :] ** 2 + plain.T**2
-    return Valuation(values, np.sqrt(squares @ fit.residuals[len(corners) :] ** 2), game.utilities)
+    def semivalue(self, players: int) -> Floats:
+        """Weights (Y,) of the marginal contributions, by size."""
+        return shapley(players)
+
+    def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
+        players = game.players
+        budget = self.utilities_per_ue * players
+        if players <= FEW_PLAYERS or 2**players <= budget:
+            return exact(game, self.semivalue)
+        corners, sample = _corners(players), _sample(players, budget, rng)
+        members, sampled = np.concatenate([corners, sample]), slice(len(corners), None)
+        utility, points, weights = game(members), game.geometry.place(members), self.semivalue(players)
+        utility -= utility.mean()  # adds 0 to the values, and keeps the digits of small differences
+        fits = [_fit(points, utility, length) for length in LENGTHS]
+        fit = min(fits, key=lambda fit: float(np.abs(fit.residuals[sampled]).sum()))
+
+        # the values are shares @ utility, where utilities of corners count directly too
+        kernels, constants = np.zeros((players, len(members))), np.zeros(players)
+        for coalitions in _between(players, rng):
+            means = coefficients(coalitions, weights) / len(coalitions)
+            kernels += means.T @ _kernel(game.geometry.place(coalitions), points, fit.length)
+            constants += means.sum(axis=0)
+        shares = kernels @ fit.solution + np.outer(constants, fit.constant)
+        counts = np.repeat([1, 1, players, players], [1, 1, players, players])
+        shares[:, : len(corners)] += (coefficients(corners, weights) / counts[:, None]).T
+
+        # Two independent errors: the change of the values if a sampled coalition were left out (jackknife), and the
+        # sampling error of the mean residual over all coalitions, which keeps errors honest where predictions are bad.
+        chances = _size_distribution(players)[sample.sum(axis=1)]
+        corrections = (coefficients(sample, weights) / (len(sample) * chances[:, None])).T
+        variances = (shares[:, sampled] ** 2 + corrections**2) @ fit.residuals[sampled] ** 2
+        return Valuation(shares @ utility, np.sqrt(variances), game.utilities)
+
+
+@dataclass(frozen=True)
+class Banzhaf(Kriging):
+    """Banzhaf values: the mean marginal contribution to a coalition, all coalitions being equally likely."""
+
+    def semivalue(self, players: int) -> Floats:
+        return banzhaf(players)
 
 
 @dataclass(frozen=True)
@@ -93,7 +111,8 @@ def _kernel(a: Floats, b: Floats, length: float) -> Floats:
     exponent -= 0.5 * (a**2).sum(axis=1)[:, None]
     exponent -= 0.5 * (b**2).sum(axis=1)
     exponent /= length
-    return np.exp(exponent, out=exponent)
+    found: Floats = np.exp(exponent, out=exponent)
+    return found
 
 
 def _corners(players: int) -> Members:
@@ -106,12 +125,14 @@ def _size_distribution(players: int) -> Floats:
     """Probabilities (Y + 1,) of the sizes 2 to Y - 2 in the sample, in proportion to 1 / (size (Y - size))."""
     sizes = np.arange(players + 1)
     chances = np.where((sizes > 1) & (sizes < players - 1), 1 / np.maximum(sizes * (players - sizes), 1), 0)
-    return chances / chances.sum()
+    found: Floats = chances / chances.sum()
+    return found
 
 
 def _sample(players: int, budget: int, rng: np.random.Generator) -> Members:
     """Distinct random coalitions and their complements, as many as the budget leaves besides the corners."""
-    chances, chosen = _size_distribution(players), {}
+    chances = _size_distribution(players)
+    chosen: dict[bytes, Members] = {}
     while 2 * (players + 1 + len(chosen) + 1) <= budget:
         coalition = rng.permutation(players) < rng.choice(players + 1, p=chances)
         coalition ^= coalition[0]  # of a coalition and its complement, the one without player 0

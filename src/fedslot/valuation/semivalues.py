@@ -13,7 +13,7 @@ import numpy as np
 
 from fedslot.valuation.game import Floats, Members
 
-Weights = Callable[[int], Floats]
+Semivalue = Callable[[int], Floats]  # maps the number of players to the weights p(s)
 
 
 def shapley(players: int) -> Floats:
@@ -40,4 +40,5 @@ def coefficients(members: Members, weights: Floats) -> Floats:
     joined = np.append(0, weights) * players / np.maximum(sizes, 1)
     missing = np.append(weights, 0) * players / np.maximum(players - sizes, 1)
     size = members.sum(axis=1)
-    return np.where(members, joined[size, None], -missing[size, None])
+    found: Floats = np.where(members, joined[size, None], -missing[size, None])
+    return found
