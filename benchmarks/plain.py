@@ -20,7 +20,7 @@ from fedslot.rng import VALUATION, stream
 from fedslot.round import add_noise, local_job
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
-from fedslot.valuation import Game, Valuation, gtg
+from fedslot.valuation import GTG, Game, Valuation
 
 
 def simulation(scenario: Scenario) -> Simulation:
@@ -111,4 +111,4 @@ class PlainHeldOut:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(models)
             return utilities(self.model, models, weights, here.x, here.y).double().numpy()
 
-        return gtg(Game(len(updates), utility), stream(self.scenario.seed, VALUATION, round))
+        return GTG()(Game(len(updates), utility), stream(self.scenario.seed, VALUATION, round))

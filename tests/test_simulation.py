@@ -116,7 +116,7 @@ def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
         assert np.array_equal(first.fleet.epochs, other.fleet.epochs)
         assert np.array_equal(first.fleet.noise, other.fleet.noise)
         assert torch.equal(first.model.initial, other.model.initial)
-        for part in ("test", "validation", "jury"):
+        for part in ("test", "validation", "utility"):
             assert torch.equal(getattr(first.held_out, part).x, getattr(other.held_out, part).x)
         # an update is the same whoever asks for it, and with whom
         one, many = (s.train(s.model.initial, np.array(ues), 2) for s, ues in ((first, [7]), (other, [3, 7, 9])))
@@ -129,13 +129,13 @@ def test_held_out_samples_are_split_without_overlap():
     simulation = Simulation(_scenario({"data.validation": 0.25, "valuation.samples": 50}))
     data = load("digits")
     sizes = [
-        len(part.y) for part in (simulation.held_out.test, simulation.held_out.validation, simulation.held_out.jury)
+        len(part.y) for part in (simulation.held_out.test, simulation.held_out.validation, simulation.held_out.utility)
     ]
     assert sizes == [len(data.y_test) - round(0.25 * len(data.y_test)), round(0.25 * len(data.y_test)), 50]
     both = torch.cat([simulation.held_out.test.x, simulation.held_out.validation.x]).flatten(1)
     everything = torch.tensor(data.x_test).flatten(1)
     assert sorted(both.tolist()) == sorted(everything.tolist())
-    assert torch.equal(simulation.held_out.jury.x, simulation.held_out.validation.x[:50])
+    assert torch.equal(simulation.held_out.utility.x, simulation.held_out.validation.x[:50])
 
 
 def test_a_run_equals_a_plain_re_enactment():

@@ -163,22 +163,27 @@ class Strategy(Section):
 class Valuation(Section):
     """How the PS values the updates that it received."""
 
-    method: Literal["kriging", "cyclic", "gtg", "exact"] = "kriging"
-    """`kriging` (our default: fewest utilities), `cyclic` (no assumptions), `gtg` (the paper's), `exact`."""
+    method: str = "kriging"
+    """Shapley values by `kriging` (the default: predicts most utilities), `cyclic` (no assumptions), `gtg` (the
+    paper's) or `exact`; `leave-one-out` or `banzhaf` values; or `package.module:Name`."""
     utility: Literal["loss", "accuracy"] = "loss"
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1)
     """Use only this many validation samples for utilities, a fixed random subset; null means all."""
+    utilities_per_ue: int = Field(5, ge=3, le=1000)
+    """`kriging`, `banzhaf`: number of coalition utilities to evaluate in a round, divided by that of received UEs."""
     max_utilities: int = Field(1000, ge=2)
-    """`kriging`, `cyclic`: coalition utilities that a round may evaluate, beyond what they begin with."""
+    """`cyclic`: number of coalition utilities to evaluate in a round at most, if that allows for two blocks."""
     tolerance: float = Field(0.25, gt=0)
-    """`kriging`, `cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
+    """`cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
     permutations: int = Field(20, ge=1)
     """`gtg`: permutations per round, rounded up to whole sweeps over the received UEs."""
     between: float = Field(1e-4, ge=0)
     """`gtg`: leave a round out (all values 0) if it changed the utility by less than this."""
     within: float = Field(1e-4, ge=0)
     """`gtg`: cut a permutation short once its utility is this close to that of all UEs."""
+    options: dict[str, Any] = {}
+    """Options of a method of your own, which is called with them as keyword arguments."""
 
 
 class Aggregation(Section):
@@ -221,6 +226,7 @@ class Scenario(Section):
         _plain("push.channel_options", self.push.channel_options)
         _plain("strategy.options", self.strategy.options)
         _plain("aggregation.options", self.aggregation.options)
+        _plain("valuation.options", self.valuation.options)
         if pull > slots:
             raise InputError("frame.pull", pull, f"at most frame.slots ({slots})")
         if pull > ues:
