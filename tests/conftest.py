@@ -1,8 +1,14 @@
-"""What all tests share: one torch thread, hypothesis without deadlines, and scenarios drawn at random."""
+"""What all tests share: one torch thread, hypothesis without deadlines, processes that end, drawn scenarios."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +18,63 @@ from hypothesis import strategies as st
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=20)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 torch.set_num_threads(1)
+
+Start = Callable[..., subprocess.Popen[Any]]
+"""Starts a process: start(*command, **options of Popen)."""
+
+
+@contextmanager
+def _processes() -> Iterator[Start]:
+    """Start processes that can be interrupted; end them in the end, together with all that they started."""
+
+    def start(*command: str, **options: Any) -> subprocess.Popen[Any]:
+        # a child inherits an ignored SIGINT (as under nohup), but not a handler
+        usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            process = subprocess.Popen(command, start_new_session=True, **options)
+        finally:
+            signal.signal(signal.SIGINT, usual)
+        ending.enter_context(process)  # closes its pipes and waits for it
+        ending.callback(_kill_group, process.pid)
+        return process
+
+    with ExitStack() as ending:
+        yield start
+
+
+def _kill_group(leader: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts processes that end with the test."""
+    with _processes() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_shared() -> Iterator[Start]:
+    """Starts processes that end with the module."""
+    with _processes() as start:
+        yield start
+
+
+@pytest.fixture
+def fedslot_command(start: Start) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command of fedslot as a process: fedslot_command(*words, cwd=folder)."""
+
+    def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        pipe = subprocess.PIPE
+        process = start(sys.executable, "-m", "fedslot", *words, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
+        output, errors = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+    return run
 
 
 def _section(required: dict[str, st.SearchStrategy[Any]], optional: dict[str, st.SearchStrategy[Any]]) -> Any:

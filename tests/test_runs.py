@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,9 @@ def test_rows_behind_the_checkpoint_are_computed_again(scenario: Scenario, tmp_p
     assert rows(tmp_path / "torn") == rows(tmp_path / "whole")
 
 
-def test_killed_at_random_moments(scenario: Scenario, tmp_path: Path) -> None:
+def test_killed_at_random_moments(
+    start: Callable[..., subprocess.Popen[bytes]], scenario: Scenario, tmp_path: Path
+) -> None:
     """kill -9 in mid-round, again and again, gives the same rows as a run that was left alone."""
     scenario = scenario.replace({"rounds": 40, "strategy.name": "greedy-shap"})
     run(scenario, tmp_path / "whole")
@@ -100,7 +103,7 @@ def test_killed_at_random_moments(scenario: Scenario, tmp_path: Path) -> None:
     chance = random.Random(1)
     for kill in range(KILLS):
         command = [sys.executable, "-m", "fedslot", "run", str(file), "--out", str(tmp_path / "killed"), "--resume"]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = start(*command, stderr=subprocess.DEVNULL)
         before = _count(tmp_path / "killed")
         wanted = before if kill == 0 else min(before + chance.randint(1, 6), 38)
         while _count(tmp_path / "killed") <= wanted and process.poll() is None:

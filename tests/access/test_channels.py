@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from itertools import combinations, product
 
 import numpy as np
@@ -85,11 +84,10 @@ def test_a_lone_ue_is_always_received(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHANNELS)
-def test_a_hundred_thousand_frames_in_seconds(name: str) -> None:
-    start = time.perf_counter()
-    play(make_channel(name), 100_000, 10, 20)
-    play(make_channel(name), 2, 3000, 4000)
-    assert time.perf_counter() - start < 20  # a few seconds here; generous, for slow machines
+def test_frames_of_thousands_of_slots(name: str) -> None:
+    received = play(make_channel(name), 2, 3000, 4000)
+    assert received.max() <= 4000
+    assert (received > 0).sum(axis=1).min() > 1000  # at this load even collision gets 3000 exp(-3/4) = 1417 through
 
 
 # Collision ----------------------------------------------------------------------------------------

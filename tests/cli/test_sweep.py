@@ -77,9 +77,9 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert expected in refusal(["sweep", *words])
 
 
-def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path) -> None:
+def test_an_interrupted_sweep_says_how_to_go_on(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     words = ["sweep", "quickstart", "-o", "rounds=5000", "--grid", "frame.pull=2,5", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen([sys.executable, "-m", "fedslot", *words], stderr=subprocess.PIPE, text=True)
+    process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
     while len(list((tmp_path / "out").glob("runs/*/rounds.csv"))) < 2:
         assert process.poll() is None
         time.sleep(0.01)
