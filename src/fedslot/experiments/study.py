@@ -18,15 +18,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from fedslot.access.channels import make_channel
 from fedslot.errors import InputError
 from fedslot.learning.models import MODELS
 from fedslot.plugins import find
-from fedslot.scenario import Scenario, parse_yaml, presets, read_fields, write_yaml
+from fedslot.scenario import Scenario, presets, read_fields
 from fedslot.simulation import cell
 from fedslot.strategies import make_strategy
+from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST_RUNS = 100_000
 LONGEST_NAME = 120  # characters of a folder's name, before the seed
@@ -122,7 +121,7 @@ def parse_grid(words: Iterable[str]) -> dict[str, list[Any]]:
             raise InputError("--grid", word, "of the form key=value,value, e.g. frame.pull=5,10")
         try:
             axes.append({key.strip(): parse_yaml(f"[{values}]")})
-        except yaml.YAMLError:
+        except YAMLError:
             raise InputError(key, values, "values with commas between, each a number, a word or YAML") from None
     return join_axes(axes)
 
@@ -150,7 +149,7 @@ def say(combination: Combination) -> str:
 
 def say_value(value: object) -> str:
     """A value as it stands in `--grid`."""
-    return write_yaml([value], default_flow_style=True, width=math.inf).strip()[1:-1]
+    return write_yaml([value], one_line=True).strip()[1:-1]
 
 
 def folder_name(combination: Combination) -> str:
@@ -190,7 +189,7 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
             raise InputError(f"grid {key}", values, "a list of one value at least")
         try:
             words = [say_value(value) for value in values]
-        except yaml.YAMLError:
+        except YAMLError:
             raise InputError(f"grid {key}", values, "a list of plain numbers, words, lists and mappings") from None
         for word, count in Counter(words).items():
             if count > 1:

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from fedslot.errors import RefusedError
 from fedslot.experiments.comparison import TARGETS, Estimate, check_targets, measure
@@ -18,7 +17,8 @@ from fedslot.experiments.pool import Listener, Task, check_workers, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
 from fedslot.records import clear_leftovers, is_empty, write_atomically
 from fedslot.runs import Result, load
-from fedslot.scenario import Scenario, parse_yaml
+from fedslot.scenario import Scenario
+from fedslot.yaml_text import YAMLError, parse_yaml
 
 STUDY = "study.yaml"
 
@@ -179,5 +179,5 @@ def _is_word(text: str) -> bool:
     """Whether a text is read as itself."""
     try:
         return bool(parse_yaml(text) == text)
-    except yaml.YAMLError:
+    except YAMLError:
         return False
