@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from fedslot.access.analysis import (
     PushPeriod,
     TimedPushPeriod,
-    binomial,
     last_pull_mean,
     last_slot_counts,
     last_slot_total,
@@ -213,14 +212,6 @@ def test_poisson_crowds_make_slots_independent() -> None:
     np.testing.assert_allclose(push.last_slot_cdf, quiet ** (slots - np.arange(slots + 1)), atol=1e-13)
     binomials = [math.comb(slots, r) * (1 - quiet) ** r * quiet ** (slots - r) for r in range(slots + 1)]
     np.testing.assert_allclose(push.received_pmf, binomials, atol=1e-13)
-
-
-@pytest.mark.parametrize("n", [0, 1, 7, 16, 100, 3000])
-@pytest.mark.parametrize("p", [0.0, 2.0**-10, 0.125, 0.5, 0.875, 1.0])
-def test_binomial_against_fractions(n: int, p: float) -> None:
-    for m in {0, 1, n // 8, n // 2, n - 1, n, n + 1}:
-        exact = Fraction(p) ** m * (1 - Fraction(p)) ** (n - m) * math.comb(n, m) if 0 <= m <= n else 0
-        assert float(binomial(np.array(n), np.array(m), p)) == pytest.approx(float(exact), rel=1e-12, abs=1e-290)
 
 
 # The paper's approximation ------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -113,48 +113,19 @@ def _combinations(n: int, first: int) -> Iterator[int]:
 # Everything else: the walk over the slots -----------------------------------------------------------------
 
 
-def binomial(n: NDArray[np.int64], m: NDArray[np.int64], p: float) -> Floats:
-    """P(m of n) when each does so with probability p, to about the last place for any n.
-
-    Logarithms of factorials lose digits as n grows (they are large, their differences are not). Stirling's
-    formula with its remainder kept apart is exact and has only small terms.
-
-    n, m: whole numbers that broadcast; where m is not in 0..n the answer is 0.
-    """
-    n, m = np.broadcast_arrays(n, m)
-    possible = (m >= 0) & (m <= n)
-    if p < 1e-200 or p >= 1:
-        return np.where(possible & (m == (n if p >= 1 else 0)), 1.0, 0.0)
-    k = np.where(possible, m, 0)
-    rest, total = n - k, np.maximum(n, 1)
-    excess = np.where(rest > 0, (total * p - k) / (total * (1 - p)), 0.0)
-    surprise = k * np.log(np.maximum(k, 1) / (total * p)) + rest * np.log1p(excess)
-    part = _stirling(1 << int(n.max(initial=1)).bit_length())
-    log_pmf = part[n] - part[k] - part[rest] - (surprise + 0.5 * math.log(2 * math.pi))
-    return np.where(possible, np.exp(log_pmf), 0.0)
-
-
-@lru_cache(maxsize=8)
-def _stirling(largest: int) -> Floats:
-    """log k! - log(sqrt(2 pi) (k/e)^k) for k = 0..largest, what is left of it without its large part."""
-    k = np.arange(1, largest + 1, dtype=float)
-    x = 1 / (k * k)
-    series = (1 / 12 - x * (1 / 360 - x * (1 / 1260 - x * (1 / 1680 - x * (1 / 1188))))) / k
-    for i in range(1, min(largest, 15) + 1):  # where the series is not good to the last place
-        series[i - 1] = math.log(math.factorial(i)) - (i + 0.5) * math.log(i) + i - 0.5 * math.log(2 * math.pi)
-    return np.concatenate([[-0.5 * math.log(2 * math.pi)], series + 0.5 * np.log(k)])
-
-
 def thinning(low: int, high: int, p: float) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """The binomial laws of n = low..high, on a band of m outside of which nothing happens.
+    """Return the binomial distributions of n = low..high trials, on the band of m that has nearly all probability.
 
     returns: n (W, 1), m (1, B) and P(m of n) (W, B). The band, ten standard deviations and 20 to either side,
-    leaves out less than 1e-20 of a row.
+    leaves out less than 1e-20 of each distribution.
     """
+    from scipy.stats import binom  # the import takes longer than most plans
+
+    p = min(p, 1.0)
     spread = [10 * math.sqrt(n * p * (1 - p)) + 20 for n in (low, high)]
     first, last = max(0, math.floor(low * p - spread[0])), min(high, math.ceil(high * p + spread[1]))
     n, m = np.arange(low, high + 1)[:, None], np.arange(first, last + 1)[None, :]
-    return n, m, binomial(n, m, p)
+    return n, m, np.asarray(binom.pmf(m, n, p), dtype=float)
 
 
 class _Period:

@@ -351,15 +351,20 @@ def parse_contenders(text: str) -> Law:
     >>> parse_contenders("10"), parse_contenders("5:0.5,10:0.5")
     (10, {5: 0.5, 10: 0.5})
     """
+    from scipy.stats import binom, poisson  # slow to import
+
     kind, *rest = text.strip().split(":")
     try:
         if kind == "poisson":
             (mean,) = map(float, rest)
-            return _likely(_poisson(mean))
+            if not 0 <= mean <= 100_000:
+                raise ValueError(mean)
+            return _likely(poisson.pmf(np.arange(mean + 8 * math.sqrt(mean) + 30), mean))
         if kind == "binomial":
             number, chance = rest
+            check_whole("contenders", int(number), most=1_000_000)
             check_probability("contenders", float(chance))
-            return _likely(dict(enumerate(sending_law(law_of(int(number)), float(chance)).tolist())))
+            return _likely(binom.pmf(np.arange(int(number) + 1), int(number), float(chance)))
         if rest:
             pairs = [pair.split(":") for pair in text.split(",")]
             law = {int(number): float(chance) for number, chance in pairs}
@@ -372,16 +377,7 @@ def parse_contenders(text: str) -> Law:
         raise InputError("contenders", text, allowed) from error
 
 
-def _poisson(mean: float) -> dict[int, float]:
-    if not 0 <= mean <= 100_000:
-        raise ValueError(mean)
-    if mean == 0:
-        return {0: 1.0}
-    spread = 8 * math.sqrt(mean) + 30
-    numbers = range(max(0, math.floor(mean - spread)), math.ceil(mean + spread) + 1)
-    return {n: math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in numbers}
-
-
-def _likely(law: dict[int, float]) -> dict[int, float]:
-    kept = {n: chance for n, chance in law.items() if chance > 1e-14}
-    return {n: chance / math.fsum(kept.values()) for n, chance in kept.items()}
+def _likely(pmf: Floats) -> dict[int, float]:
+    numbers = np.flatnonzero(pmf > 1e-14)
+    kept = pmf[numbers] / pmf[numbers].sum()
+    return dict(zip(numbers.tolist(), kept.tolist(), strict=True))
