@@ -12,16 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedslot.access.analysis import (
-    PushPeriod,
-    TimedPushPeriod,
-    last_pull_mean,
-    last_slot_counts,
-    last_slot_total,
-    paper_cost,
-    received_counts,
-    sending_law,
-)
+from fedslot.access.analysis import PushPeriod, TimedPushPeriod
+from fedslot.access.contenders import sending_pmf
+from fedslot.access.costs import last_pull_mean, paper_cost
+from fedslot.access.counting import last_slot_counts, last_slot_total, received_counts
 from fedslot.errors import InputError
 
 SMALL = [(slots, n) for slots in range(1, 12) for n in range(0, 17) if slots**n <= 100_000]
@@ -200,7 +194,7 @@ def test_barring_is_a_binomial_number_of_contenders() -> None:
     np.testing.assert_allclose(barred.received_pmf, mixed.received_pmf, atol=1e-15)
     assert barred.received_variance == pytest.approx(mixed.received_variance)
     assert barred.expected_cost_paper(3) == pytest.approx(mixed.expected_cost_paper(3))
-    np.testing.assert_allclose(sending_law(np.eye(10)[9], 0.3), list(law.values()), atol=1e-15)
+    np.testing.assert_allclose(sending_pmf(np.eye(10)[9], 0.3), list(law.values()), atol=1e-15)
 
 
 def test_poisson_crowds_make_slots_independent() -> None:

@@ -16,7 +16,7 @@ def test_page_on_access() -> None:
     assert failures == 0
 
 
-@pytest.mark.parametrize("name", ["analysis", "channels", "latency", "planner"])
+@pytest.mark.parametrize("name", ["analysis", "channels", "contenders", "counting", "latency", "planner"])
 def test_docstrings(name: str) -> None:
     failures, tests = doctest.testmod(importlib.import_module(f"fedslot.access.{name}"))
     assert tests > 0

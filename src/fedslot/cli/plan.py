@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedslot.access.channels import Channel
-    from fedslot.access.planner import Plan, Split
+    from fedslot.access.planner import FrameSplit, Plan
 
 ROWS = 25
 """Splits that a table shows; of more, those around the best and some towards the ends."""
@@ -61,17 +61,17 @@ def plan(
     """Compare the splits of a frame into pull and push slots: what they yield and what they cost."""
     import json
 
-    from fedslot.access.planner import parse_contenders
+    from fedslot.access.contenders import parse_contenders
     from fedslot.access.planner import plan as compare
 
     if plot is not None:
         _check_plot(plot, pull)
-    law, bar = parse_contenders(contenders), _barring(barring)
+    expected, bar = parse_contenders(contenders), _barring(barring)
     result = _with_progress(
         channel != "collision",
         lambda progress: compare(
             slots,
-            law,
+            expected,
             pulls=None if pull is None else [pull],
             value_ratio=value_ratio,
             ready=ready,
@@ -156,7 +156,7 @@ def _with_progress(wanted: bool, compute: Callable[[Callable[[int, int], None] |
         return compute(lambda done, of: bar.update(task, completed=done, total=of))
 
 
-def _print_split(console: Console, split: Split) -> None:
+def _print_split(console: Console, split: FrameSplit) -> None:
     from rich.table import Table
 
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -175,7 +175,7 @@ def _print_table(console: Console, result: Plan, contenders: str) -> None:
 
     best, splits = result.best, result.splits
     simulated = bool(best.standard_errors)
-    columns: dict[str, Callable[[Split], str]] = {
+    columns: dict[str, Callable[[FrameSplit], str]] = {
         "pull": lambda split: f"{'▶ ' if split is best else ''}{split.pull}",
         "push": lambda split: f"{split.push}",
         "pushed": lambda split: (
