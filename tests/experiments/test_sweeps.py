@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import Sweep, plan_tasks, sweep
 from fedslot.runs import Result, run

@@ -25,7 +25,6 @@ from fedslot.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedslot.experiments.comparison import Estimate
     from fedslot.experiments.sweeps import Sweep
 
 MOST_ROWS = 12  # of combinations in the table; sweep.csv has them all
@@ -117,7 +116,6 @@ def _table(found: Sweep) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from fedslot.cli.compare import accuracy_words
     from fedslot.experiments.study import say_value
 
     study = found.study
@@ -145,15 +143,11 @@ def _table(found: Sweep) -> Table:
         if not estimates["final_accuracy"].count:
             table.add_row(*cells, "failed")
             continue
-        cells += [accuracy_words(estimates[name]) for name in ("final_accuracy", "accuracy_at_horizon")]
-        cells += [_slots(estimates[f"slots_to_{target:g}_max"]) for target in reached]
+        cells += [estimates[name].margin(".3f", "±") for name in ("final_accuracy", "accuracy_at_horizon")]
+        slots = [estimates[f"slots_to_{target:g}_max"] for target in reached]
+        cells += [estimate.point(".0f", estimate.fraction(" {}/{}")) for estimate in slots]
         table.add_row(*cells, style="bold" if place == ranked[0] else None)
     return table
-
-
-def _slots(estimate: Estimate) -> str:
-    partly = f" {estimate.count}/{estimate.total}" if estimate.count < estimate.total else ""
-    return f"{estimate.mean:.0f}{partly}" if estimate.count else "never"
 
 
 def _accuracy(found: Sweep, place: int) -> float:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy import stats
 
 from fedslot.errors import InputError, RefusedError
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.pool import Listener, Task, run_all
 from fedslot.plugins import find
 from fedslot.records import write_atomically
@@ -21,41 +19,13 @@ from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES
 
 TARGETS = (0.7, 0.8, 0.9)
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds with its 95% confidence interval (Student's t).
-
-    count: seeds that have a value, of `total`; low and high are NaN with fewer than two.
-    """
-
-    mean: float
-    low: float
-    high: float
-    count: int
-    total: int
-
-    @classmethod
-    def of(cls, values: Sequence[float] | NDArray[np.float64]) -> Estimate:
-        """Estimate the mean of the values that are not NaN.
-
-        >>> Estimate.of([1.0, 2.0, 3.0]).mean
-        2.0
-        """
-        numbers = np.asarray(values, dtype=float)
-        here = numbers[~np.isnan(numbers)]
-        mean = float(here.mean()) if len(here) else float("nan")
-        half = float("nan")
-        if len(here) > 1:
-            quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(here) - 1))
-            half = quantile * float(here.std(ddof=1)) / len(here) ** 0.5
-        return cls(mean, mean - half, mean + half, len(here), len(numbers))
 
 
 def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
-    """What is compared of a run. horizon: slots at which accuracies are compared. targets: accuracies to reach."""
+    """Return the measures of a run that are compared.
+
+    horizon: slots at which accuracies are compared; targets: accuracies to reach.
+    """
     measures = {
         "rounds": len(result.rounds),
         "slots_spent": result.slots_spent,

@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 
 from fedslot.errors import RefusedError
-from fedslot.experiments.comparison import TARGETS, Estimate, check_targets, measure
+from fedslot.experiments.comparison import TARGETS, check_targets, measure
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.pool import Listener, Task, check_workers, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
 from fedslot.records import clear_leftovers, is_empty, write_atomically

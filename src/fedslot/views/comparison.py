@@ -9,9 +9,9 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from scipy import stats
 
-from fedslot.experiments.comparison import CONFIDENCE, Comparison
+from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.estimates import half_width
 from fedslot.runs import Result
 from fedslot.views.style import COLUMN, look
 
@@ -121,8 +121,8 @@ def band(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], label:
     """Draw the mean of curves (seeds, points) with its confidence band, where every seed has a value."""
     here = ~np.isnan(curves).any(axis=0)
     x, curves = x[here], curves[:, here]
-    mean, count = curves.mean(axis=0), len(curves)
+    mean = curves.mean(axis=0)
     axes.plot(x, mean, label=label, **look)
-    if count > 1:
-        half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * curves.std(axis=0, ddof=1) / count**0.5
+    if len(curves) > 1:
+        half = half_width(curves)
         axes.fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)

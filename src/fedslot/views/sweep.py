@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.study import Combination, say_value
 from fedslot.experiments.sweeps import Sweep
 from fedslot.views.style import COLUMN, look, save, style
@@ -175,11 +175,10 @@ class _Heat(_Grid):
                 panel.add_patch(frame).set_clip_on(False)
 
     def _write(self, panel: Axes, x: int, y: int, estimate: Estimate) -> None:
-        if not estimate.count:
-            text = "never" if self.lower_is_better else "failed"
-        else:
-            text = f"{estimate.mean:.0f}" if self.lower_is_better else f"{estimate.mean:.3f}"
-            text += f"\n{estimate.count}/{estimate.total}" if estimate.count < estimate.total else ""
+        form = ".0f" if self.lower_is_better else ".3f"
+        text = estimate.point(form, estimate.fraction("\n{}/{}"))
+        if not estimate.count and not self.lower_is_better:
+            text = "failed"
         dark = estimate.count and np.dot(self.colors(self.norm(estimate.mean))[:3], (0.3, 0.59, 0.11)) < 0.5
         panel.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=6.5)
 

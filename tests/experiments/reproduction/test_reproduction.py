@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.reproduction import page
 from fedslot.experiments.reproduction.experiments import (
     CURVES,

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.reproduction.experiments import CONTENDERS, FEW, FIG2, FIVE, MANY, PUBLISHED_EPOCHS, Laboratory
 from fedslot.experiments.reproduction.published import published
 from fedslot.runs import Rule

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from fedslot import __version__
 from fedslot.access.analysis import PushPeriod
 from fedslot.access.latency import printed_bound
-from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.reproduction.experiments import CONTENDERS, FEW, FIVE, MANY, PUBLISHED_EPOCHS, Laboratory
 from fedslot.experiments.reproduction.figures import slots_to
 from fedslot.experiments.reproduction.published import published
@@ -59,7 +59,11 @@ def write(laboratory: Laboratory, figures: Iterable[str]) -> str:
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.filters |= {"number": _number, "interval": _interval, "points": _points}
+    environment.filters |= {
+        "number": _number,
+        "interval": _margin,
+        "points": lambda estimate: estimate.percent.margin("+.2f"),
+    }
     template = environment.from_string(resources.files(__package__).joinpath("page.md").read_text("utf-8"))
     wanted = set(figures)
     facts: dict[str, object] = {"figures": wanted, "seeds": laboratory.seeds, "rounds": laboratory.rounds}
@@ -190,14 +194,9 @@ def _number(value: float, digits: int = 3) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def _interval(estimate: Estimate, digits: int = 3) -> str:
-    if math.isnan(estimate.mean):
-        return "never"
-    half = estimate.high - estimate.mean
-    partly = f" ({estimate.count} of {estimate.total})" if estimate.count < estimate.total else ""
-    return f"{estimate.mean:.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}") + partly
+def _margin(estimate: Estimate, digits: int = 3) -> str:
+    return estimate.margin(f".{digits}f") + estimate.fraction(" ({} of {})")
 
 
-def _points(estimate: Estimate) -> str:
-    half = 100 * (estimate.high - estimate.mean)
-    return f"{100 * estimate.mean:+.2f}" + ("" if math.isnan(half) else f" ± {half:.2f}")
+def _points(difference: Estimate) -> str:
+    return difference.percent.margin("+.2f")
