@@ -1,4 +1,4 @@
-"""The report of a comparison: one HTML file with everything in it, which opens without a network."""
+"""The report of a comparison: one self-contained HTML file."""
 
 from __future__ import annotations
 
