@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def strategies(self) -> list[str]:
-        """Names of the strategies, in the order asked for."""
+        """Names of the strategies, in the given order."""
         return list(self.runs)
 
     @property
@@ -64,7 +64,7 @@ class Comparison:
         return min(result.slots_spent for results in self.runs.values() for result in results)
 
     def measures(self) -> pd.DataFrame:
-        """One row per run: strategy, seed and every measure."""
+        """Return one row per run: strategy, seed and every measure."""
         rows = []
         for strategy, results in self.runs.items():
             for seed, result in zip(self.seeds, results, strict=True):
@@ -72,7 +72,7 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def estimates(self) -> dict[str, dict[str, Estimate]]:
-        """Estimates by strategy and measure."""
+        """Return the estimates by strategy and measure."""
         table = self.measures()
         names = [name for name in table.columns if name not in {"strategy", "seed"}]
         return {
@@ -82,7 +82,7 @@ class Comparison:
         }
 
     def differences(self, measure: str = "accuracy_at_horizon", reference: str | None = None) -> dict[str, Estimate]:
-        """Paired differences to the reference strategy (the first, if none is named), seed by seed."""
+        """Return the paired differences to the reference strategy, by default the first, over seeds."""
         table = self.measures().pivot(index="seed", columns="strategy", values=measure)
         reference = reference or self.strategies[0]
         return {
@@ -92,7 +92,7 @@ class Comparison:
         }
 
     def table(self) -> pd.DataFrame:
-        """Tidy table of all estimates: strategy, measure, mean, low, high, count, total."""
+        """Return a tidy table of all estimates: strategy, measure, mean, low, high, count, total."""
         return pd.DataFrame(
             [
                 {"strategy": strategy, "measure": measure, **vars(estimate)}
@@ -122,9 +122,9 @@ def compare(
 ) -> Comparison:
     """Run strategies under the same seeds and compare them.
 
-    seeds: how many; the scenario's seed is the first.
+    seeds: number of seeds; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
-    dask: address of a Dask scheduler, whose workers then do the runs.
+    dask: address of a Dask scheduler whose workers do the runs.
 
     >>> from fedslot import Scenario, compare
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
@@ -148,7 +148,7 @@ def compare(
 
 
 def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: Path) -> list[Task]:
-    """The runs of a comparison, strategy by strategy, each with its folder below `out`."""
+    """Return the runs of a comparison, strategy by strategy, each with its folder below `out`."""
     if seeds < 1:
         raise InputError("seeds", seeds, "at least 1")
     if not strategies:
@@ -168,7 +168,7 @@ def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: P
 
 
 def check_targets(targets: Sequence[float]) -> None:
-    """Refuse targets that are no accuracies, or that tables would not tell apart."""
+    """Refuse targets that are no accuracies, or that have the same name in tables."""
     for target in targets:
         if not 0 < target <= 1:
             raise InputError("targets", target, "accuracies above 0 and at most 1")
