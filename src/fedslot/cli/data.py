@@ -89,7 +89,7 @@ def path(
 
 
 def _fetch_showing_progress(name: str, force: bool) -> Path:
-    """Fetch with live bars on a terminal, one line for each step elsewhere; both on stderr."""
+    """Fetch with progress on stderr: bars on a terminal, else one line for each download."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars

@@ -1,4 +1,4 @@
-"""`fedslot reproduce`: the paper's figures from our own runs, and the page that compares."""
+"""`fedslot reproduce`: the paper's figures from our own runs, and a page that compares them."""
 
 from __future__ import annotations
 
