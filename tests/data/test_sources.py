@@ -197,7 +197,7 @@ def test_own_file_with_any_byte_changed_gives_the_data_or_a_refusal(data: st.Dat
             loaded = load(name)
         except InputError:
             return
-        # Not refused: the byte belonged to the archive's own notes.
+        # Not refused: the byte belonged to the archive's metadata.
         assert np.array_equal(loaded.x_train, good()["x_train"].astype(np.float32))
         assert np.array_equal(loaded.y_test, good()["y_test"])
 
