@@ -14,16 +14,15 @@ import difflib
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedslot.errors import InputError
+from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST = 10**9  # UEs, samples of each, slots, contenders: what 64 bits hold products of
 MOST_NESTED = 20  # levels of lists and mappings in options
@@ -325,7 +324,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, object]:
             raise InputError("-o", word, "of the form key=value, e.g. frame.pull=5")
         try:
             overrides[key.strip()] = parse_yaml(value)
-        except yaml.YAMLError:
+        except YAMLError:
             raise InputError(key, value, "a YAML value: a number, a word, true, false, null, [a, b]") from None
     return overrides
 
@@ -366,8 +365,8 @@ def read_fields(source: str | Path) -> dict[str, Any]:
             raise InputError("scenario", str(source), f"a readable UTF-8 file ({error})") from None
     try:
         fields = parse_yaml(text)
-    except yaml.YAMLError as error:
-        raise InputError("scenario", str(source), f"valid YAML ({' '.join(str(error).split())})") from None
+    except YAMLError as error:
+        raise InputError("scenario", str(source), f"valid YAML ({error})") from None
     if fields is None:
         return {}
     if not isinstance(fields, dict):
@@ -380,42 +379,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # say, a name that is too long
         return False
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as users mean it: 1e9 (no dot) is a number, which YAML 1.1 reads as a word."""
-
-
-LINE_BREAKS = re.compile(r"[\n\r\x85\u2028\u2029]")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Puts a word that looks like such a number in quotes, so that it stays a word."""
-
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        # line breaks are folded into spaces in all but double quotes
-        return self.represent_scalar("tag:yaml.org,2002:str", data, '"' if LINE_BREAKS.search(data) else None)
-
-
-_Dumper.add_representer(str, _Dumper.represent_str)
-
-for _kind in (_Loader, _Dumper):
-    _kind.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-    )
-
-
-def parse_yaml(text: str) -> Any:
-    """Read YAML; whatever is wrong with it is a YAMLError."""
-    try:
-        return yaml.load(text, _Loader)
-    except (ValueError, RecursionError) as error:  # the 13th month, a number of 5000 digits, ten thousand brackets
-        raise yaml.YAMLError(str(error)) from None
-
-
-def write_yaml(value: object, **options: Any) -> str:
-    """Write plain values such that `parse_yaml` reads the same."""
-    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **options))
 
 
 def _set(fields: dict[str, Any], key: str, value: object) -> None:

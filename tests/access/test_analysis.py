@@ -12,17 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedslot.access.analysis import (
-    PushPeriod,
-    TimedPushPeriod,
-    binomial,
-    last_pull_mean,
-    last_slot_counts,
-    last_slot_total,
-    paper_cost,
-    received_counts,
-    sending_law,
-)
+from fedslot.access.analysis import PushPeriod, TimedPushPeriod
+from fedslot.access.contenders import sending_pmf
+from fedslot.access.costs import last_pull_mean, paper_cost
+from fedslot.access.counting import last_slot_counts, last_slot_total, received_counts
 from fedslot.errors import InputError
 
 SMALL = [(slots, n) for slots in range(1, 12) for n in range(0, 17) if slots**n <= 100_000]
@@ -201,7 +194,7 @@ def test_barring_is_a_binomial_number_of_contenders() -> None:
     np.testing.assert_allclose(barred.received_pmf, mixed.received_pmf, atol=1e-14)
     assert barred.received_variance == pytest.approx(mixed.received_variance)
     assert barred.expected_cost_paper(3) == pytest.approx(mixed.expected_cost_paper(3))
-    np.testing.assert_allclose(sending_law(np.eye(10)[9], 0.3), list(law.values()), atol=1e-14)
+    np.testing.assert_allclose(sending_pmf(np.eye(10)[9], 0.3), list(law.values()), atol=1e-14)
 
 
 def test_poisson_crowds_make_slots_independent() -> None:
@@ -213,14 +206,6 @@ def test_poisson_crowds_make_slots_independent() -> None:
     np.testing.assert_allclose(push.last_slot_cdf, quiet ** (slots - np.arange(slots + 1)), atol=1e-12)
     binomials = [math.comb(slots, r) * (1 - quiet) ** r * quiet ** (slots - r) for r in range(slots + 1)]
     np.testing.assert_allclose(push.received_pmf, binomials, atol=1e-12)
-
-
-@pytest.mark.parametrize("n", [0, 1, 7, 16, 100, 3000])
-@pytest.mark.parametrize("p", [0.0, 2.0**-10, 0.125, 0.5, 0.875, 1.0])
-def test_binomial_against_fractions(n: int, p: float) -> None:
-    for m in {0, 1, n // 8, n // 2, n - 1, n, n + 1}:
-        exact = Fraction(p) ** m * (1 - Fraction(p)) ** (n - m) * math.comb(n, m) if 0 <= m <= n else 0
-        assert float(binomial(np.array(n), np.array(m), p)) == pytest.approx(float(exact), rel=1e-12, abs=1e-290)
 
 
 # The paper's approximation ------------------------------------------------------------------------

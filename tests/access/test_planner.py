@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedslot.access.analysis import PushPeriod, law_of
+from fedslot.access.analysis import PushPeriod
 from fedslot.access.channels import Capture, Coded, Collision
-from fedslot.access.planner import Plan, best_barring, parse_contenders, plan, push_table
+from fedslot.access.contenders import contender_pmf, parse_contenders
+from fedslot.access.planner import Plan, best_barring, plan, push_table
 from fedslot.errors import InputError
 
 
@@ -119,7 +120,7 @@ def test_a_budget_changes_what_is_best_to_value_in_time() -> None:
 
 @pytest.mark.parametrize(("slots", "n"), [(10, 25), (10, 5), (1, 3), (7, 7), (20, 21)])
 def test_best_barring_of_a_number_is_one_a_slot(slots: int, n: int) -> None:
-    best = best_barring(slots, law_of(n))
+    best = best_barring(slots, contender_pmf(n))
     assert best == min(1, slots / n)
     grid = [PushPeriod(slots, n, p).received_mean for p in np.linspace(0.01, 1, 100)]
     assert PushPeriod(slots, n, best).received_mean >= max(grid) - 1e-12
@@ -130,7 +131,7 @@ def test_best_barring_of_a_number_is_one_a_slot(slots: int, n: int) -> None:
 def test_best_barring_of_a_law_is_the_best_on_a_grid(slots: int, parts: list[tuple[int, float]]) -> None:
     weights = dict(parts)
     law = {n: w / math.fsum(weights.values()) for n, w in weights.items()}
-    best = PushPeriod(slots, law, best_barring(slots, law_of(law))).received_mean
+    best = PushPeriod(slots, law, best_barring(slots, contender_pmf(law))).received_mean
     assert best >= max(PushPeriod(slots, law, p).received_mean for p in np.linspace(0, 1, 41)) - 1e-9
 
 

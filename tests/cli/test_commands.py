@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 import fedslot
 from fedslot.cli import app
 from fedslot.scenario import Scenario
+from fedslot.yaml_text import parse_yaml
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
@@ -46,7 +46,7 @@ def test_run_leaves_its_files_and_says_how_it_went(fedslot_command: Command, tmp
     assert f"test accuracy {summary['final_accuracy']:.4f} after 3 rounds" in done.stdout
     assert "round 3/3" in done.stderr, "plain lines when piped"
     assert "\x1b" not in done.stderr
-    scenario = yaml.safe_load((tmp_path / "run" / "scenario.yaml").read_text())
+    scenario = parse_yaml((tmp_path / "run" / "scenario.yaml").read_text())
     assert scenario["data"]["ues"] == 20
     assert Scenario(**scenario).rounds == 3
 
@@ -144,7 +144,7 @@ def test_schema_and_presets() -> None:
     schema = json.loads(quick("schema"))
     assert schema["properties"]["rounds"]["description"]
     assert "frame.pull" in quick("schema", "--keys")
-    assert yaml.safe_load(quick("presets", "paper"))["data"]["dataset"] == "mnist"
+    assert parse_yaml(quick("presets", "paper"))["data"]["dataset"] == "mnist"
     assert quick("presets").count("\n") == len(fedslot.presets())
     assert quick("--version").strip() == f"fedslot {fedslot.__version__}"
 

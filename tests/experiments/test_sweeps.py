@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import Sweep, plan_tasks, sweep
 from fedslot.runs import Result, run
@@ -107,7 +107,7 @@ def test_values_that_look_alike_are_told_apart(scenario: Scenario) -> None:
     values = [None, "null", 1, "1", "[1]", [1], True, "true", "", "'1'", "a: [", "two words"]
     study = Study(scenario, {"strategy.options.what": values}, 1)
     found = Sweep(study, [result([0.5], 10)] * len(values), {})
-    expected = ["null", "'null'", "1", "'1'", "'[1]'", "[1]", "True", "'true'", "''", "'''1'''", "'a: ['", "two words"]
+    expected = ["null", "'null'", "1", "'1'", "'[1]'", "[1]", "True", "'true'", "''", "\"'1'\"", "'a: ['", "two words"]
     assert list(found.table()["strategy.options.what"].map(str)) == expected
     assert list(found.summary()["strategy.options.what"].map(str).unique()) == expected
 
