@@ -80,14 +80,14 @@ class DeadlineGrid(GridAround):
 
     Every reply is fetched in its own thread, so that a slow, huge or unreadable one delays no other. Answers to
     messages of earlier rounds are not returned with those of this round; they are in `others` until the next.
-    Messages that nobody answers are forgotten after `forget` seconds, or two deadlines if that is longer.
+    Messages that nobody answers are forgotten after a while.
     """
 
-    def __init__(self, grid: Grid, seconds: float, poll: float = POLL, forget: float = FORGET) -> None:
+    def __init__(self, grid: Grid, seconds: float, poll: float = POLL) -> None:
         if not 0 < seconds < math.inf:
             raise InputError("deadline", seconds, "a number of seconds above 0")
         super().__init__(grid)
-        self.seconds, self.poll, self.forget = seconds, poll, max(forget, 2 * seconds)
+        self.seconds, self.poll = seconds, poll
         self.open: dict[str, Message] = {}  # messages without an answer, by id
         self.others: list[Answer] = []
         self._fetching: set[str] = set()
@@ -107,7 +107,7 @@ class DeadlineGrid(GridAround):
         if sent:
             self._grid.push_messages(sent)
         new = {message.metadata.message_id: message for message in sent}
-        oldest = time.time() - self.forget
+        oldest = time.time() - max(FORGET, 2 * self.seconds)
         self.open = {name: asked for name, asked in self.open.items() if asked.metadata.created_at > oldest} | new
         return set(new)
 
