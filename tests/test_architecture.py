@@ -111,6 +111,17 @@ def test_only_the_deployment_imports_flower():
     assert all(name.startswith("fedslot.deployment.flower.") for name in users)
 
 
+def test_deployments_share_what_needs_no_transport():
+    shared = sorted((ROOT / "deployment").glob("*.py"))
+    folders = {folder.name for folder in (ROOT / "deployment").iterdir() if folder.is_dir()}
+    assert len(shared) > 5
+    for file in shared:
+        for name in _imports(file):
+            package, *rest = name.split(".")
+            assert package not in {"flwr", "httpx", "paho"}, file
+            assert (package, rest[:1]) != ("fedslot", ["deployment"]) or rest[1] not in folders, file
+
+
 def test_without_flower_one_line_says_what_to_install():
     script = "import sys; sys.modules['flwr'] = None; from fedslot.deployment.flower import SlotAccess"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
