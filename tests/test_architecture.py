@@ -151,7 +151,9 @@ def test_the_command_line_puts_heavy_imports_off(file):
         assert not any(name == module or name.startswith(f"{module}.") for module in heavy - {"fedslot"})
 
 
-@pytest.mark.parametrize("module", ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario"])
+@pytest.mark.parametrize(
+    "module", ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario", "fedslot.deployment.frame"]
+)
 def test_light_modules_load_without_heavy_libraries(module):
     script = f"import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(

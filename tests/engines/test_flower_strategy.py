@@ -205,13 +205,11 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
     assert (tmp_path / "out" / "summary.json").is_file()
 
 
-@pytest.mark.parametrize("seeded", [True, False])
-def test_devices_draw_their_own_slots(seeded: bool, tmp_path: Path) -> None:
-    """Without a seed the slots differ from run to run, but the backlogged UEs and the rules are the same."""
-    wanted = scenario(rounds=12, data__ues=5, frame__slots=5, push__contenders=3, training__epochs=1)
-    runs = [deploy(wanted, tmp_path, out=tmp_path / f"{n}", seeded=seeded) for n in range(3)]
-    costs = [fedslot.load(tmp_path / f"{n}").rounds["cost_sum"].tolist() for n in range(3)]
-    assert (costs[0] == costs[1] == costs[2]) is seeded
+def test_without_a_seed_devices_draw_slots_of_their_own(tmp_path: Path) -> None:
+    wanted = scenario(rounds=10, data__ues=5, frame__slots=5, push__contenders=3, training__epochs=1)
+    runs = [deploy(wanted, tmp_path, out=tmp_path / name, seeded=False) for name in ("a", "b")]
+    costs = [fedslot.load(tmp_path / name).rounds["cost_sum"].tolist() for name in ("a", "b")]
+    assert costs[0] != costs[1]
     assert all(run.server.faults.all == [] for run in runs)
 
 

@@ -53,7 +53,7 @@ class FaultLog:
         """Write faults to the file and to the log."""
         self.all += faults
         for fault in faults:
-            logger.warning("UE %d, node %s: %s %s", fault.ue, fault.node, fault.reason, fault.detail)
+            logger.warning("fedslot: UE %d, node %s: %s %s", fault.ue, fault.node, fault.reason, fault.detail)
         if self._file and faults:
             with self._file.open("a", encoding="utf-8", newline="") as file:
                 file.write(_lines(faults))

@@ -186,7 +186,8 @@ class ParameterServer:
         most = int(self.limits.examples * known[(len(known) - 1) // 2]) if len(known) else 0
         for ue, claim in zip(ues.tolist(), claimed.tolist(), strict=True):
             if claim > most:
-                self.faults.add(Fault(round, ue, self.roster.nodes[ue], "weight", f"{claim}, counted as {most}"))
+                node = self.roster.nodes.get(ue, NO_NODE)
+                self.faults.add(Fault(round, ue, node, "weight", f"{claim}, counted as {most}"))
         return np.minimum(claimed, most)
 
     def _value(self, received: Received, round: int) -> Valuation:

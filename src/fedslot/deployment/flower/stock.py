@@ -37,7 +37,6 @@ class StockAggregation:
         self.metrics: dict[str, Any] = {}
 
     def __call__(self, model: Tensor, received: Received, round: int) -> Tensor:
-        self.metrics = {}
         arrays, metrics = self.aggregate(round + 1, self._replies(received))
         self.metrics = dict(metrics or {})
         return model if arrays is None else to_flat(self.model, arrays)

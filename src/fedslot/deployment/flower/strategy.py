@@ -19,7 +19,6 @@ from fedslot.deployment.flower.grid import POLL, DeadlineGrid, SomeNodes
 from fedslot.deployment.flower.labels import LABEL, read_turn, write_turn
 from fedslot.deployment.flower.replies import FlowerReply
 from fedslot.deployment.flower.stock import StockAggregation
-from fedslot.deployment.frame import Frame
 from fedslot.deployment.screening import Limits
 from fedslot.deployment.server import ParameterServer
 from fedslot.held_out import HeldOut
@@ -133,26 +132,15 @@ class SlotAccess(FedAvg):
         frame, server = self._frame, self.server
         if frame is None:
             return None, None
-        self.stock.metrics = {}
-        attributed = self._attribute(frame, replies)
         self._bind_and_note_late(frame.round)
-        reached = {ue: str(message.metadata.dst_node_id) for ue, message in self.stock.sent.items()}
-        row = server.close(frame, reached, attributed)
+        sent, self.stock.metrics = self.stock.sent, {}
+        asked = {message.metadata.message_id: ue for ue, message in sent.items()}
+        reached = {ue: str(message.metadata.dst_node_id) for ue, message in sent.items()}
+        # the grid returns replies to these messages only, from the nodes that they were sent to
+        row = server.close(
+            frame, reached, [(asked[reply.metadata.reply_to_message_id], FlowerReply(reply)) for reply in replies]
+        )
         return to_arrays(server.model, server.now.model), MetricRecord(self.stock.metrics | asdict(row))
-
-    def _attribute(self, frame: Frame, replies: Iterable[Message]) -> list[tuple[int, FlowerReply]]:
-        """Return the replies with the UEs that were asked; a reply of a node that was not asked is a fault."""
-        asked = {message.metadata.message_id: (ue, message) for ue, message in self.stock.sent.items()}
-        found = []
-        for reply in replies:
-            ue, message = asked.get(reply.metadata.reply_to_message_id, (-1, reply))
-            node = reply.metadata.src_node_id
-            if ue >= 0 and (reply.has_error() or node == message.metadata.dst_node_id):
-                found.append((ue, FlowerReply(reply)))
-            else:
-                detail = "answers no message to this node in this round"
-                self.server.faults.add(Fault(frame.round, -1, str(node), "stray", detail))
-        return found
 
     def _bind_and_note_late(self, round: int) -> None:
         """Handle the answers to other messages than this frame's: which UE a node is, and late replies."""
