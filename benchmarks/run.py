@@ -87,7 +87,7 @@ def report(count: int, repeats: int) -> Lines:
         "# Benchmarks",
         "",
         f"Written by `make bench` on {os.cpu_count()} cores ({platform.machine()}), "
-        f"Python {platform.python_version()},"
+        f"Python {platform.python_version()}, "
         f"PyTorch {torch.__version__.split('+')[0]}, {count} threads for both sides.",
         "What was tried is in [NOTES.md](NOTES.md).",
         "",

@@ -133,6 +133,17 @@ def test_only_the_deployment_imports_flower():
     assert all(name.startswith("fedslot.deployment.flower.") for name in users)
 
 
+def test_deployments_share_what_needs_no_transport():
+    shared = sorted((ROOT / "deployment").glob("*.py"))
+    folders = {folder.name for folder in (ROOT / "deployment").iterdir() if folder.is_dir()}
+    assert len(shared) > 5
+    for file in shared:
+        for name in _imports(file):
+            package, *rest = name.split(".")
+            assert package not in {"flwr", "httpx", "paho"}, file
+            assert (package, rest[:1]) != ("fedslot", ["deployment"]) or rest[1] not in folders, file
+
+
 def test_without_flower_one_line_says_what_to_install():
     script = "import sys; sys.modules['flwr'] = None; from fedslot.deployment.flower import SlotAccess"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -162,7 +173,9 @@ def test_the_command_line_puts_heavy_imports_off(file):
         assert not any(name == module or name.startswith(f"{module}.") for module in heavy - {"fedslot"})
 
 
-@pytest.mark.parametrize("module", ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario"])
+@pytest.mark.parametrize(
+    "module", ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario", "fedslot.deployment.frame"]
+)
 def test_light_modules_load_without_heavy_libraries(module):
     script = f"import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(

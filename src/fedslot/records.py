@@ -79,8 +79,7 @@ class RunFolder:
         """Write a checkpoint from which the run can go on; `more` is whatever else the run must remember."""
         arrays: dict[str, Any] = {f"more.{name}": array for name, array in more.items()}
         for part in ("state", "aggregation"):
-            state = getattr(now, part)
-            arrays |= {f"{part}.{field.name}": _array(getattr(state, field.name)) for field in fields(state)}
+            arrays |= {f"{part}.{name}": array for name, array in state_arrays(getattr(now, part)).items()}
         arrays |= {name: _array(getattr(now, name)) for name in ("round", "slots_spent", "model", "report")}
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
@@ -97,7 +96,9 @@ class RunFolder:
                     name: _like(getattr(start, name), saved[name])
                     for name in ("round", "slots_spent", "model", "report")
                 }
-                states = {part: _state(getattr(start, part), part, saved) for part in ("state", "aggregation")}
+                states = {
+                    part: restore_state(getattr(start, part), saved, f"{part}.") for part in ("state", "aggregation")
+                }
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise RefusedError(f"{file} is damaged ({error}); delete {self.path} and start over") from None
         return Snapshot(**plain, **states)
@@ -184,10 +185,15 @@ def _array(value: Any) -> NDArray[Any]:
     return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
-def _state(pattern: Any, prefix: str, saved: Mapping[str, NDArray[Any]]) -> Any:
-    """The saved state of a part, field by field like the pattern."""
+def state_arrays(state: Any) -> dict[str, NDArray[Any]]:
+    """Return copies of the fields of a state, a dataclass of tensors, arrays and numbers, as arrays by name."""
+    return {field.name: _array(getattr(state, field.name)).copy() for field in fields(state)}
+
+
+def restore_state(pattern: Any, saved: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
+    """Return the state of which `state_arrays` gave the arrays; every field must be like that of the pattern."""
     restored = {
-        field.name: _like(getattr(pattern, field.name), saved[f"{prefix}.{field.name}"]) for field in fields(pattern)
+        field.name: _like(getattr(pattern, field.name), saved[prefix + field.name]) for field in fields(pattern)
     }
     return type(pattern)(**restored)
 

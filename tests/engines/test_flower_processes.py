@@ -39,7 +39,7 @@ PEM, OPENSSH, NO_PASSWORD = (
 
 
 class Federation:
-    """A SuperLink and SuperNodes, all of whose processes can be found by their environment."""
+    """A SuperLink and SuperNodes; their processes are found by an environment variable."""
 
     def __init__(self, launch: Callable[..., subprocess.Popen[bytes]], path: Path, secure: bool = False) -> None:
         self.launch, self.path, self.secure, self.port = launch, path, secure, _free_port()
@@ -81,7 +81,7 @@ class Federation:
         self.until(lambda: _listens(self.port), START, process, "superlink")
 
     def supernode(self, name: str, ue: int) -> subprocess.Popen[bytes]:
-        """A device; with keys it uses the one of its name."""
+        """Start a device; with TLS it has the key of its name."""
         how = ["--insecure"]
         if self.secure:
             private = f"{self.path}/{name}"
@@ -114,7 +114,7 @@ class Federation:
     def until(
         self, condition: Callable[[], bool], seconds: float, process: subprocess.Popen[bytes] | None, name: str
     ) -> None:
-        """Wait for something to come true while a process lives."""
+        """Wait until a condition holds, as long as a process lives."""
         end = time.monotonic() + seconds
         while not condition():
             assert process is None or process.poll() is None, self.log(name)
@@ -122,7 +122,7 @@ class Federation:
             time.sleep(0.05)
 
     def pids(self, program: str = "") -> list[int]:
-        """The processes of this federation, whoever started them."""
+        """Return the processes of this federation, also those that Flower's programs started."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -134,7 +134,7 @@ class Federation:
         return found
 
     def end(self) -> None:
-        """End every process, and see that none is left."""
+        """Kill every process, and check that none is left."""
         end = time.monotonic() + 20
         while (left := self.pids()) and time.monotonic() < end:
             for pid in left:
@@ -167,7 +167,7 @@ def _listens(port: int) -> bool:
 
 
 def _certify(path: Path) -> None:
-    """An authority of our own, and a certificate for the loopback."""
+    """Make a certificate authority, and a certificate for the loopback."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fedslot test")])
     now = datetime.datetime.now(datetime.UTC)
     keys = {file: ec.generate_private_key(ec.SECP256R1()) for file in ("ca", "server")}
@@ -186,7 +186,7 @@ def _certify(path: Path) -> None:
 
 
 def _make_key(path: Path, name: str) -> Path:
-    """A key pair as `ssh-keygen -t ecdsa -b 384` makes it; the path of the public one."""
+    """Make a key pair as `ssh-keygen -t ecdsa -b 384` does; return the path of the public key."""
     key = ec.generate_private_key(ec.SECP384R1())
     (path / name).write_bytes(key.private_bytes(PEM, serialization.PrivateFormat.OpenSSH, NO_PASSWORD))
     public = path / f"{name}.pub"
@@ -265,12 +265,12 @@ def test_keys_and_a_restart(federation: Federation) -> None:
     assert f"Number of rounds: {3 - before['round']}" in federation.log("again")
     after = _checkpoint(path)
     assert before["more.nodes"].tolist() == after["more.nodes"].tolist()
-    assert (before["more.nodes"] > 0).all()
+    assert all(before["more.nodes"])
     assert (after["state.seen"] > before["state.seen"]).any()
     assert np.isfinite(after["state.value"]).all()
-    faults = pd.read_csv(path / "out" / "faults.csv", dtype={"node": np.uint64})
+    faults = pd.read_csv(path / "out" / "faults.csv", dtype={"node": str})
     assert set(faults["reason"]) <= {"silent", "late"}  # a device may still be at work for the server that was killed
-    assert set(faults["node"]) <= set(after["more.nodes"])  # nothing was heard of the stranger
+    assert set(faults["node"]) <= set(after["more.nodes"].tolist())  # nothing was heard of the stranger
     assert "Start `flwr-clientapp` process" not in federation.log("stranger")
     assert stranger.poll() != 0
 

@@ -7,7 +7,7 @@ from fedslot import Scenario
 from fedslot.data.sources import load
 from fedslot.deployment.flower import SlotAccess, to_arrays
 from fedslot.held_out import HeldOut
-from fedslot.learning.models import Model
+from fedslot.local_training import make_model
 from fedslot.scenario import parse_overrides
 
 app = ServerApp()
@@ -18,10 +18,10 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     scenario = Scenario.load(str(config["scenario"]), parse_overrides(str(config["overrides"]).split()))
 
-    # Your own model and held-out samples go here: Model(your_module), and two arrays x, y.
+    # The scenario's data set and network. Your own go here: Model(your_network), and two arrays x, y of samples that
+    # no device has.
     data = load(scenario.data.dataset)
-    shape, training = data.x_train.shape[1:], scenario.training
-    model = Model.build(training.model, shape, data.classes, scenario.seed, training.device)
+    model = make_model(scenario, data)
     held_out = HeldOut(scenario, model, data.x_test, data.y_test)
 
     strategy = SlotAccess(

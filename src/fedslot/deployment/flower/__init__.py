@@ -1,4 +1,4 @@
-"""The strategies of fedslot for Flower: `SlotAccess` on the server, `slot_access` on the devices.
+"""Deployment over Flower: `SlotAccess` for the ServerApp, `slot_access` for the ClientApp.
 
     from flwr.serverapp.strategy import FedAdam
     from fedslot.deployment.flower import SlotAccess, slot_access
@@ -6,7 +6,16 @@
     class PushPull(SlotAccess, FedAdam): ...        # in the ServerApp; SlotAccess alone is over FedAvg
     app = ClientApp(mods=[slot_access])             # in the ClientApp
 
-The names below are imported on first use: a device that is barred answers without loading PyTorch.
+    strategy.py  SlotAccess, the strategy that joins a ParameterServer and a stock strategy
+    stock.py     the stock strategy as the ParameterServer's aggregation
+    mod.py       slot_access, the device's side
+    grid.py      DeadlineGrid, which closes rounds on time
+    nodes.py     asks nodes which UE they are
+    labels.py    the records that are added to messages
+    replies.py   devices' replies as the ParameterServer reads them
+    arrays.py    flat models to and from records of arrays
+
+The public names are imported on first use, so that a barred device answers without loading PyTorch.
 `docs/deployment.md` leads from installation to a training over three machines.
 """
 
@@ -21,16 +30,16 @@ if TYPE_CHECKING:
     from fedslot.deployment.flower.arrays import to_arrays, to_flat
     from fedslot.deployment.flower.grid import DeadlineGrid
     from fedslot.deployment.flower.mod import slot_access
-    from fedslot.deployment.flower.screening import Limits
     from fedslot.deployment.flower.strategy import SlotAccess
+    from fedslot.deployment.screening import Limits
 
 _HOMES = {
-    "SlotAccess": "strategy",
-    "slot_access": "mod",
-    "DeadlineGrid": "grid",
+    "SlotAccess": "flower.strategy",
+    "slot_access": "flower.mod",
+    "DeadlineGrid": "flower.grid",
     "Limits": "screening",
-    "to_arrays": "arrays",
-    "to_flat": "arrays",
+    "to_arrays": "flower.arrays",
+    "to_flat": "flower.arrays",
 }
 
 __all__ = ["DeadlineGrid", "Limits", "SlotAccess", "slot_access", "to_arrays", "to_flat"]
@@ -40,7 +49,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'fedslot.deployment.flower' has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(f"fedslot.deployment.flower.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(f"fedslot.deployment.{_HOMES[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != "flwr":
             raise

@@ -1,4 +1,4 @@
-"""Flat models and Flower's records of arrays."""
+"""Flat models to and from Flower's records of arrays."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fedslot.learning.models import Model
 
 
 def to_arrays(model: Model, flat: Tensor) -> ArrayRecord:
-    """A flat model (P,) as Flower sends it: an array per parameter, named as in the module's `state_dict`."""
+    """Return a flat model (P,) as Flower sends it: an array per parameter, named as in the module's `state_dict`."""
     parts = model.unflatten(flat.detach().cpu())
     return ArrayRecord({name: Array(np.ascontiguousarray(part.numpy())) for name, part in parts.items()})
 
 
 def to_flat(model: Model, arrays: ArrayRecord) -> Tensor:
-    """A model that we made ourselves as a flat one (P,); what devices send is screened instead."""
+    """Return the flat model (P,) of arrays that can be trusted; those of devices are screened instead."""
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     wanted = {name: tuple(shape) for name, shape in model.shapes.items()}
     if shapes != wanted:

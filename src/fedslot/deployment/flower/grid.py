@@ -1,4 +1,4 @@
-"""Grids around a grid: one that closes each round at its deadline, and one that shows only some nodes."""
+"""Grids around another grid: one closes each round at its deadline, one shows only some nodes."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ import threading
 import time
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from logging import WARNING
+from logging import getLogger
+from typing import TYPE_CHECKING
 
-import httpx
+import httpx  # by which Flower's grid speaks to the SuperLink: it raises httpx.HTTPError when that cannot be reached
 from flwr.app import Error, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore import log
-from flwr.supercore.run import Run
 
 from fedslot.errors import InputError
 
+if TYPE_CHECKING:  # private, but the types of Grid's own methods
+    from flwr.proto.node_pb2 import NodeInfo
+    from flwr.supercore.run import Run
+
 POLL = 0.5  # seconds between looks at what has come in
-FORGET = 120.0  # seconds after which an answer is no longer looked for, or two deadlines, if that is longer
+FORGET = 120.0  # seconds after which an unanswered message is forgotten, or two deadlines, if that is longer
 UNREADABLE = 0  # code of the error in place of a reply that could not be read
+logger = getLogger("flwr")
 
 Answer = tuple[Message, Message]
 """A message and the reply to it."""
 
 
 class GridAround(Grid):
-    """Does what the grid inside does."""
+    """Passes every call on to another grid."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -62,7 +65,7 @@ class GridAround(Grid):
 
 
 class SomeNodes(GridAround):
-    """A grid on which only some nodes are to be seen."""
+    """A grid that shows only some nodes."""
 
     def __init__(self, grid: Grid, nodes: Iterable[int]) -> None:
         super().__init__(grid)
@@ -75,9 +78,9 @@ class SomeNodes(GridAround):
 class DeadlineGrid(GridAround):
     """A grid whose `send_and_receive` returns when all have answered or after `seconds`, whichever is first.
 
-    Every reply is fetched by itself, so that one that is slow, huge or unreadable holds no other back. Answers to
-    messages of earlier rounds are never handed out as those of this one; they are aside in `others` until the next.
-    Messages that no one answers are forgotten after a while.
+    Every reply is fetched in its own thread, so that a slow, huge or unreadable one delays no other. Answers to
+    messages of earlier rounds are not returned with those of this round; they are in `others` until the next.
+    Messages that nobody answers are forgotten after a while.
     """
 
     def __init__(self, grid: Grid, seconds: float, poll: float = POLL) -> None:
@@ -85,13 +88,13 @@ class DeadlineGrid(GridAround):
             raise InputError("deadline", seconds, "a number of seconds above 0")
         super().__init__(grid)
         self.seconds, self.poll = seconds, poll
-        self.open: dict[str, Message] = {}  # not answered yet
+        self.open: dict[str, Message] = {}  # messages without an answer, by id
         self.others: list[Answer] = []
         self._fetching: set[str] = set()
-        self._came: queue.SimpleQueue[tuple[str, list[Message]]] = queue.SimpleQueue()
+        self._fetched: queue.SimpleQueue[tuple[str, list[Message]]] = queue.SimpleQueue()
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Send, and collect what is answered before the deadline (or the timeout, if that is earlier)."""
+        """Send messages, and return the replies that come before the deadline or the timeout."""
         closes = time.monotonic() + min(self.seconds, math.inf if timeout is None else timeout)
         sent = self.send(messages)
         answers = self.collect(sent, closes)
@@ -99,27 +102,27 @@ class DeadlineGrid(GridAround):
         return [reply for question, reply in answers if question.metadata.message_id in sent]
 
     def send(self, messages: Iterable[Message]) -> set[str]:
-        """Send without waiting; the ids of the messages."""
+        """Send messages without waiting, and return their ids."""
         sent = list(messages)
         if sent:
             self._grid.push_messages(sent)
         new = {message.metadata.message_id: message for message in sent}
-        old = time.time() - max(FORGET, 2 * self.seconds)
-        self.open = {name: asked for name, asked in self.open.items() if asked.metadata.created_at > old} | new
+        oldest = time.time() - max(FORGET, 2 * self.seconds)
+        self.open = {name: asked for name, asked in self.open.items() if asked.metadata.created_at > oldest} | new
         return set(new)
 
     def collect(self, wanted: AbstractSet[str], closes: float) -> list[Answer]:
-        """What is answered, until all that is wanted is there or the clock says `closes`."""
+        """Return all answers that come until every wanted one is there or the clock shows `closes`."""
         answers: list[Answer] = []
         while wanted & self.open.keys() and time.monotonic() < closes:
             for name in self.open.keys() - self._fetching:
                 self._fetching.add(name)
-                # not a pool's: those would be waited for at the end of the program
+                # not a pool's thread: the end of the program would wait for it
                 threading.Thread(target=self._fetch, args=(self.open[name],), daemon=True).start()
             again = min(time.monotonic() + self.poll, closes)
             while wanted & self.open.keys() and (left := again - time.monotonic()) > 0:
                 try:
-                    name, found = self._came.get(timeout=left)
+                    name, found = self._fetched.get(timeout=left)
                 except queue.Empty:
                     break
                 self._fetching.discard(name)
@@ -128,7 +131,7 @@ class DeadlineGrid(GridAround):
         return answers
 
     def _fetch(self, message: Message) -> None:
-        """Look for replies to a message: those of the node that was asked, or errors."""
+        """Fetch the replies to a message: those of the node that was asked, and errors."""
         asked = message.metadata
         found: list[Message] = []
         try:
@@ -136,8 +139,8 @@ class DeadlineGrid(GridAround):
                 answers_it = reply.metadata.reply_to_message_id == asked.message_id
                 if answers_it and (reply.has_error() or reply.metadata.src_node_id == asked.dst_node_id):
                     found.append(reply)
-        except httpx.HTTPError as error:  # the way to the SuperLink, not the reply: look again later
-            log(WARNING, "fedslot: %s", error)
+        except httpx.HTTPError as error:  # the SuperLink cannot be reached; the reply may be fine: try again later
+            logger.warning("fedslot: %s", error)
         except Exception as error:
             found = [Message(Error(UNREADABLE, f"unreadable ({type(error).__name__})"), reply_to=message)]
-        self._came.put((asked.message_id, found))
+        self._fetched.put((asked.message_id, found))

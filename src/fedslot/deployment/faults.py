@@ -1,4 +1,4 @@
-"""What went wrong with whom: `faults.csv`, a line each."""
+"""Faults of a deployment: which updates were lost and which devices were turned away, in `faults.csv`."""
 
 from __future__ import annotations
 
@@ -6,36 +6,39 @@ import csv
 import io
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
+from logging import getLogger
 from pathlib import Path
 
 from fedslot.records import write_atomically
 
 FAULTS = "faults.csv"
+NO_NODE = "0"
+logger = getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Fault:
     """Why a UE's update was lost, or a node was turned away.
 
-    round: the frame in which it was asked, from 0.
-    ue: the UE; -1 for a node that is none.
-    node: Flower's id of the node; 0 if none stands for the UE.
+    round: the frame in which it happened, from 0.
+    ue: the UE; -1 if it concerns no UE.
+    node: the transport's name of the device; "0" if there is none.
     reason: one word; `docs/deployment.md` lists them.
     detail: what was found.
     """
 
     round: int
     ue: int
-    node: int
+    node: str
     reason: str
     detail: str = ""
 
 
 class FaultLog:
-    """Appends faults to a file, each complete on disk before the next; without a file they are only kept."""
+    """The faults of a run, appended to `faults.csv` as they happen; without a folder they stay in memory."""
 
     def __init__(self, folder: Path | None = None, until: int = 0) -> None:
-        """Go on behind the faults of the rounds before `until`; those after them will come anew."""
+        """Read the faults of rounds before `until`; later ones are dropped, because those rounds are repeated."""
         self.all: list[Fault] = []
         self._file = folder / FAULTS if folder else None
         if self._file:
@@ -46,20 +49,21 @@ class FaultLog:
             header = ",".join(field.name for field in fields(Fault)) + "\n"
             write_atomically(self._file, header + _lines(self.all))
 
-    def add(self, faults: Iterable[Fault]) -> None:
-        """Write them down."""
-        new = list(faults)
-        self.all += new
-        if self._file and new:
+    def add(self, *faults: Fault) -> None:
+        """Write faults to the file and to the log."""
+        self.all += faults
+        for fault in faults:
+            logger.warning("fedslot: UE %d, node %s: %s %s", fault.ue, fault.node, fault.reason, fault.detail)
+        if self._file and faults:
             with self._file.open("a", encoding="utf-8", newline="") as file:
-                file.write(_lines(new))
+                file.write(_lines(faults))
 
 
 def _fault(row: list[str]) -> Fault | None:
-    """The fault of a row; none if it was torn when the machine went down."""
+    """Return the fault of a row, or None if the row is incomplete because the machine went down."""
     try:
         round, ue, node, reason, detail = row
-        return Fault(int(round), int(ue), int(node), reason, detail)
+        return Fault(int(round), int(ue), node, reason, detail)
     except ValueError:
         return None
 

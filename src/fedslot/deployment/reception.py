@@ -1,0 +1,122 @@
+"""The replies to a frame: which UEs sent in which slots, which updates are sound, and what went wrong."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedslot.deployment.faults import NO_NODE, Fault
+from fedslot.deployment.frame import Frame
+from fedslot.deployment.screening import Refusal, Shapes, Update, check_move, check_size, check_slots, read_update
+
+
+class Reply(Protocol):
+    """What a transport received from a UE. Each method may raise `Refusal`; any other error is the device's fault too.
+
+    They are called in this order, and the next one only if nothing was refused.
+    """
+
+    def slots(self) -> tuple[object, object]:
+        """Return the round and the list of slots that the reply names."""
+        ...
+
+    def size(self) -> int:
+        """Return the size of the reply in bytes."""
+        ...
+
+    def content(self) -> tuple[Mapping[str, bytes], Mapping[str, object]]:
+        """Return the arrays by name, each in `.npy` format, and the metrics."""
+        ...
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a sound update looks like.
+
+    model: (P,) the global model. shapes: those of its parameters. weight: the metric that counts training samples.
+    longest: the longest move from the global model. loss: returns the validation loss of a model (P,).
+    """
+
+    model: NDArray[np.float32]
+    shapes: Shapes
+    weight: str
+    longest: float
+    loss: Callable[[Tensor], float]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the PS heard in a frame.
+
+    used: the slots in which each UE sent. updates: the sound updates by UE. faults: everything else.
+    """
+
+    used: dict[int, list[int]] = field(default_factory=dict)
+    updates: dict[int, Update] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+
+def hear(frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]], criteria: Criteria) -> Heard:
+    """Screen the replies to a frame.
+
+    reached: the nodes of the UEs that must answer, by UE. replies: with the UE that each comes from.
+    """
+    heard, answered = Heard(), set[int]()
+
+    def fault(ue: int, reason: str, detail: str = "") -> None:
+        heard.faults.append(Fault(frame.round, ue, reached.get(ue, NO_NODE), reason, detail))
+
+    order = {ue: position for position, ue in enumerate(frame.turns)}  # rather than the order of arrival
+    for ue, reply in sorted(replies, key=lambda pair: order[pair[0]]):
+        if ue in answered:
+            fault(ue, "duplicate")
+            continue
+        answered.add(ue)
+        try:
+            _screen(ue, reply, frame, criteria, heard)
+        except Refusal as refusal:
+            fault(ue, refusal.reason, refusal.detail)
+    for ue, missing in _incomplete(heard.updates).items():
+        del heard.updates[ue]
+        fault(ue, "metrics", f"{missing} is missing")
+    for ue in frame.turns:
+        if ue not in reached:
+            fault(ue, "absent")
+        elif ue not in answered:
+            fault(ue, "silent")
+    return heard
+
+
+def _screen(ue: int, reply: Reply, frame: Frame, criteria: Criteria, heard: Heard) -> None:
+    """Enter the slots and the update of a reply; raise `Refusal` if it is not sound."""
+    try:
+        slots = check_slots(frame.turns[ue], *reply.slots())
+        if not slots:
+            return
+        heard.used[ue] = slots  # whatever follows: the message was on the air
+        check_size(reply.size(), criteria.shapes)
+        update = read_update(*reply.content(), criteria.weight, criteria.shapes)
+        check_move(update, criteria.model, criteria.longest)
+        if not math.isfinite(criteria.loss(torch.from_numpy(update.model))):
+            raise Refusal("loss", "is not finite")
+        heard.updates[ue] = update
+    except Refusal:
+        raise
+    except Exception as error:  # replies are made by others: any error in reading one is their fault
+        raise Refusal("malformed", f"{type(error).__name__}: {error}") from error
+
+
+def _incomplete(updates: Mapping[int, Update]) -> dict[int, str]:
+    """Return the UEs whose update lacks a metric that most others have, and that metric: stock strategies need it."""
+    counts = Counter(name for update in updates.values() for name in update.metrics)
+    usual = sorted(name for name, count in counts.items() if 2 * count > len(updates))
+    lacking = {ue: [name for name in usual if name not in update.metrics] for ue, update in updates.items()}
+    return {ue: names[0] for ue, names in lacking.items() if names}

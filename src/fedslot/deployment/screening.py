@@ -1,0 +1,128 @@
+"""The checks that an update must pass before it may touch the model; nothing from the network is trusted."""
+
+from __future__ import annotations
+
+import io
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.deployment.frame import Turn
+from fedslot.errors import InputError
+
+METRICS_BYTES = 1 << 16  # bytes that a reply may have beside its arrays
+HEADER_BYTES = 1 << 10  # bytes that an array may have beside its numbers
+MOST_CHARACTERS = 200  # of a device's words that are written to faults.csv
+MOST_SLOTS = 1 << 10  # slots that a reply may name at all
+MOST_EXAMPLES = 1 << 40  # training samples that a device may claim: sums of weights stay exact
+
+
+class Refusal(Exception):
+    """Why a reply is not used: one word, and what was found."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        short = " ".join(detail[: 2 * MOST_CHARACTERS].split())[:MOST_CHARACTERS]  # it may quote a device
+        self.reason, self.detail = reason, "".join(letter if letter.isprintable() else "?" for letter in short)
+        super().__init__(f"{reason}: {detail}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of what a device may send.
+
+    norm: the longest move from the global model, in multiples of the initial model's norm (at least 1).
+    examples: the most training samples that count for one UE, in multiples of the median claim.
+    """
+
+    norm: float = 10.0
+    examples: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("norm", self.norm), ("examples", self.examples)):
+            if not value >= 1:
+                raise InputError(f"limits.{name}", value, "1 or more")
+
+
+@dataclass(frozen=True)
+class Update:
+    """A UE's update that passed the checks of its form.
+
+    model: (P,) its local model. examples: training samples that it claims. metrics: whatever else it measured.
+    """
+
+    model: NDArray[np.float32]
+    examples: int
+    metrics: dict[str, float]
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def check_slots(turn: Turn, round: object, slots: object) -> list[int]:
+    """Return the slots that a reply names, if its UE may have used them; an empty list if the UE was barred."""
+    if round != turn.round or type(round) is not int:
+        raise Refusal("round", reprlib.repr(round))
+    few = slots if isinstance(slots, list) and len(slots) <= MOST_SLOTS else []  # it may be of any length
+    whole = [slot for slot in few if type(slot) is int]
+    if whole != slots or not turn.allows(whole):
+        raise Refusal("slot", reprlib.repr(slots))
+    return whole
+
+
+def check_size(size: int, shapes: Shapes) -> None:
+    """Refuse a reply with more bytes than the model's arrays and some metrics can have."""
+    numbers = sum(int(np.prod(shape)) for shape in shapes.values())
+    if size > 4 * numbers + HEADER_BYTES * len(shapes) + METRICS_BYTES:
+        raise Refusal("size", f"{size} bytes")
+
+
+def read_update(arrays: Mapping[str, bytes], metrics: Mapping[str, object], weight: str, shapes: Shapes) -> Update:
+    """Return the update that a reply holds.
+
+    arrays: the parameters by name, each in `.npy` format. metrics: what the device measured.
+    weight: the metric that counts training samples. shapes: those of the model's parameters.
+    """
+    if set(arrays) != set(shapes):
+        raise Refusal("keys", ", ".join(sorted(set(arrays) ^ set(shapes))))
+    model = np.concatenate([_read_array(name, arrays[name], shape) for name, shape in shapes.items()])
+    if not np.isfinite(model).all():
+        raise Refusal("finite", f"{int((~np.isfinite(model)).sum())} numbers are not")
+    examples = metrics.get(weight)
+    if type(examples) is not int or not 1 <= examples <= MOST_EXAMPLES:
+        raise Refusal("examples", reprlib.repr(examples))
+    return Update(model, examples, _finite_numbers(metrics, weight))
+
+
+def check_move(update: Update, model: NDArray[np.float32], longest: float) -> None:
+    """Refuse an update that lies further than `longest` from the global model (P,)."""
+    move = float(np.linalg.norm(update.model.astype(np.float64) - model))
+    if move > longest:
+        raise Refusal("norm", f"{move:.3g}, allowed {longest:.3g}")
+
+
+def _read_array(name: str, data: bytes, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return the numbers of a `.npy` array, flat; they are read only if its header says what the model needs."""
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version != (1, 0):
+            raise ValueError(f"version {version}")
+        found, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    except ValueError as error:
+        raise Refusal("array", f"{name}: {error}") from None
+    if dtype != np.dtype("<f4"):
+        raise Refusal("dtype", f"{name}: {dtype}")
+    if tuple(found) != shape:
+        raise Refusal("shape", f"{name}: {found}")
+    if len(data) - stream.tell() != 4 * int(np.prod(shape)):
+        raise Refusal("array", f"{name}: {len(data)} bytes")
+    flat = np.frombuffer(data, dtype, offset=stream.tell())
+    return flat.reshape(shape, order="F").ravel() if fortran else flat
+
+
+def _finite_numbers(metrics: Mapping[str, object], weight: str) -> dict[str, float]:
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != weight}
+    return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}

@@ -1,0 +1,210 @@
+"""The parameter server of a deployment: everything between announcing a frame and saving the next global model."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedslot import runs
+from fedslot.deployment.aggregation import Aggregator, Received, ScenarioAggregation
+from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
+from fedslot.deployment.frame import Frame, write_channel
+from fedslot.deployment.reception import Criteria, Reply, hear
+from fedslot.deployment.roster import Roster
+from fedslot.deployment.screening import Limits, Update
+from fedslot.errors import InputError, RefusedError
+from fedslot.held_out import HeldOut, no_values
+from fedslot.learning.models import Model
+from fedslot.messages import Receipt, UEs
+from fedslot.records import RowWriter, RunFolder
+from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, schedule
+from fedslot.scenario import Scenario
+from fedslot.strategies import NoState, make_strategy
+from fedslot.valuation import Valuation
+
+WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have
+AGGREGATION = "aggregation/"  # what names of the aggregation's arrays begin with in a checkpoint
+
+
+class ParameterServer:
+    """Runs the rounds of a scenario on devices; a transport carries the messages.
+
+        server.start()
+        while frame := server.announce():
+            # the transport sends server.now.model and frame.turns to the UEs, and collects their replies
+            server.close(frame, reached, replies)
+        server.finish()
+
+    scenario: the cell, the strategy and the valuation, as studied in the simulator.
+    model: the network. held_out: the PS's held-out samples.
+    aggregate: replaces the scenario's own aggregation.
+    out: folder for `scenario.yaml`, `rounds.csv`, `faults.csv`, `summary.json` and checkpoints; None writes no files.
+    resume: continue what the folder holds.
+    seeded: UEs draw their slots from the scenario's seed, as in the simulator; otherwise from their own entropy.
+    keyed: a UE belongs to its node for good, because nodes have keys or certificates.
+    limits: limits of what a device may send. weight: the metric that counts training samples.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        model: Model,
+        held_out: HeldOut,
+        aggregate: Aggregator | None = None,
+        *,
+        out: str | Path | None = None,
+        resume: bool = False,
+        seeded: bool = True,
+        keyed: bool = False,
+        limits: Limits = Limits(),  # noqa: B008
+        weight: str = WEIGHT,
+    ) -> None:
+        self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
+        _check(scenario)
+        self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
+        self.aggregate = aggregate
+        self.seeded, self.resume, self.weight = seeded, resume, weight
+        self.folder = None if out is None else RunFolder(Path(out))
+        self.roster = Roster(scenario.data.ues, keyed)
+        self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
+        self.faults = FaultLog()
+        self._rows: RowWriter | None = None
+
+    def start(self, initial: Tensor | None = None) -> None:
+        """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
+        model = self.model.initial if initial is None else initial
+        self.now = Snapshot(0, 0, model, model, self.strategy.init(), NoState())
+        self._aggregator = self.aggregate or ScenarioAggregation(self.scenario, self.model, self.held_out, model)
+        # relative to the initial model, because a device could raise the norm of the present one round by round
+        self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
+        if self.folder:
+            self._open(self.folder)
+
+    @property
+    def over(self) -> bool:
+        """Whether the scenario's rounds or its time budget are used up."""
+        return self.now.round >= self.scenario.rounds or not frame_fits(self.scenario, self.now.slots_spent)
+
+    def announce(self) -> Frame | None:
+        """Return the next frame, or None if the training is over."""
+        self._began, round = time.perf_counter(), self.now.round
+        if self.over:
+            return None
+        grant = schedule(self.strategy, self.scenario, self.now.state, round)
+        return Frame(self.scenario, grant, backlogged(self.scenario, grant, round), round, self.seeded)
+
+    def close(self, frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]]) -> Round:
+        """Make the next global model from the replies to a frame, and record and save the round.
+
+        reached: the nodes of the UEs that must answer, by UE; the frame's other UEs count as absent.
+        replies: each with the UE that it comes from, one of the frame.
+        """
+        heard = hear(frame, reached, replies, self._criteria())
+        self.faults.add(*heard.faults)
+        receipt = frame.receipt(heard.used, heard.updates.keys())
+        received = self._received(receipt, heard.updates, frame.round)
+        valuation = self._value(received, frame.round)
+        model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
+        state = self.strategy.observe(self.now.state, receipt, valuation.values)
+
+        spent = self.now.slots_spent + receipt.cost_max
+        self.now = Snapshot(frame.round + 1, spent, model, report, state, NoState())
+        row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
+        self._save(row)
+        return row
+
+    def finish(self) -> None:
+        """Close the files; write the summary if the training is over."""
+        if self.folder and self._rows:
+            self._rows.close()
+            if self.over and self.now.round:
+                self.folder.finish(runs.Result(self.scenario, self.folder.rounds()).summary())
+
+    def _criteria(self) -> Criteria:
+        shapes = {name: tuple(shape) for name, shape in self.model.shapes.items()}
+        return Criteria(self.now.model.cpu().numpy(), shapes, self.weight, self._longest, self._loss)
+
+    def _received(self, receipt: Receipt, updates: Mapping[int, Update], round: int) -> Received:
+        ues = receipt.received
+        mine = [updates[ue] for ue in ues.tolist()]
+        models = np.array([update.model for update in mine], dtype=np.float32).reshape(len(mine), self.model.size)
+        sizes = self._sizes(ues, np.array([update.examples for update in mine], dtype=np.int64), round)
+        metrics = [update.metrics for update in mine]
+        return Received(ues, torch.from_numpy(models).to(self.now.model), sizes, np.zeros(len(ues)), metrics)
+
+    def _sizes(self, ues: UEs, claimed: NDArray[np.int64], round: int) -> NDArray[np.int64]:
+        """Return the training samples that count for each UE: claims are limited by the median of all UEs' claims."""
+        self.claims[ues] = claimed
+        known = np.sort(self.claims[self.claims > 0])
+        most = int(self.limits.examples * known[(len(known) - 1) // 2]) if len(known) else 0
+        for ue, claim in zip(ues.tolist(), claimed.tolist(), strict=True):
+            if claim > most:
+                node = self.roster.nodes.get(ue, NO_NODE)
+                self.faults.add(Fault(round, ue, node, "weight", f"{claim}, counted as {most}"))
+        return np.minimum(claimed, most)
+
+    def _value(self, received: Received, round: int) -> Valuation:
+        if not self.strategy.needs_values:
+            return no_values(len(received.ues))
+        try:
+            return self.held_out.value(self.now.model, received.models, received.sizes, round)
+        except RefusedError as error:  # every update has a finite loss, but an average of some may not
+            self.faults.add(Fault(round, -1, NO_NODE, "values", str(error)))
+            return no_values(len(received.ues))
+
+    def _aggregate(self, received: Received, round: int) -> tuple[Tensor, Tensor]:
+        """Return the models to broadcast and to report; the present ones if nothing came or the aggregation fails."""
+        present = self.now.model, self.now.report
+        if not len(received.ues):
+            return present
+        before = self._aggregator.memory()
+        try:
+            new = self._aggregator(self.now.model, received, round)
+            if not all(torch.isfinite(model).all() and math.isfinite(self._loss(model)) for model in new):
+                raise ArithmeticError("the new model is not finite")
+            if not all(np.isfinite(array).all() for array in self._aggregator.memory().values()):
+                raise ArithmeticError("the aggregation's memory is not finite")
+        except Exception as error:  # the updates are to blame, and must not end the training
+            self._aggregator.restore(before)
+            detail = f"{type(error).__name__}: {error}; the present model stays"
+            self.faults.add(Fault(round, -1, NO_NODE, "aggregate", detail))
+            return present
+        return new
+
+    def _loss(self, model: Tensor) -> float:
+        return self.held_out.validation.evaluate(model.to(self.now.model))[0]
+
+    def _open(self, folder: RunFolder) -> None:
+        folder.prepare(self.scenario, self.resume)
+        self.now = folder.restore(self.now)
+        if saved := folder.more():
+            self.roster.restore(saved["nodes"])
+            self.claims = saved["claims"]
+            memory = {name.removeprefix(AGGREGATION): saved[name] for name in saved if name.startswith(AGGREGATION)}
+            self._aggregator.restore(memory)
+        self.faults = FaultLog(folder.path, self.now.round)
+        self._rows = folder.open_rows(keep=self.now.round)
+
+    def _save(self, row: Round) -> None:
+        if self.folder and self._rows:
+            self._rows.append(row)
+            self._rows.sync()  # before the checkpoint, which must never be ahead of the rows
+            memory = {AGGREGATION + name: array for name, array in self._aggregator.memory().items()}
+            self.folder.save(self.now, {"nodes": self.roster.to_array(), "claims": self.claims, **memory})
+
+
+def _check(scenario: Scenario) -> None:
+    """Refuse a scenario that only the simulator can run."""
+    if scenario.pools_data:
+        raise InputError("strategy.name", scenario.strategy.name, "one whose UEs send updates; no data leaves a device")
+    if scenario.fleet.computing is not None:
+        raise InputError("fleet.computing", "set", "null in a deployment, where UEs take the time that they take")
+    write_channel(scenario.push.channel, scenario.push.channel_options)

@@ -1,0 +1,119 @@
+"""Announced frames against the simulator's access layer, and which slots a UE may use."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedslot import Grant, InputError, Scenario
+from fedslot.access.channels import make_channel
+from fedslot.access.frame import play
+from fedslot.deployment.frame import Frame, Turn
+from fedslot.rng import CHANNEL, CONTENTION, stream
+
+CHANNELS = ["collision", "capture", "crdsa", "irsa"]
+
+
+def frame(
+    channel: str = "collision", seeded: bool = True, push: int = 6, probability: float = 1.0, seed: int = 0
+) -> Frame:
+    """A frame of three pull and five push slots."""
+    changes = {"data.ues": 30, "frame.slots": 8, "frame.pull": 3, "push.channel": channel, "seed": seed}
+    grant = Grant(np.array([4, 0, 9]), push=True, probability=probability)
+    return Frame(Scenario.load("quickstart", changes), grant, np.arange(10, 10 + push), 3, seeded)
+
+
+def over_the_network(turn: Turn) -> Turn:
+    return Turn(**json.loads(json.dumps(asdict(turn))))
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@given(seed=st.integers(0, 2**80), push=st.integers(0, 20), probability=st.floats(0.1, 1))
+def test_seeded_frames_end_as_in_the_simulator(channel: str, seed: int, push: int, probability: float) -> None:
+    announced = frame(channel, True, push, probability, seed)
+    used = {ue: over_the_network(turn).draw() for ue, turn in announced.turns.items()}
+    found = announced.receipt(used, used.keys())
+    random = stream(seed, CONTENTION, 3), stream(seed, CHANNEL, 3)
+    expected = play(announced.grant, 8, announced.backlogged, None, make_channel(channel), *random)
+    for name, ues in vars(expected).items():
+        assert getattr(found, name).tolist() == ues.tolist(), name
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("seeded", [True, False])
+def test_a_ue_may_use_what_it_drew(channel: str, seeded: bool) -> None:
+    turns = frame(channel, seeded, probability=0.7).turns.values()
+    assert all(turn.allows(turn.draw()) for turn in turns for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    ("seeded", "slots"),
+    [
+        (True, lambda turn: [4 + (turn.draw()[0] - 4 + 1) % 5]),  # not the slot that it drew
+        (True, lambda turn: []),  # not barred
+        (False, lambda turn: [3]),
+        (False, lambda turn: [9]),
+        (False, lambda turn: [4, 5]),  # one copy only on this channel
+        (False, lambda turn: [4, 4]),
+    ],
+)
+def test_a_ue_may_not_use_other_slots(seeded: bool, slots: Any) -> None:
+    turn = frame(seeded=seeded).turns[12]
+    assert not turn.allows(slots(turn))
+
+
+def test_a_pulled_ue_may_use_its_own_slot_only() -> None:
+    turn = frame().turns[0]
+    assert [slots for slots in ([], [1], [2], [3], [2, 3]) if turn.allows(slots)] == [[2]]
+
+
+def test_the_number_of_copies_is_limited() -> None:
+    turn = frame("crdsa", seeded=False).turns[12]
+    assert turn.copies == 2
+    assert turn.allows([4, 8])
+    assert not turn.allows([4, 5, 6])
+
+
+def test_without_a_seed_the_draw_differs() -> None:
+    turn = frame(seeded=False).turns[12]
+    assert len({tuple(turn.draw()) for _ in range(100)}) == 5
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_an_unusable_message_occupies_its_slot(sound: bool) -> None:
+    """UEs 10 and 11 collide whether or not 10's message can be used, UE 12 is received, and UE 0's slot is wasted."""
+    announced = frame(push=3)
+    used = {4: [1], 0: [2], 9: [3], 10: [5], 11: [5], 12: [8]}
+    receipt = announced.receipt(used, {4, 9, 11, 12} | ({10} if sound else set()))
+    assert receipt.collided.tolist() == [10, 11]
+    assert (receipt.pushed.tolist(), receipt.push_slots.tolist()) == ([12], [8])
+    assert (receipt.pulled.tolist(), receipt.wasted.tolist()) == ([4, 9], [0])
+
+
+def test_an_unusable_message_alone_in_its_slot_counts_as_collided() -> None:
+    receipt = frame(push=3).receipt({10: [4]}, set())
+    assert (receipt.pushed.tolist(), receipt.collided.tolist()) == ([], [10])
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"push.channel": "fedslot.access.channels:Collision"}, "push.channel"),  # a message must not import anything
+        ({"push.channel_options": {"nonsense": 1}}, "push.channel_options"),
+    ],
+)
+def test_channels_that_cannot_be_deployed_are_refused(changes: dict[str, object], field: str) -> None:
+    with pytest.raises(InputError, match=field):
+        Frame(Scenario.load("quickstart", changes), Grant(np.arange(2), push=True), np.array([5]), 0, True)
+
+
+def test_degrees_of_irsa_survive_the_network() -> None:
+    options = {"push.channel": "irsa", "push.channel_options": {"degrees": {3: 1.0}}, "frame.slots": 8}
+    turns = Frame(Scenario.load("quickstart", options), Grant(np.arange(2), push=True), np.array([5, 6]), 0, True).turns
+    assert len(over_the_network(turns[6]).draw()) == 3

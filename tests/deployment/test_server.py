@@ -1,0 +1,404 @@
+"""The parameter server without a transport: the simulator's answer, restarts, and bad updates."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import fedslot
+from fedslot import Grant, InputError, Receipt, RefusedError, Scenario
+from fedslot.aggregation import average
+from fedslot.deployment.aggregation import Received
+from fedslot.deployment.frame import Turn
+from fedslot.deployment.screening import Limits, Refusal
+from fedslot.deployment.server import ParameterServer
+from fedslot.local_training import LocalTraining
+from fedslot.simulation import Simulation
+
+SMALL = {
+    "rounds": 6,
+    "data.ues": 8,
+    "frame.slots": 4,
+    "frame.pull": 2,
+    "push.contenders": 4,
+    "push.probability": 0.8,
+    "training.epochs": 2,
+    "fleet.noise": 0.2,
+    "valuation.method": "exact",
+}
+
+
+def scenario(**changes: object) -> Scenario:
+    return Scenario.load("quickstart", {**SMALL, **{key.replace("__", "."): value for key, value in changes.items()}})
+
+
+@dataclass(frozen=True)
+class Message:
+    """A reply in this process."""
+
+    round: object
+    used: object
+    model: NDArray[np.float32]
+    shapes: Mapping[str, tuple[int, ...]]
+    metrics: dict[str, object]
+
+    def slots(self) -> tuple[object, object]:
+        return self.round, self.used
+
+    def size(self) -> int:
+        return self.model.nbytes
+
+    def content(self) -> tuple[dict[str, bytes], dict[str, object]]:
+        parts = np.split(self.model, np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])[:-1])
+        named = zip(self.shapes.items(), parts, strict=True)
+        return {name: _npy(part.reshape(shape)) for (name, shape), part in named}, self.metrics
+
+
+def _npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+Tamper = Callable[[Message], Any]
+
+
+class Cell:
+    """A parameter server and its devices in one process.
+
+    tamper: what becomes of a UE's reply, by UE: another reply, a list of replies, or None for silence.
+    """
+
+    def __init__(self, scenario: Scenario, tamper: dict[int, Tamper] | None = None, **options: Any) -> None:
+        simulation = Simulation(scenario)
+        self.server = ParameterServer(scenario, simulation.model, simulation.held_out, **options)
+        self.train, self.tamper, self.absent = LocalTraining.of(scenario), tamper or {}, set[int]()
+
+    def run(self, rounds: int = 10**6) -> ParameterServer:
+        self.server.start()
+        names = {ue: f"node{ue}" for ue in range(self.server.scenario.data.ues)}
+        self.server.roster.bind([(name, ue) for ue, name in names.items()], set(names.values()), 0)
+        while rounds and (frame := self.server.announce()):
+            here = {ue: names[ue] for ue in frame.turns if ue not in self.absent}
+            replies = [(ue, reply) for ue in here for reply in self._answer(frame.turns[ue])]
+            self.server.close(frame, here, replies[::-1])  # the order of arrival is of no importance
+            rounds -= 1
+        self.server.finish()
+        return self.server
+
+    def _answer(self, turn: Turn) -> list[Message]:
+        trained = self.train(self.server.now.model, np.array([turn.ue]), turn.round)
+        shapes = {name: tuple(shape) for name, shape in self.server.model.shapes.items()}
+        metrics: dict[str, object] = {"num-examples": int(trained.sizes[0])}
+        reply = Message(turn.round, turn.draw(), trained.models[0].numpy(), shapes, metrics)
+        reply = self.tamper.get(turn.ue, lambda reply: reply)(reply)
+        return reply if isinstance(reply, list) else [] if reply is None else [reply]
+
+
+def faults(server: ParameterServer) -> list[tuple[int, int, str]]:
+    return [(fault.round, fault.ue, fault.reason) for fault in server.faults.all]
+
+
+# The simulator's answer ---------------------------------------------------------------------------
+
+
+class Recording:
+    """A strategy that remembers its grants, receipts and states."""
+
+    def __init__(self, strategy: Any) -> None:
+        self.strategy, self.needs_values, self.init = strategy, strategy.needs_values, strategy.init
+        self.grants: list[Grant] = []
+        self.receipts: list[Receipt] = []
+        self.states: list[Any] = []
+
+    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Grant:
+        self.grants.append(self.strategy.schedule(state, round, rng))
+        return self.grants[-1]
+
+    def observe(self, state: Any, receipt: Receipt, values: NDArray[np.float64]) -> Any:
+        self.receipts.append(receipt)
+        self.states.append(self.strategy.observe(state, receipt, values))
+        return self.states[-1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"strategy__name": "fedavg"},
+        {"strategy__name": "greedy-shap"},
+        {"strategy__name": "only-pull"},
+        {"push__channel": "capture"},
+        {"push__channel": "crdsa", "frame__slots": 6},
+        {"push__channel": "irsa", "frame__slots": 8, "push__probability": 1.0},
+        {"valuation__method": "kriging", "strategy__memory": "mean"},
+        {"time_budget": 18, "seed": 5},
+    ],
+    ids=str,
+)
+def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path) -> None:
+    wanted = scenario(**{"rounds": 10, "push__contenders": 3, **changes})
+    simulation, cell = Simulation(wanted), Cell(wanted, out=tmp_path / "out")
+    simulated, deployed = Recording(simulation.strategy), Recording(cell.server.strategy)
+    simulation.strategy, cell.server.strategy = simulated, deployed
+    rows, snapshots = zip(*simulation.rounds(), strict=True)
+    server = cell.run()
+
+    assert len(deployed.grants) == len(rows)
+    for ours, theirs in zip(deployed.grants + deployed.receipts, simulated.grants + simulated.receipts, strict=True):
+        for name, value in vars(theirs).items():
+            np.testing.assert_array_equal(getattr(ours, name), value, err_msg=name)
+    for ours, theirs in zip(deployed.states, simulated.states, strict=True):
+        if hasattr(theirs, "value"):
+            assert ours.seen.tolist() == theirs.seen.tolist()
+            np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(server.now.model, snapshots[-1].model, rtol=1e-4, atol=1e-5)
+    assert server.now.slots_spent == snapshots[-1].slots_spent
+    assert server.faults.all == []
+
+    measured, expected = fedslot.load(tmp_path / "out").rounds, pd.DataFrame([asdict(row) for row in rows])
+    pd.testing.assert_frame_equal(
+        measured.drop(columns="seconds"), expected.drop(columns="seconds"), rtol=1e-3, atol=1e-4
+    )
+    assert (tmp_path / "out" / "summary.json").is_file()
+    if not changes:  # the comparison saw everything that can happen in a frame
+        assert (measured[["pulled", "push_received", "collided"]].sum() > 0).all()
+        assert (measured["contenders"].iloc[2:] < 3).any()  # barred
+
+
+# Restarts -----------------------------------------------------------------------------------------
+
+
+class Momentum:
+    """Server momentum: an aggregation that carries an array from round to round."""
+
+    def __init__(self) -> None:
+        self.velocity: NDArray[Any] = np.zeros(1, dtype=np.float32)
+
+    def __call__(self, model: torch.Tensor, received: Received, round: int) -> tuple[torch.Tensor, torch.Tensor]:
+        move = (average(received.models, received.sizes) - model).numpy()
+        self.velocity = np.float32(0.5) * self.velocity + move
+        if not np.isfinite(self.velocity).all():
+            raise FloatingPointError("overflow")
+        new = model + torch.from_numpy(self.velocity)
+        return new, new
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        return {"velocity": self.velocity.copy()}
+
+    def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
+        self.velocity = memory["velocity"]
+
+
+@pytest.mark.parametrize("aggregate", ["average", "fedadam", Momentum])
+def test_a_restarted_server_continues_as_if_unbroken(aggregate: str | type[Momentum], tmp_path: Path) -> None:
+    """With aggregations of the scenario, with and without moments, and with one that a transport brings."""
+    wanted = scenario(aggregation__name=aggregate) if isinstance(aggregate, str) else scenario()
+
+    def make() -> Momentum | None:
+        return None if isinstance(aggregate, str) else aggregate()
+
+    unbroken = Cell(wanted, aggregate=make(), out=tmp_path / "unbroken").run()
+    first = Cell(wanted, aggregate=make(), out=tmp_path / "broken").run(rounds=3)
+    assert first.now.round == 3
+    assert not (tmp_path / "broken" / "summary.json").is_file()
+    again = Cell(wanted, aggregate=make(), out=tmp_path / "broken", resume=True).run()
+    assert torch.equal(again.now.model, unbroken.now.model)
+    np.testing.assert_array_equal(again.now.state.value, unbroken.now.state.value)
+    assert again.roster.nodes == unbroken.roster.nodes
+    assert again.claims.tolist() == unbroken.claims.tolist()
+    rows = [fedslot.load(tmp_path / name).rounds.drop(columns="seconds") for name in ("unbroken", "broken")]
+    pd.testing.assert_frame_equal(*rows)
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    Cell(scenario(), out=tmp_path / "out").run(rounds=1)
+    with pytest.raises(RefusedError, match="holds a run already"):
+        Cell(scenario(), out=tmp_path / "out").run()
+    with pytest.raises(RefusedError, match="seed is 0, not 1"):
+        Cell(scenario(seed=1), out=tmp_path / "out", resume=True).run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"strategy__name": "centralized"}, "strategy.name"),
+        ({"fleet__computing": {"slot": 0.1}}, "fleet.computing"),
+        ({"push__channel": "fedslot.access.channels:Collision"}, "push.channel"),
+    ],
+)
+def test_what_only_the_simulator_can_run_is_refused(changes: dict[str, object], field: str) -> None:
+    simulation = Simulation(scenario())
+    with pytest.raises(InputError, match=field):
+        ParameterServer(scenario(**changes), simulation.model, simulation.held_out)
+
+
+# Bad updates --------------------------------------------------------------------------------------
+
+
+class Broken(Message):
+    """A reply that cannot be read."""
+
+    def content(self) -> Any:
+        raise KeyError("no such class")
+
+
+class Failed(Message):
+    """A device that reports an error in place of its slots."""
+
+    def slots(self) -> Any:
+        raise Refusal("error", "out of memory")
+
+
+def scaled(factor: float) -> Tamper:
+    return lambda reply: replace(reply, model=factor * reply.model)
+
+
+def claiming(examples: object) -> Tamper:
+    return lambda reply: replace(reply, metrics={"num-examples": examples})
+
+
+BAD: dict[str, tuple[Tamper, str]] = {
+    "nan": (scaled(np.nan), "finite"),
+    "far away": (scaled(1e6), "norm"),
+    "huge": (lambda reply: replace(reply, model=np.zeros(10**6, np.float32)), "size"),
+    "other shapes": (lambda reply: replace(reply, shapes={"x": reply.model.shape}), "keys"),
+    "no examples": (claiming(0), "examples"),
+    "another round": (lambda reply: replace(reply, round=7), "round"),
+    "another's slot": (lambda reply: replace(reply, used=[1]), "slot"),
+    "unreadable": (lambda reply: Broken(**vars(reply)), "malformed"),
+    "error": (lambda reply: Failed(**vars(reply)), "error"),
+    "silence": (lambda reply: None, "silent"),
+}
+
+
+@pytest.fixture(scope="module")
+def without_ue_1() -> torch.Tensor:
+    """The model after a first frame in which UE 1 of 0 to 3 sent nothing of use."""
+    training = LocalTraining.of(scenario())
+    trained = training(training.trainer.model.initial, np.array([0, 2, 3]), 0)
+    return average(trained.models, trained.sizes)
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_reply_costs_only_its_own_update(case: str, without_ue_1: torch.Tensor, tmp_path: Path) -> None:
+    tamper, reason = BAD[case]
+    server = Cell(scenario(), {1: tamper}, out=tmp_path / "out").run(rounds=1)
+    torch.testing.assert_close(server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
+    written = pd.read_csv(tmp_path / "out" / "faults.csv")
+    assert written[["round", "ue", "node", "reason"]].to_numpy().tolist() == [[0, 1, "node1", reason]]
+    (row,) = fedslot.load(tmp_path / "out").rounds.to_dict("records")
+    assert (row["pulled"], row["wasted"], row["cost_max"]) == (3, 1, 5)
+    assert server.now.state.seen.tolist() == [1, 0, 1, 1, 0, 0, 0, 0]
+
+
+def test_bad_replies_through_a_whole_run(tmp_path: Path) -> None:
+    """Every kind of bad reply in turn from two of eight UEs: the model stays finite and still learns."""
+    kinds = iter([tamper for tamper, _ in BAD.values()] * 10)
+    wanted = scenario(rounds=15, fleet__noise=0.0, push__channel="crdsa")
+    bad: Tamper = lambda reply: next(kinds)(reply) if reply.used else reply  # noqa: E731
+    server = Cell(wanted, {2: bad, 5: bad}, out=tmp_path / "out").run()
+    rounds = fedslot.load(tmp_path / "out").rounds
+    assert len(rounds) == 15
+    assert rounds["test_accuracy"].iloc[-1] > rounds["test_accuracy"].iloc[0] + 0.1
+    assert {fault.ue for fault in server.faults.all} == {2, 5}
+    assert server.now.state.seen[[2, 5]].tolist() == [0, 0]
+
+
+def test_absent_ues_waste_their_slots(without_ue_1: torch.Tensor) -> None:
+    cell = Cell(scenario())
+    cell.absent = {1}
+    server = cell.run(rounds=1)
+    torch.testing.assert_close(server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
+    assert [(fault.ue, fault.node, fault.reason) for fault in server.faults.all] == [(1, "0", "absent")]
+
+
+def test_a_duplicate_counts_once() -> None:
+    honest = Cell(scenario()).run(rounds=1)
+    twice = Cell(scenario(), {1: lambda reply: [reply, reply]}).run(rounds=1)
+    assert torch.equal(twice.now.model, honest.now.model)
+    assert faults(twice) == [(0, 1, "duplicate")]
+
+
+def test_an_update_whose_loss_overflows_is_refused(without_ue_1: torch.Tensor) -> None:
+    server = Cell(scenario(), {1: scaled(1e25)}, limits=Limits(norm=1e30)).run(rounds=1)
+    torch.testing.assert_close(server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
+    assert faults(server) == [(0, 1, "loss")]
+
+
+def test_a_metric_that_one_device_leaves_out_costs_only_itself(without_ue_1: torch.Tensor) -> None:
+    more: Tamper = lambda reply: replace(reply, metrics={**reply.metrics, "train_loss": 0.5})  # noqa: E731
+    server = Cell(scenario(), {ue: more for ue in range(8) if ue != 1}).run(rounds=1)
+    torch.testing.assert_close(server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
+    assert faults(server) == [(0, 1, "metrics")]
+
+
+def test_nobody_buys_weight() -> None:
+    server = Cell(scenario(), {1: claiming(10**12)}).run(rounds=1)
+    training = LocalTraining.of(scenario())
+    trained = training(training.trainer.model.initial, np.arange(4), 0)
+    sizes = trained.sizes.copy()
+    sizes[1] = int(10 * sorted(sizes[[0, 2, 3]])[1])  # ten times the lower median of four, the lie among them
+    torch.testing.assert_close(server.now.model, average(trained.models, sizes), rtol=1e-4, atol=1e-5)
+    assert faults(server) == [(0, 1, "weight")]
+
+
+@pytest.mark.parametrize("liars", [1, 3, 4])
+@pytest.mark.parametrize(("claim", "refused"), [(2**63 - 1, True), (2**40, False)])
+def test_claims_of_any_size_do_not_end_the_training(liars: int, claim: int, refused: bool) -> None:
+    alone = {"frame__slots": 1, "frame__pull": 1, "push__contenders": 0} if liars == 1 else {}
+    server = Cell(scenario(**alone), dict.fromkeys(range(liars), claiming(claim))).run(rounds=2)
+    assert server.now.round == 2
+    assert torch.isfinite(server.now.model).all()
+    assert ("examples" in {reason for _, _, reason in faults(server)}) is refused
+
+
+def _overflowing_together(only: int | None = None) -> dict[int, Tamper]:
+    """Two updates with finite losses whose average overflows: one scales the first layer, one the last."""
+
+    def scale(first: bool) -> Tamper:
+        def tamper(reply: Message) -> Message:
+            if only is not None and reply.round != only:
+                return reply
+            sizes = [int(np.prod(shape)) for shape in reply.shapes.values()]
+            model = reply.model.copy()
+            layer = slice(0, sum(sizes[:2])) if first else slice(-sum(sizes[-2:]), None)
+            model[layer] *= np.float32(1e34)
+            return replace(reply, model=model)
+
+        return tamper
+
+    return {0: scale(True), 1: scale(False)}
+
+
+def test_updates_that_overflow_only_together_do_not_end_the_training() -> None:
+    server = Cell(scenario(), _overflowing_together(), limits=Limits(norm=1e38)).run(rounds=2)
+    assert {reason for _, _, reason in faults(server)} & {"values", "aggregate"}
+    assert server.now.round == 2
+    assert torch.isfinite(server.now.model).all()
+    assert np.isfinite(server.now.state.value[server.now.state.seen > 0]).all()
+
+
+def test_a_failed_aggregation_is_undone() -> None:
+    """The first round is poisoned: neither the model nor the momentum keeps anything of it."""
+    momentum = Momentum()
+    server = Cell(scenario(), _overflowing_together(only=0), aggregate=momentum, limits=Limits(norm=1e38)).run(rounds=1)
+    assert "aggregate" in {reason for _, _, reason in faults(server)}
+    assert torch.equal(server.now.model, server.model.initial)
+    assert not momentum.velocity.any()
+
+
+def test_nobody_raises_the_limit_of_the_norm() -> None:
+    """A device that moves as far as it may, round after round, is refused; the honest ones are not."""
+    server = Cell(scenario(rounds=8, strategy__name="greedy-shap"), {1: scaled(9)}).run()
+    assert {fault.ue for fault in server.faults.all} <= {1}
+    assert float(server.now.model.norm()) < 8 * 10 * float(server.model.initial.norm())
