@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.data.sources import Dataset, load
 from fedslot.fleet import Fleet
 from fedslot.held_out import finite, tensors
+from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.learning.training import Trainer
@@ -62,6 +64,12 @@ class LocalTraining:
         for model, ue in zip(models, received.tolist(), strict=True):
             add_noise(model, self.scenario, self.fleet, ue, round)
         return Trained(finite(models, self.scenario, round), self.fleet.sizes[received])
+
+    def losses(self, model: Tensor, ues: UEs) -> NDArray[np.float64]:
+        """Return the mean losses (n,) of a model (P,) on the training samples of each UE (n,)."""
+        shares = [torch.from_numpy(self.fleet.shares.share(ue)) for ue in ues.tolist()]
+        x, y = self.trainer.x, self.trainer.y
+        return np.array([Evaluator(self.trainer.model, x[own], y[own]).evaluate(model)[0] for own in shares])
 
     def stacks(self, received: UEs, round: int) -> list[list[int]]:
         """Return which of the received UEs, by position, are trained in one batch; each batch can run anywhere."""
