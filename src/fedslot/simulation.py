@@ -36,6 +36,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, distribute: Distribute | None = None) -> None:
         self.scenario = scenario
+        find("strategy.name", scenario.strategy.name, STRATEGIES)  # before data are loaded
         for name in scenario.training.epochs_by_strategy:
             find("training.epochs_by_strategy", name, STRATEGIES)
         self.channel = make_channel(scenario.push.channel, **scenario.push.channel_options)

@@ -25,7 +25,7 @@ from fedslot.strategies.base import Asking, Cell, NoState, Options, Strategy
 from fedslot.strategies.centralized import Centralized
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.strategies.greedy_shap import GreedyShap
-from fedslot.strategies.ledger import Ledger
+from fedslot.strategies.ledger import Ledger, warm_up
 from fedslot.strategies.only_pull import OnlyPull
 from fedslot.strategies.power_of_choice import PowerOfChoice
 from fedslot.strategies.push_pull import PushPull
@@ -33,7 +33,7 @@ from fedslot.strategies.round_robin import RoundRobin
 from fedslot.strategies.s_fedavg import SFedAvg
 from fedslot.strategies.ucb import UCB
 
-__all__ = ["STRATEGIES", "Asking", "Cell", "Ledger", "NoState", "Strategy", "make_strategy"]
+__all__ = ["STRATEGIES", "Asking", "Cell", "Ledger", "NoState", "Strategy", "make_strategy", "warm_up"]
 
 STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "fedavg": FedAvg,

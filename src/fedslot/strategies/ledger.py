@@ -50,7 +50,7 @@ class Ledger:
     def spread(self) -> float:
         """Standard deviation of the values over the UEs that have one; 1 if it is 0, so that one can divide by it."""
         known = self.value[self.seen > 0]
-        return float(known.std()) or 1.0 if len(known) else 1.0
+        return (float(known.std()) if len(known) else 0.0) or 1.0
 
 
 def warm_up(cell: Cell, ledger: Ledger, round: int) -> UEs | None:
