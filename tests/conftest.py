@@ -16,6 +16,8 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from fedslot.strategies import STRATEGIES
+
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("few", deadline=None, derandomize=True, max_examples=20)
@@ -92,7 +94,6 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
         {"slot": _mostly(st.sampled_from([0.001, 0.1, 1e6]), 0.0)},
         {"shape": numbers, "scale": numbers, "accuracy": _mostly(st.floats(0.01, 0.99), 1.0), "redraw": st.booleans()},
     )
-    options = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=8) | st.none(), max_size=2)
     return _section(
         {
             "rounds": st.just(2),
@@ -148,7 +149,7 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
             "strategy": _section(
                 {
                     "name": _mostly(
-                        st.sampled_from(["fedavg", "greedy-shap", "push-pull", "only-pull", "centralized"]),
+                        st.sampled_from(sorted(STRATEGIES)),
                         "fedavq",
                         "math:pi",
                         "builtins:list",
@@ -158,7 +159,7 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
                     "warmup": _mostly(st.none() | st.integers(0, 3), -1),
                     "memory": _mostly(st.floats(0, 0.99) | st.just("mean"), 1.0, "median"),
                     "share": _mostly(st.floats(0.01, 1), 0.0),
-                    "options": _mostly(options, {"when": object()}, {"x": float("nan")}, {1: 2}),
+                    "options": _mostly(st.just({}), {"patience": 3}, {"when": object()}, {"x": float("nan")}, {1: 2}),
                 },
             ),
             "valuation": _section(

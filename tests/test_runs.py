@@ -21,6 +21,7 @@ from fedslot.errors import RefusedError
 from fedslot.records import RunFolder, write_atomically
 from fedslot.runs import Result, is_finished, load, run
 from fedslot.scenario import Scenario
+from fedslot.strategies import STRATEGIES
 
 KILLS = int(os.environ.get("FEDSLOT_KILLS", "3"))
 
@@ -121,7 +122,7 @@ def _count(folder: Path) -> int:
     return file.read_text().count("\n") if file.is_file() else 0
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "greedy-shap", "push-pull", "only-pull", "centralized"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_same_seed_same_rows(scenario: Scenario, tmp_path: Path, strategy: str) -> None:
     """Twice the same, and the same with two threads."""
     scenario = scenario.replace({"strategy.name": strategy, "rounds": 5})

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from fedslot.data.sources import Dataset, load
 from fedslot.fleet import Fleet
@@ -65,6 +67,15 @@ class LocalTraining:
         for model, ue in zip(models, received.tolist(), strict=True):
             add_noise(model, self.scenario, self.fleet, ue, round)
         return Trained(finite(models, self.scenario, round), received, self.fleet.sizes[received])
+
+    @torch.no_grad()
+    def losses(self, model: Tensor, ues: UEs) -> NDArray[np.float64]:
+        """Return the mean losses (n,) of a model (P,) on the training samples of each UE (n,)."""
+        network, x, y = self.trainer.model.copy(), self.trainer.x, self.trainer.y
+        network.module.eval()
+        parameters = network.unflatten(model)
+        shares = [torch.from_numpy(self.fleet.shares.share(ue)) for ue in ues.tolist()]
+        return np.array([float(cross_entropy(network.logits(parameters, x[own]), y[own])) for own in shares])
 
     def stacks(self, received: UEs, round: int) -> list[list[int]]:
         """Return which of the received UEs, by position, are trained in one batch; each batch can run anywhere."""

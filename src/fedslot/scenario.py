@@ -148,15 +148,20 @@ class Strategy(Section):
     """Who is granted the pull slots."""
 
     name: str = "push-pull"
-    """`fedavg`, `greedy-shap`, `push-pull`, `only-pull`, `centralized`, or `package.module:Name`."""
+    """`push-pull` (the paper's), `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `fedavg`,
+    `round-robin`, `centralized`, or `package.module:Name`."""
     warmup: int | None = Field(None, ge=0)
-    """First rounds in which all slots pull: a full pass over the UEs, then greedy. Null: just the full pass."""
+    """First rounds in which all slots pull: a full pass over the UEs, then greedy. Null: just the full pass. Of
+    `push-pull`, `only-pull` and `greedy-shap`."""
     memory: Annotated[float, Field(ge=0, lt=1)] | Literal["mean"] = 0.5
     """Weight of the old value in the exponential smoothing; `mean` keeps the running mean."""
     share: Probability = 0.1
     """Share of the UEs that send their data to the PS under `centralized`."""
     options: dict[str, Any] = {}
-    """Options of a strategy of your own; passed on as they are."""
+    """Options of this strategy alone. `ucb`: `exploration`, factor of the confidence bonus (1.0). `s-fedavg`:
+    `temperature` of the softmax, relative to the spread of values (1.0). `power-of-choice`: `candidates` that are asked
+    for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). Or those of your own
+    strategy."""
 
 
 class Valuation(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -19,7 +20,7 @@ from fedslot.local_training import LocalTraining, PooledTraining, Trained, Train
 from fedslot.messages import Grant, Receipt
 from fedslot.plugins import find
 from fedslot.rng import CHANNEL, CONTENTION, stream
-from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, schedule
+from fedslot.round import Round, Snapshot, ask, backlogged, cell, frame_fits, overhead, record, schedule
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, make_strategy
 from fedslot.threads import ONE_THREAD, Threads
@@ -38,15 +39,21 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, distribute: Distribute | None = None, threads: Threads = ONE_THREAD) -> None:
         self.scenario = scenario
-        self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
+        find("strategy.name", scenario.strategy.name, STRATEGIES)  # before data are loaded
         for name in scenario.training.epochs_by_strategy:
             find("training.epochs_by_strategy", name, STRATEGIES)
         self.channel = make_channel(scenario.push.channel, **scenario.push.channel_options)
         self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
         data = load(scenario.data.dataset)
         self.fleet = Fleet.draw(scenario, data.y_train)
+        self.strategy = make_strategy(scenario.strategy.name, cell(scenario, self.fleet.sizes))
+        self.overhead = overhead(self.strategy)
+        if not frame_fits(scenario, 0, self.overhead):
+            least = self.overhead + 1 + scenario.frame.slots
+            raise InputError("time_budget", scenario.time_budget, f"at least a frame and what asking costs ({least})")
         self.model = make_model(scenario, data)
         self.trainer = make_trainer(scenario, self.model, data, threads)
+        self.local = LocalTraining(scenario, self.fleet, self.trainer)
         self.train: Training
         if scenario.pools_data:
             if self.strategy.needs_values:
@@ -55,8 +62,7 @@ class Simulation:
                 raise InputError("aggregation.name", scenario.aggregation.name, "average where the PS pools the data")
             self.train = PooledTraining(scenario, self.fleet, self.trainer)
         else:
-            local = LocalTraining(scenario, self.fleet, self.trainer)
-            self.train = distribute(local) if distribute else local
+            self.train = distribute(self.local) if distribute else self.local
         self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test, threads)
 
     def start(self) -> Snapshot:
@@ -67,15 +73,16 @@ class Simulation:
     def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
         now = now or self.start()
-        while now.round < self.scenario.rounds and frame_fits(self.scenario, now.slots_spent):
+        while now.round < self.scenario.rounds and frame_fits(self.scenario, now.slots_spent, self.overhead):
             began, round = time.perf_counter(), now.round
 
-            grant = schedule(self.strategy, self.scenario, now.state, round)
+            state = ask(self.strategy, self.scenario, now.state, round, partial(self.local.losses, now.model))
+            grant = schedule(self.strategy, self.scenario, state, round)
             receipt = self._access(grant, round)
             trained = self.train(now.model, receipt.received, round)
             valuation = self._value(now.model, trained, receipt, round)
             new = self._aggregate(now, trained, valuation)
-            state = self.strategy.observe(now.state, receipt, valuation.values)
+            state = self.strategy.observe(state, receipt, valuation.values)
 
             spent = now.slots_spent + receipt.cost_max
             now = Snapshot(round + 1, spent, new.broadcast, new.report, state, new.state)

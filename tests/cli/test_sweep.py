@@ -36,7 +36,8 @@ def test_a_sweep_prints_a_table_and_leaves_its_files(tmp_path: Path) -> None:
 def test_words_of_the_user_are_printed_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     grid = ["--grid", "strategy.options.a='[/x]',[bold, b],':cat:'", "--seeds", "1", "--out", "a[/x]"]
-    done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *grid])
+    own = ["-o", "strategy.name=fedslot.strategies.fedavg:FedAvg"]  # given by path, it takes any options
+    done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *own, *grid])
     assert done.exit_code == 0, done.output
     for words in ("'[/x]'", "[bold, b]", "':cat:'", "a[/x]/runs.csv"):
         assert f" {words} " in done.stdout

@@ -127,7 +127,7 @@ def test_folder_names_can_be_read() -> None:
 
 
 def test_a_study_file(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("rounds: 7\n")
+    (tmp_path / "mine.yaml").write_text("rounds: 7\nstrategy: {name: fedslot.strategies.fedavg:FedAvg}\n")
     file = tmp_path / "study.yaml"
     file.write_text(
         "scenario: mine.yaml\noverrides: {data.ues: 30}\nseeds: 2\n"

@@ -25,7 +25,7 @@ from fedslot.held_out import HeldOut, no_values
 from fedslot.learning.models import Model
 from fedslot.messages import Receipt, UEs
 from fedslot.records import RowWriter, RunFolder
-from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, schedule
+from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, refuse_asking, schedule
 from fedslot.scenario import Scenario
 from fedslot.strategies import NoState, make_strategy
 from fedslot.valuation import Valuation
@@ -69,6 +69,7 @@ class ParameterServer:
     ) -> None:
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
         _check(scenario)
+        refuse_asking(self.strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.aggregate = aggregate
         self.seeded, self.resume, self.weight = seeded, resume, weight
