@@ -34,7 +34,7 @@ from fedslot.runs import run
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.threads import threads
-from fedslot.valuation import Game, Geometry, exact, gtg, kriging
+from fedslot.valuation import GTG, Game, Geometry, Kriging, exact
 
 UES = 20
 Lines = list[str]
@@ -153,17 +153,16 @@ def fewer_utilities(repeats: int) -> Lines:
                 weights = torch.from_numpy(coalition_weights(everyone, sizes)).to(rows)
                 table = -simulation.judges.jury.mixtures(rows)(weights)[0].numpy()
                 moves = (rows - rows[0]).double()
-                geometry = Geometry(sizes, (moves @ moves.T).numpy())
+                geometry = Geometry(sizes, (moves @ moves.T).numpy()[1:, 1:])
 
-                def game(table: np.ndarray = table, players: int = players) -> Game:
-                    return Game(players, lambda m: table[m @ (1 << np.arange(players))])
+                def game(table: np.ndarray = table, players: int = players, geometry: Geometry = geometry) -> Game:
+                    return Game(players, lambda m: table[m @ (1 << np.arange(players))], geometry)
 
                 truth = exact(game()).values
                 for seed in range(repeats):
                     rng = np.random.default_rng(seed)
-                    valuations = {"gtg": gtg(game(), rng), "kriging": kriging(game(), geometry, rng)}
-                    most = valuations["gtg"].utilities // 4
-                    valuations["a quarter"] = kriging(game(), geometry, rng, tolerance=1e-9, max_utilities=most)
+                    valuations = {"gtg": GTG()(game(), rng), "kriging": Kriging()(game(), rng)}
+                    valuations["a quarter"] = Kriging(utilities_per_ue=3)(game(), rng)
                     for name, value in valuations.items():
                         found[name].append((value.utilities, np.mean((value.values - truth) ** 2) / truth.var()))
             now = after
@@ -194,7 +193,7 @@ def greedy_round(repeats: int, count: int) -> Lines:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(rows)
             return plain.utilities(model, rows, weights, jury.x, jury.y).double().numpy()
 
-        return gtg(Game(UES, utility), np.random.default_rng(0)).values
+        return GTG()(Game(UES, utility), np.random.default_rng(0)).values
 
     def ours(options: dict[str, object]) -> Callable[[np.ndarray], np.ndarray]:
         quiet = {"strategy.name": "greedy-shap", "fleet.noise": 0.0, "valuation.method": "kriging"}
