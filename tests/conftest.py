@@ -165,9 +165,10 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
             "valuation": _section(
                 {},
                 {
-                    "method": _mostly(st.sampled_from(["kriging", "exact", "cyclic", "gtg"]), "guess"),
+                    "method": _mostly(st.sampled_from(["kriging", "exact", "cyclic", "gtg", "banzhaf"]), "guess"),
                     "utility": st.sampled_from(["loss", "accuracy"]),
                     "samples": _mostly(st.none() | st.integers(1, 9), 0, 10**6),
+                    "utilities_per_ue": _mostly(st.integers(3, 9), 2),
                     "max_utilities": _mostly(st.integers(2, 200), 1),
                     "permutations": _mostly(st.integers(1, 9), 0),
                 },

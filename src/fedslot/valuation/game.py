@@ -70,7 +70,7 @@ class Game:
     def __init__(self, players: int, utility: Utility, geometry: Geometry | None = None) -> None:
         self.players = players
         self.geometry = geometry or Geometry(np.ones(players), np.eye(players))
-        self._utility = utility
+        self.utility = utility
         self._cache: dict[bytes, float] = {}
 
     def __call__(self, members: Members) -> Floats:
@@ -78,7 +78,7 @@ class Game:
         codes = [row.tobytes() for row in np.packbits(members, axis=1)]
         new = {code: row for row, code in enumerate(codes) if code not in self._cache}
         if new:
-            found = self._utility(members[list(new.values())])
+            found = self.utility(members[list(new.values())])
             if not np.isfinite(found).all():
                 raise ValueError("utilities must be finite")
             self._cache.update(zip(new, found.tolist(), strict=True))
