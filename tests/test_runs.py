@@ -47,6 +47,7 @@ def test_folder_holds_what_memory_holds(scenario: Scenario, tmp_path: Path) -> N
     assert is_finished(tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["final_accuracy"] == on_disk.rounds["test_accuracy"].iloc[-1]
+    assert summary["engine"] == "compiled"
     assert summary["slots_spent"] == on_disk.rounds["cost_max"].sum() == on_disk.rounds["slots_spent"].iloc[-1]
 
 

@@ -83,6 +83,7 @@ class Evaluator:
         return measure
 
     def _perceptrons(self, models: Tensor) -> Logits | None:
+        """Batched products for averages of perceptrons; None for other networks."""
         if not self._layers:
             return None
         named = self.model.unflatten(models)
@@ -107,6 +108,8 @@ class Evaluator:
         return logits
 
     def _rebuilt(self, models: Tensor) -> Logits:
+        """One network after the other, of any kind."""
+
         def logits(block: int, weights: Tensor) -> Tensor:
             module, averaged = self._own_module(), self.model.unflatten(weights @ models)
             return _call_each(module, averaged, self._x[block].expand(len(weights), *self._x[block].shape))
@@ -114,7 +117,7 @@ class Evaluator:
         return logits
 
     def _convolved_once(self, models: Tensor) -> Logits | None:
-        """Logits of networks that begin with a plain convolution, if the outputs of that fit into the cache."""
+        """One network after the other, behind a cached first convolution; None where that is not possible."""
         name, first = next(iter(chain(self.model.module)), ("", None))
         if type(first) is not nn.Conv2d or first.bias is None or first.groups > 1:
             return None
@@ -139,7 +142,7 @@ class Evaluator:
         return logits
 
     def _own_module(self) -> nn.Module:
-        """This thread's copy of the network: calls with other parameters exchange them for a while."""
+        """This thread's copy of the network, since a functional call replaces a module's parameters for its time."""
         if not hasattr(self._copies, "module"):
             self._copies.module = self.model.copy().module.eval()
         module: nn.Module = self._copies.module

@@ -29,13 +29,11 @@ class StackedTraining:
     @torch.no_grad()
     def train(self, start: Tensor, jobs: list[Job]) -> Tensor:
         """Local models (S, P) of S jobs, trained from start (P,). Jobs with more steps come first."""
-        recipe, names = self.recipe, list(self.model.shapes)
+        recipe = self.recipe
         samples, weights = (part.to(start.device) for part in _minibatches(jobs, recipe))
         anchors = self.model.unflatten(start)
-        parameters = {
-            name: anchors[name].repeat(len(jobs), *(1 for _ in shape)) for name, shape in self.model.shapes.items()
-        }
-        velocities = {name: torch.zeros_like(parameters[name]) for name in names}
+        parameters = {name: part.repeat(len(jobs), *(1 for _ in part.shape)) for name, part in anchors.items()}
+        velocities = {name: torch.zeros_like(part) for name, part in parameters.items()}
         steps = np.array([recipe.steps(job) for job in jobs])
         for step in range(len(samples)):
             active = int((steps > step).sum())  # number of UEs that still train
@@ -43,11 +41,11 @@ class StackedTraining:
             index = samples[step, :active]
             x = self.x.index_select(0, index.flatten()).view(*index.shape, -1)
             self._accumulate(w, v, x, self.y[index], weights[step, :active])
-            for name in names:
+            for name in parameters:
                 if recipe.proximal:
                     v[name].add_(w[name] - anchors[name], alpha=recipe.proximal)
                 w[name].sub_(v[name], alpha=recipe.lr)
-        return torch.cat([parameters[name].flatten(1) for name in names], dim=1)
+        return torch.cat([part.flatten(1) for part in parameters.values()], dim=1)
 
     def _accumulate(self, w: Tensors, v: Tensors, x: Tensor, y: Tensor, weights: Tensor) -> None:
         """Set each velocity v to momentum * v + gradient of the loss, where w are the parameters.
