@@ -350,7 +350,7 @@ def _real_games() -> list[Table]:
             updates = simulation.train(now.model, grant.pull, now.round)
             rows = torch.cat([now.model.unsqueeze(0), updates])
             weights = torch.from_numpy(coalition_weights(members, simulation.fleet.sizes[grant.pull])).to(rows)
-            games.append(Table(-simulation.judges.jury.averages(rows)(weights)[0].numpy()))
+            games.append(Table(-simulation.held_out.utility.averages(rows)(weights)[0].numpy()))
         now = after
     return games
 
