@@ -43,6 +43,16 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("file", [*PAGES, *sorted((ROOT / "examples").rglob("*.py"))], ids=lambda file: file.name)
+def test_pages_and_examples_import_public_names_only(file: Path) -> None:
+    """Names that `fedslot` or one of its packages exports, never a module inside them."""
+    for module, names in re.findall(r"from (fedslot[\w.]*) import ([\w, ]+)", file.read_text("utf-8")):
+        home = importlib.import_module(module)
+        assert hasattr(home, "__path__"), f"{module} is no package"
+        assert {name.strip() for name in names.split(",")} <= set(home.__all__), module
+    assert not re.search(r"import fedslot\.", file.read_text("utf-8"))
+
+
 def test_the_public_names_are_there() -> None:
     for name in fedslot.__all__:
         assert getattr(fedslot, name) is not None

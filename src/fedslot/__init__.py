@@ -5,7 +5,9 @@
     result = fedslot.run(scenario)
     result.rounds.plot(x="slots_spent", y="test_accuracy")
 
-The public names below are imported on first use, so that `import fedslot` is quick.
+The public names below are imported on first use, so that `import fedslot` is quick. The packages `fedslot.access`
+(closed forms, planner), `fedslot.valuation`, `fedslot.aggregation`, `fedslot.data` and `fedslot.deployment.flower` have
+public names of their own.
 """
 
 from __future__ import annotations
@@ -17,38 +19,38 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedslot.access.channels import Channel
     from fedslot.aggregation import Aggregate, Aggregation, Updates
+    from fedslot.deployment.server import ParameterServer
     from fedslot.errors import InputError, RefusedError
     from fedslot.experiments.comparison import Comparison, compare
     from fedslot.experiments.sweeps import Sweep, sweep
+    from fedslot.held_out import HeldOut
+    from fedslot.learning.models import Model
+    from fedslot.local_training import LocalTraining, make_model
     from fedslot.messages import Grant, Receipt
     from fedslot.runs import Result, load, run
-    from fedslot.scenario import Scenario, presets
-    from fedslot.strategies import Cell, Ledger, NoState
+    from fedslot.scenario import Scenario, parse_overrides, presets
+    from fedslot.strategies import Cell, Ledger, NoState, Strategy, warm_up
+    from fedslot.valuation import Game, Valuation, ValuationMethod
 
 __version__ = version("fedslot")
 
-_HOMES = {
-    "Scenario": "scenario",
-    "presets": "scenario",
-    "run": "runs",
-    "load": "runs",
-    "Result": "runs",
-    "compare": "experiments.comparison",
-    "Comparison": "experiments.comparison",
-    "sweep": "experiments.sweeps",
-    "Sweep": "experiments.sweeps",
-    "Channel": "access.channels",
-    "Cell": "strategies",
-    "Ledger": "strategies",
-    "NoState": "strategies",
-    "Aggregate": "aggregation",
-    "Aggregation": "aggregation",
-    "Updates": "aggregation",
-    "Grant": "messages",
-    "Receipt": "messages",
-    "InputError": "errors",
-    "RefusedError": "errors",
+_NAMES = {  # by module
+    "scenario": ["Scenario", "parse_overrides", "presets"],
+    "runs": ["Result", "load", "run"],
+    "experiments.comparison": ["Comparison", "compare"],
+    "experiments.sweeps": ["Sweep", "sweep"],
+    "strategies": ["Cell", "Ledger", "NoState", "Strategy", "warm_up"],
+    "messages": ["Grant", "Receipt"],
+    "access.channels": ["Channel"],
+    "aggregation": ["Aggregate", "Aggregation", "Updates"],
+    "valuation": ["Game", "Valuation", "ValuationMethod"],
+    "learning.models": ["Model"],
+    "held_out": ["HeldOut"],
+    "local_training": ["LocalTraining", "make_model"],
+    "deployment.server": ["ParameterServer"],
+    "errors": ["InputError", "RefusedError"],
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Aggregate",
@@ -56,22 +58,33 @@ __all__ = [
     "Cell",
     "Channel",
     "Comparison",
+    "Game",
     "Grant",
+    "HeldOut",
     "InputError",
     "Ledger",
+    "LocalTraining",
+    "Model",
     "NoState",
+    "ParameterServer",
     "Receipt",
     "RefusedError",
     "Result",
     "Scenario",
+    "Strategy",
     "Sweep",
     "Updates",
+    "Valuation",
+    "ValuationMethod",
     "__version__",
     "compare",
     "load",
+    "make_model",
+    "parse_overrides",
     "presets",
     "run",
     "sweep",
+    "warm_up",
 ]
 
 

@@ -72,3 +72,8 @@ class Receipt:
 
     def _slots(self) -> UEs:
         return np.concatenate([self.pull_slots, self.push_slots])
+
+
+@dataclass(frozen=True)
+class NoState:
+    """The state of a strategy or an aggregation that remembers nothing."""

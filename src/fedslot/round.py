@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.frame import draw_backlogged
+from fedslot.aggregation import Updates
 from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite
 from fedslot.learning.jobs import Job
+from fedslot.learning.models import Model
 from fedslot.messages import Grant, Receipt, UEs
 from fedslot.rng import ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
 from fedslot.scenario import Scenario
@@ -149,6 +151,20 @@ def add_noise(update: Tensor, scenario: Scenario, fleet: Fleet, ue: int, round: 
     if fleet.noise[ue] > 0:
         noise = stream(scenario.seed, NOISE, round, ue).standard_normal(len(update), dtype=np.float32)
         update.add_(torch.from_numpy(noise).to(update), alpha=float(fleet.noise[ue]))
+
+
+def gather(
+    network: Model,
+    held_out: HeldOut,
+    start: Tensor,
+    local: Tensor,
+    ues: UEs,
+    sizes: NDArray[np.int64],
+    values: NDArray[np.float64],
+) -> Updates:
+    """Return the updates of a round, local models (Y, P) trained from `start` (P,), for the aggregation."""
+    validation = held_out.validation
+    return Updates(network, start, local, ues, sizes, values, validation.x, lambda flat: validation.evaluate(flat)[0])
 
 
 def record(held_out: HeldOut, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
-from fedslot.aggregation import Aggregate, Updates, make_aggregation
+from fedslot.aggregation import Aggregate, make_aggregation
 from fedslot.data.sources import load
 from fedslot.errors import InputError
 from fedslot.fleet import Fleet
@@ -20,7 +20,7 @@ from fedslot.local_training import LocalTraining, PooledTraining, Trained, Train
 from fedslot.messages import Grant, Receipt
 from fedslot.plugins import find
 from fedslot.rng import CHANNEL, CONTENTION, stream
-from fedslot.round import Round, Snapshot, ask, backlogged, cell, frame_fits, overhead, record, schedule
+from fedslot.round import Round, Snapshot, ask, backlogged, cell, frame_fits, gather, overhead, record, schedule
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, make_strategy
 from fedslot.threads import ONE_THREAD, Threads
@@ -105,17 +105,9 @@ class Simulation:
         """Make the next model of what was received; a round in which nothing is received changes nothing."""
         if not len(trained.models):
             return Aggregate(now.model, now.report, now.aggregation)
-        updates = Updates(
-            model=self.model,
-            start=now.model,
-            local=trained.models,
-            ues=trained.ues,
-            sizes=trained.sizes,
-            values=valuation.values,
-            inputs=self.held_out.validation.x,
-            val_loss=lambda flat: self.held_out.validation.evaluate(flat)[0],
-        )
-        new = self.aggregation.apply(now.aggregation, updates)
+        values = valuation.values[: len(trained.models)]  # a single model of pooled data has no value: 0
+        received = trained.models, trained.ues, trained.sizes, values
+        new = self.aggregation.apply(now.aggregation, gather(self.model, self.held_out, now.model, *received))
         for model in (new.broadcast, new.report):
             finite(model, self.scenario, now.round)
         return new

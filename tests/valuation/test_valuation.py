@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedslot.learning.coalitions import coalition_weights
+from fedslot.round import schedule
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.valuation import GTG, Cyclic, Exact, Game, exact
@@ -346,11 +347,11 @@ def _real_games() -> list[Table]:
     now = simulation.start()
     for _, after in simulation.rounds():
         if now.round % 3 == 0:
-            grant = simulation.strategy.schedule(now.state, now.round, simulation._rng("schedule", now.round))
-            updates = simulation.train(now.model, grant.pull, now.round)
-            rows = torch.cat([now.model.unsqueeze(0), updates])
-            weights = torch.from_numpy(coalition_weights(members, simulation.fleet.sizes[grant.pull])).to(rows)
-            games.append(Table(-simulation.held_out.utility.averages(rows)(weights)[0].numpy()))
+            pulled = schedule(simulation.strategy, simulation.scenario, now.state, now.round).pull
+            trained = simulation.train(now.model, pulled, now.round)
+            models = torch.cat([now.model.unsqueeze(0), trained.models])
+            weights = torch.from_numpy(coalition_weights(members, trained.sizes)).to(models)
+            games.append(Table(-simulation.held_out.utility.averages(models)(weights)[0].numpy()))
         now = after
     return games
 

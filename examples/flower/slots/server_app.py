@@ -3,12 +3,9 @@
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedslot import Scenario
-from fedslot.data.sources import load
+from fedslot import HeldOut, Scenario, make_model, parse_overrides
+from fedslot.data import load
 from fedslot.deployment.flower import SlotAccess, to_arrays
-from fedslot.held_out import HeldOut
-from fedslot.local_training import make_model
-from fedslot.scenario import parse_overrides
 
 app = ServerApp()
 

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from flwr.app import ArrayRecord
 
-from fedslot import Scenario
+from fedslot import LocalTraining, Scenario, parse_overrides
 from fedslot.deployment.flower import to_arrays, to_flat
-from fedslot.local_training import LocalTraining
-from fedslot.scenario import parse_overrides
 
 
 def local_update(arrays: ArrayRecord, ue: int, round: int, config: Mapping[str, object]) -> tuple[ArrayRecord, int]:

@@ -13,3 +13,26 @@ Analysis, without simulation:
     planner.py      the best split of a frame into pull and push slots
     checks.py       checks of arguments
 """
+
+from fedslot.access.analysis import PushPeriod, TimedPushPeriod
+from fedslot.access.channels import CHANNELS, Capture, Channel, Coded, Collision, crdsa, irsa, make_channel
+from fedslot.access.latency import hoeffding_bound, printed_bound
+from fedslot.access.planner import FrameSplit, Plan, plan
+
+__all__ = [
+    "CHANNELS",
+    "Capture",
+    "Channel",
+    "Coded",
+    "Collision",
+    "FrameSplit",
+    "Plan",
+    "PushPeriod",
+    "TimedPushPeriod",
+    "crdsa",
+    "hoeffding_bound",
+    "irsa",
+    "make_channel",
+    "plan",
+    "printed_bound",
+]

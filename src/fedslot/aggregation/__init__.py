@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedslot.aggregation.average import Average, average
-from fedslot.aggregation.base import Aggregate, Aggregation, NoState, Updates
+from fedslot.aggregation.base import Aggregate, Aggregation, Updates
 from fedslot.aggregation.fedadam import FedAdam
 from fedslot.aggregation.fedavgm import FedAvgM
 from fedslot.aggregation.fedyogi import FedYogi
@@ -26,6 +26,7 @@ from fedslot.aggregation.krum import Krum
 from fedslot.aggregation.median import Median
 from fedslot.aggregation.trimmed_mean import TrimmedMean
 from fedslot.errors import InputError
+from fedslot.messages import NoState
 from fedslot.plugins import find
 
 __all__ = ["AGGREGATIONS", "Aggregate", "Aggregation", "NoState", "Updates", "average", "make_aggregation"]

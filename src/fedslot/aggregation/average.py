@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from fedslot.aggregation.base import OPTIONS, Aggregate, NoState, Updates
+from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.messages import NoState
 
 
 def average(local: Tensor, sizes: NDArray[np.int64]) -> Tensor:

@@ -96,11 +96,6 @@ class Aggregation(Protocol[S]):
         ...
 
 
-@dataclass(frozen=True)
-class NoState:
-    """The state of an aggregation that remembers nothing."""
-
-
 def _float64(numbers: Tensor) -> NDArray[np.float64]:
     array: NDArray[np.float64] = numbers.double().cpu().numpy()
     return array

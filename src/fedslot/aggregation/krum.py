@@ -13,7 +13,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedslot.aggregation.average import average
-from fedslot.aggregation.base import OPTIONS, Aggregate, NoState, Updates
+from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.messages import NoState
 
 
 @dataclass(frozen=True, kw_only=True, config=OPTIONS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from fedslot.aggregation.base import OPTIONS, Aggregate, NoState, Updates
+from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
 from fedslot.aggregation.trimmed_mean import trimmed_mean
+from fedslot.messages import NoState
 
 
 @dataclass(frozen=True, kw_only=True, config=OPTIONS)

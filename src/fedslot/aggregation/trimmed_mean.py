@@ -6,7 +6,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from fedslot.aggregation.base import OPTIONS, Aggregate, NoState, Updates
+from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.messages import NoState
 
 
 def trimmed_mean(local: Tensor, trimmed: int) -> Tensor:

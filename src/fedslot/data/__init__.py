@@ -7,3 +7,7 @@ cache.py        the cache of fetched data sets
 download.py     downloads over HTTPS, npm and apt
 formats.py      readers of the published file formats
 """
+
+from fedslot.data.sources import Dataset, load
+
+__all__ = ["Dataset", "load"]

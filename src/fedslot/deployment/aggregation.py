@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.aggregation import Updates, make_aggregation
+from fedslot.aggregation import make_aggregation
 from fedslot.held_out import HeldOut
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
 from fedslot.records import restore_state, state_arrays
+from fedslot.round import gather
 from fedslot.scenario import Scenario
 
 
@@ -58,17 +59,8 @@ class ScenarioAggregation:
         self.state = self.aggregation.init(initial, scenario.data.ues)
 
     def __call__(self, model: Tensor, received: Received, round: int) -> tuple[Tensor, Tensor]:
-        updates = Updates(
-            model=self.model,
-            start=model,
-            local=received.models,
-            ues=received.ues,
-            sizes=received.sizes,
-            values=received.values,
-            inputs=self.held_out.validation.x,
-            val_loss=lambda flat: self.held_out.validation.evaluate(flat)[0],
-        )
-        new = self.aggregation.apply(self.state, updates)
+        parts = received.models, received.ues, received.sizes, received.values
+        new = self.aggregation.apply(self.state, gather(self.model, self.held_out, model, *parts))
         self.state = new.state
         return new.broadcast, new.report
 

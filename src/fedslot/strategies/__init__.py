@@ -20,8 +20,9 @@ from dataclasses import replace
 from typing import Any
 
 from fedslot.errors import InputError
+from fedslot.messages import NoState
 from fedslot.plugins import find
-from fedslot.strategies.base import Asking, Cell, NoState, Options, Strategy
+from fedslot.strategies.base import Asking, Cell, Options, Strategy
 from fedslot.strategies.centralized import Centralized
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.strategies.greedy_shap import GreedyShap

@@ -112,8 +112,3 @@ class Asking(Strategy[S], Protocol[S]):
     def hear(self, state: S, ues: UEs, losses: NDArray[np.float64]) -> S:
         """Return the state after their answers. losses: (n,) mean loss on the training samples of each UE asked."""
         ...
-
-
-@dataclass(frozen=True)
-class NoState:
-    """The state of a strategy that remembers nothing."""

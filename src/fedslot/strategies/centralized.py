@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, NoState
+from fedslot.messages import Grant, NoState, Receipt
+from fedslot.strategies.base import Cell
 
 
 class Centralized:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, NoState
+from fedslot.messages import Grant, NoState, Receipt
+from fedslot.strategies.base import Cell
 
 
 class RoundRobin:
