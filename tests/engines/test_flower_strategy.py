@@ -28,7 +28,7 @@ import fedslot
 from fedslot import InputError, RefusedError, Scenario
 from fedslot.data.sources import load
 from fedslot.deployment.flower import DeadlineGrid, SlotAccess, to_arrays
-from fedslot.deployment.flower.labels import LABEL, write_turn
+from fedslot.deployment.flower.messages import LABEL, write_turn
 from fedslot.deployment.frame import Turn
 from fedslot.learning.aggregation import average
 from fedslot.local_training import LocalTraining

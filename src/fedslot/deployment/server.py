@@ -88,6 +88,7 @@ class ParameterServer:
 
     scenario: the cell, the strategy and the valuation, as studied in the simulator.
     model: the network. held_out: the PS's held-out samples.
+    aggregate: makes the next global model; None stands for the data-weighted average.
     out: folder for `scenario.yaml`, `rounds.csv`, `faults.csv`, `summary.json` and checkpoints; None writes no files.
     resume: continue what the folder holds.
     seeded: UEs draw their slots from the scenario's seed, as in the simulator; otherwise from their own entropy.
