@@ -1,4 +1,4 @@
-"""The record that is added to Flower's messages: a UE's turn, the slots that it used, or which UE a node is; and how replies are read.
+"""The record that fedslot adds to Flower's messages, and how it reads replies.
 
 This loads no PyTorch, because devices need it before they know whether they train.
 """
