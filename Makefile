@@ -1,10 +1,10 @@
-# make demo | test | test-engines | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | test | test-portable | test-engines | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo test test-engines lint format bench reproduce clean
+.PHONY: demo test test-portable test-engines lint format bench reproduce clean
 
 demo: .venv/ready
 	rm -rf $(DEMO)
@@ -13,6 +13,14 @@ demo: .venv/ready
 
 test: .venv/ready
 	$(BIN)/pytest -n auto --ignore tests/engines
+
+# the tests that compute, as other processors would run them
+COMPUTING := tests/access tests/data/test_partition.py tests/learning tests/strategies tests/valuation \
+    tests/test_docs.py tests/test_fleet.py tests/test_portable.py tests/test_simulation.py
+test-portable: .venv/ready
+	for profile in avx2 x86-64; do \
+	    (set -a && . tests/profiles/$$profile.env && $(BIN)/pytest -n auto --hypothesis-profile few $(COMPUTING)) || exit 1; \
+	done
 
 # real Dask and Flower processes on the loopback
 test-engines: .venv/engines

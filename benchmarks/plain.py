@@ -1,42 +1,114 @@
-"""The usual way, to compare with: one module, optimiser and loop per UE; one rebuilt model per coalition."""
+"""The usual way to write such a simulator: a module, an optimiser and a loop per UE, a rebuilt model per coalition."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedslot.fleet import Fleet
+from fedslot.learning.coalitions import coalition_weights
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
+from fedslot.local_training import LocalTraining, Trained
+from fedslot.messages import UEs
+from fedslot.rng import VALUATION, stream
+from fedslot.round import add_noise, local_job
+from fedslot.scenario import Scenario
+from fedslot.simulation import Simulation
+from fedslot.valuation import GTG, Game, Valuation
+
+
+def simulation(scenario: Scenario) -> Simulation:
+    """Return the simulation of a scenario with plain training, plain evaluation and GTG-Shapley."""
+    made = Simulation(scenario, lambda local: PlainTraining(local))
+    made.held_out = PlainHeldOut(made)  # type: ignore[assignment]
+    return made
 
 
 def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, recipe: Recipe) -> Tensor:
-    """Local models (Y, P), one UE after the other."""
-    rows = []
+    """Return local models (Y, P), trained one UE after the other."""
+    models = []
     for job in jobs:
         network = copy.deepcopy(model.module).train()
         nn.utils.vector_to_parameters(start.clone(), network.parameters())
-        optimiser = torch.optim.SGD(network.parameters(), lr=recipe.lr, momentum=recipe.momentum)
+        optimizer = torch.optim.SGD(network.parameters(), lr=recipe.lr, momentum=recipe.momentum)
         for _ in range(job.epochs):
             parts = min(recipe.batches, len(job.share))
             for batch in np.array_split(job.rng.permutation(job.share), parts):
                 index = torch.from_numpy(batch)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss = nn.functional.cross_entropy(network(x[index]), y[index])
                 loss.backward()
-                optimiser.step()
-        rows.append(nn.utils.parameters_to_vector(network.parameters()).detach())
-    return torch.stack(rows)
+                optimizer.step()
+        models.append(nn.utils.parameters_to_vector(network.parameters()).detach())
+    return torch.stack(models)
 
 
 @torch.no_grad()
-def utilities(model: Model, rows: Tensor, weights: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Minus the losses (C,) of averaged models, each rebuilt and run over all samples."""
+def utilities(model: Model, models: Tensor, weights: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Return minus the losses (C,) of averaged models, each rebuilt and evaluated on all samples."""
     network = copy.deepcopy(model.module).eval()
     found = []
     for weight in weights:
-        nn.utils.vector_to_parameters(weight @ rows, network.parameters())
+        nn.utils.vector_to_parameters(weight @ models, network.parameters())
         found.append(-nn.functional.cross_entropy(network(x), y))
     return torch.stack(found)
+
+
+class PlainTraining:
+    """Local training of the received UEs by `train`."""
+
+    def __init__(self, local: LocalTraining) -> None:
+        self.scenario: Scenario = local.scenario
+        self.fleet: Fleet = local.fleet
+        self.trainer = local.trainer
+        self.x, self.y = local.trainer.x.contiguous(), local.trainer.y
+
+    def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
+        jobs = [local_job(self.scenario, self.fleet, ue, round) for ue in received.tolist()]
+        models = train(self.trainer.model, start, jobs, self.x, self.y, self.trainer.recipe)
+        for model, ue in zip(models, received.tolist(), strict=True):
+            add_noise(model, self.scenario, self.fleet, ue, round)
+        return Trained(models, received, self.fleet.sizes[received])
+
+
+@dataclass(frozen=True)
+class PlainEvaluator:
+    """Loss and accuracy of one model at a time."""
+
+    model: Model
+    x: Tensor
+    y: Tensor
+
+    @torch.no_grad()
+    def evaluate(self, flat: Tensor) -> tuple[float, float]:
+        network = copy.deepcopy(self.model.module).eval()
+        nn.utils.vector_to_parameters(flat, network.parameters())
+        logits = network(self.x)
+        loss = nn.functional.cross_entropy(logits, self.y)
+        return float(loss), float((logits.argmax(1) == self.y).float().mean())
+
+
+class PlainHeldOut:
+    """Held-out evaluation with `PlainEvaluator`, valuation with GTG-Shapley over rebuilt models."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.scenario, self.model = simulation.scenario, simulation.model
+        self.test, self.validation = (
+            PlainEvaluator(self.model, part.x.contiguous(), part.y)
+            for part in (simulation.held_out.test, simulation.held_out.validation)
+        )
+
+    def value(self, model: Tensor, updates: Tensor, sizes: NDArray[np.int64], round: int) -> Valuation:
+        models, here = torch.cat([model.unsqueeze(0), updates]), self.validation
+
+        def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
+            weights = torch.from_numpy(coalition_weights(members, sizes)).to(models)
+            return utilities(self.model, models, weights, here.x, here.y).double().numpy()
+
+        return GTG()(Game(len(updates), utility), stream(self.scenario.seed, VALUATION, round))

@@ -1,8 +1,14 @@
-"""What all tests share: one torch thread, hypothesis without deadlines, and scenarios drawn at random."""
+"""What all tests share: one torch thread, hypothesis without deadlines, processes that end, drawn scenarios."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +16,67 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from fedslot.strategies import STRATEGIES
+
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=20)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 torch.set_num_threads(1)
+
+Start = Callable[..., subprocess.Popen[Any]]
+"""Starts a process: start(*command, **options of Popen)."""
+
+
+@contextmanager
+def _processes() -> Iterator[Start]:
+    """Start processes that can be interrupted; end them in the end, together with all that they started."""
+
+    def start(*command: str, **options: Any) -> subprocess.Popen[Any]:
+        # a child inherits an ignored SIGINT (as under nohup), but not a handler
+        usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            process = subprocess.Popen(command, start_new_session=True, **options)
+        finally:
+            signal.signal(signal.SIGINT, usual)
+        ending.enter_context(process)  # closes its pipes and waits for it
+        ending.callback(_kill_group, process.pid)
+        return process
+
+    with ExitStack() as ending:
+        yield start
+
+
+def _kill_group(leader: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts processes that end with the test."""
+    with _processes() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_shared() -> Iterator[Start]:
+    """Starts processes that end with the module."""
+    with _processes() as start:
+        yield start
+
+
+@pytest.fixture
+def fedslot_command(start: Start) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command of fedslot as a process: fedslot_command(*words, cwd=folder)."""
+
+    def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        pipe = subprocess.PIPE
+        process = start(sys.executable, "-m", "fedslot", *words, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
+        output, errors = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+    return run
 
 
 def _section(required: dict[str, st.SearchStrategy[Any]], optional: dict[str, st.SearchStrategy[Any]]) -> Any:
@@ -31,7 +94,6 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
         {"slot": _mostly(st.sampled_from([0.001, 0.1, 1e6]), 0.0)},
         {"shape": numbers, "scale": numbers, "accuracy": _mostly(st.floats(0.01, 0.99), 1.0), "redraw": st.booleans()},
     )
-    options = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=8) | st.none(), max_size=2)
     return _section(
         {
             "rounds": st.just(2),
@@ -87,7 +149,7 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
             "strategy": _section(
                 {
                     "name": _mostly(
-                        st.sampled_from(["fedavg", "greedy-shap", "push-pull", "only-pull", "centralized"]),
+                        st.sampled_from(sorted(STRATEGIES)),
                         "fedavq",
                         "math:pi",
                         "builtins:list",
@@ -97,15 +159,16 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
                     "warmup": _mostly(st.none() | st.integers(0, 3), -1),
                     "memory": _mostly(st.floats(0, 0.99) | st.just("mean"), 1.0, "median"),
                     "share": _mostly(st.floats(0.01, 1), 0.0),
-                    "options": _mostly(options, {"when": object()}, {"x": float("nan")}, {1: 2}),
+                    "options": _mostly(st.just({}), {"patience": 3}, {"when": object()}, {"x": float("nan")}, {1: 2}),
                 },
             ),
             "valuation": _section(
                 {},
                 {
-                    "method": _mostly(st.sampled_from(["kriging", "exact", "cyclic", "gtg"]), "guess"),
+                    "method": _mostly(st.sampled_from(["kriging", "exact", "cyclic", "gtg", "banzhaf"]), "guess"),
                     "utility": st.sampled_from(["loss", "accuracy"]),
                     "samples": _mostly(st.none() | st.integers(1, 9), 0, 10**6),
+                    "utilities_per_ue": _mostly(st.integers(3, 9), 2),
                     "max_utilities": _mostly(st.integers(2, 200), 1),
                     "permutations": _mostly(st.integers(1, 9), 0),
                 },

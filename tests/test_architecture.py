@@ -2,8 +2,11 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 import fedslot
 
 ROOT = Path(fedslot.__file__).parent
+REPOSITORY = Path(__file__).parent.parent
 PARTS = ("access", "learning", "valuation", "strategies")
 HEAVY = {"torch", "numpy", "scipy", "matplotlib", "pandas", "sklearn", "numba"}
 
@@ -57,6 +61,24 @@ def test_imports_are_seen():
         "fedslot.valuation.Valuation",
     } <= loop
     assert {_name(file).split(".")[1] for file in FILES if file.parent.parent == ROOT} >= set(PARTS)
+
+
+def test_every_import_is_declared():
+    """Whatever src, tests, examples and benchmarks import is in pyproject.toml, not only a dependency of another."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    parts = [project["dependencies"], *project["optional-dependencies"].values()]
+    declared = {re.match(r"[\w.-]+", line)[0].lower() for part in parts for line in part}
+    files = [file for top in ("src", "tests", "examples", "benchmarks") for file in (REPOSITORY / top).rglob("*.py")]
+    scripts = [file for file in files if not file.is_relative_to(ROOT)]
+    ours = {"fedslot"} | {file.stem for file in scripts} | {file.parent.name for file in scripts}
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text("utf-8")))]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    packages = {name.split(".")[0] for name in names} - ours - sys.stdlib_module_names
+    installed = packages_distributions()  # sklearn is in scikit-learn; without an extra, its packages go by their names
+    undeclared = {name for name in packages if not declared & {d.lower() for d in installed.get(name, [name])}}
+    assert len(packages) > 15
+    assert not undeclared
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,19 +59,14 @@ def test_the_study_in_the_pages_is_one(tmp_path: Path) -> None:
     assert (study.scenario.rounds, len(study.combinations), study.seeds) == (40, 6, 5)
 
 
-def test_the_skeleton_of_a_strategy_runs(tmp_path: Path) -> None:
+def test_the_skeleton_of_a_strategy_runs(
+    fedslot_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     page = (ROOT / "docs" / "strategies.md").read_text("utf-8")
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert code is not None
     (tmp_path / "mine.py").write_text(code.group(1))
     options = ["--strategies", "mine:Oldest,fedavg", "--seeds", "1", "--workers", "1", "-o", "rounds=3", "--out", "out"]
-    done = subprocess.run(
-        [sys.executable, "-m", "fedslot", "compare", "quickstart", *options],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = fedslot_command("compare", "quickstart", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "mine:Oldest" in done.stdout

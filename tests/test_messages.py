@@ -29,6 +29,14 @@ def test_nothing_received_costs_the_downlink_slot():
     assert (receipt.cost_max, receipt.cost_sum, len(receipt.received)) == (1, 0, 0)
 
 
+def test_asking_before_the_frame_delays_every_update():
+    """Three slots of asking: the costs 2, 4 and 8 of the frame become 5, 7 and 11."""
+    frame = Receipt(_ues(10, 12), _ues(1, 3), _ues(20), _ues(7), collided=_ues(30, 31), wasted=_ues(11), overhead=3)
+    assert (frame.cost_max, frame.cost_sum) == (11, 5 + 7 + 11)
+    nothing = Receipt(_ues(), _ues(), _ues(), _ues(), collided=_ues(1, 2), wasted=_ues(3), overhead=3)
+    assert (nothing.cost_max, nothing.cost_sum) == (4, 0)
+
+
 @given(st.lists(st.integers(1, 30), unique=True, max_size=10), st.integers(0, 10))
 def test_costs_are_those_of_a_loop(slots, cut):
     pull, push = sorted(slots)[:cut], sorted(slots)[cut:]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedslot.errors import RefusedError
 from fedslot.records import RunFolder, write_atomically
 from fedslot.runs import Result, is_finished, load, run
 from fedslot.scenario import Scenario
+from fedslot.strategies import STRATEGIES
 
 KILLS = int(os.environ.get("FEDSLOT_KILLS", "3"))
 
@@ -45,6 +47,7 @@ def test_folder_holds_what_memory_holds(scenario: Scenario, tmp_path: Path) -> N
     assert is_finished(tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["final_accuracy"] == on_disk.rounds["test_accuracy"].iloc[-1]
+    assert summary["engine"] == "compiled"
     assert summary["slots_spent"] == on_disk.rounds["cost_max"].sum() == on_disk.rounds["slots_spent"].iloc[-1]
 
 
@@ -91,7 +94,9 @@ def test_rows_behind_the_checkpoint_are_computed_again(scenario: Scenario, tmp_p
     assert rows(tmp_path / "torn") == rows(tmp_path / "whole")
 
 
-def test_killed_at_random_moments(scenario: Scenario, tmp_path: Path) -> None:
+def test_killed_at_random_moments(
+    start: Callable[..., subprocess.Popen[bytes]], scenario: Scenario, tmp_path: Path
+) -> None:
     """kill -9 in mid-round, again and again, gives the same rows as a run that was left alone."""
     scenario = scenario.replace({"rounds": 40, "strategy.name": "greedy-shap"})
     run(scenario, tmp_path / "whole")
@@ -100,7 +105,7 @@ def test_killed_at_random_moments(scenario: Scenario, tmp_path: Path) -> None:
     chance = random.Random(1)
     for kill in range(KILLS):
         command = [sys.executable, "-m", "fedslot", "run", str(file), "--out", str(tmp_path / "killed"), "--resume"]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = start(*command, stderr=subprocess.DEVNULL)
         before = _count(tmp_path / "killed")
         wanted = before if kill == 0 else min(before + chance.randint(1, 6), 38)
         while _count(tmp_path / "killed") <= wanted and process.poll() is None:
@@ -118,7 +123,7 @@ def _count(folder: Path) -> int:
     return file.read_text().count("\n") if file.is_file() else 0
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "greedy-shap", "push-pull", "only-pull", "centralized"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_same_seed_same_rows(scenario: Scenario, tmp_path: Path, strategy: str) -> None:
     """Twice the same, and the same with two threads."""
     scenario = scenario.replace({"strategy.name": strategy, "rounds": 5})

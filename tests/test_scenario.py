@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedslot.errors import InputError
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario, keys, parse_overrides, preset_text, presets
+from fedslot.yaml_text import parse_yaml
 
 
 def _refusal(fields: dict[str, Any]) -> InputError:
@@ -88,9 +88,10 @@ WRONG = [
     ("strategy.memory", 1, "less than 1 or 'mean'"),
     ("strategy.memory", "median", "number or 'mean'"),
     ("strategy.share", 0, "greater than 0"),
-    ("valuation.method", "guess", "'kriging', 'cyclic', 'gtg' or 'exact'"),
+    ("valuation.method", 3, "string"),
     ("valuation.method", "exact", "kriging, cyclic or gtg where more than 16 UEs"),
     ("valuation.samples", 0, "greater than or equal to 1"),
+    ("valuation.utilities_per_ue", 2, "greater than or equal to 3"),
     ("valuation.max_utilities", 1, "greater than or equal to 2"),
     ("valuation.tolerance", 0, "greater than 0"),
     ("valuation.permutations", 0, "greater than or equal to 1"),
@@ -268,7 +269,7 @@ def test_presets_survive_yaml(tmp_path: Path, name):
     again = Scenario.load(file)
     assert again == scenario
     assert again.digest == scenario.digest
-    assert set(yaml.safe_load(scenario.to_yaml())) == set(Scenario.model_fields)
+    assert set(parse_yaml(scenario.to_yaml())) == set(Scenario.model_fields)
 
 
 @settings(max_examples=150)
@@ -399,7 +400,7 @@ def test_the_json_schema_describes_every_field():
     schema = Scenario.model_json_schema()
     json.dumps(schema)
     sections = {"Scenario": schema, **schema["$defs"]}
-    assert len(sections) == 9
+    assert len(sections) == 10
     for name, section in sections.items():
         assert section["description"], name
         assert section["additionalProperties"] is False, name

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from fedslot.access.channels import Channel
+from fedslot.aggregation import AGGREGATIONS, Aggregate
 from fedslot.data.sources import load
 from fedslot.errors import InputError, RefusedError
 from fedslot.messages import Grant, Receipt
 from fedslot.rng import stream
-from fedslot.round import Round, Snapshot
+from fedslot.round import Round, Snapshot, cell, refuse_asking
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
-from fedslot.strategies import STRATEGIES, Cell, NoState
+from fedslot.strategies import STRATEGIES, Cell, NoState, make_strategy
 
 SMALL = {
     "rounds": 4,
@@ -31,6 +32,12 @@ SMALL = {
     "training.lr": 0.05,
     "strategy.warmup": 1,
 }
+
+
+GO_BY_VALUE = {"push-pull", "only-pull", "greedy-shap", "ucb", "s-fedavg"}
+FRAME = {
+    "power-of-choice": 6 + 2
+}  # slots of a whole frame; ten candidates answer in half a slot, rounded up, when asked
 
 
 def _scenario(overrides: dict[str, object] | None = None) -> Scenario:
@@ -56,19 +63,19 @@ def test_every_strategy_runs_on_digits_and_its_records_add_up(name):
         assert 0 <= record.test_accuracy <= 1
         assert record.contenders == record.push_received + record.collided
         assert record.push_received <= 3
-        assert record.cost_max <= 6
+        assert record.cost_max <= FRAME.get(name, 6)
         received = record.pulled + record.push_received
         assert received + 1 <= record.cost_max + 1 or received == 0
         assert record.wasted == 0
-        assert record.utilities == (2**received if name not in {"fedavg", "centralized"} and received else 0)
+        assert record.utilities == (2**received if name in GO_BY_VALUE and received else 0)
         assert record.seconds > 0
-    pulled = {"fedavg": [5] * 4, "greedy-shap": [5] * 4, "push-pull": [5, 2, 2, 2], "only-pull": [5, 2, 2, 2]}
-    assert [record.pulled for record in records] == pulled.get(name, [1] * 4)
+    pulled = {"push-pull": [5, 2, 2, 2], "only-pull": [5, 2, 2, 2], "centralized": [1] * 4}
+    assert [record.pulled for record in records] == pulled.get(name, [5] * 4)
     pushes = [record.contenders for record in records]
     assert pushes == ([0, 4, 4, 4] if name == "push-pull" else [0] * 4)
-    costs = {"fedavg": 6, "greedy-shap": 6, "centralized": 2}
-    if name in costs:
-        assert [record.cost_max for record in records] == [costs[name]] * 4
+    if name not in {"push-pull", "only-pull"}:
+        cost = 2 if name == "centralized" else FRAME.get(name, 6)
+        assert [record.cost_max for record in records] == [cost] * 4
 
 
 def test_learning_happens():
@@ -115,7 +122,7 @@ def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
         assert np.array_equal(first.fleet.epochs, other.fleet.epochs)
         assert np.array_equal(first.fleet.noise, other.fleet.noise)
         assert torch.equal(first.model.initial, other.model.initial)
-        for part in ("test", "validation", "jury"):
+        for part in ("test", "validation", "utility"):
             assert torch.equal(getattr(first.held_out, part).x, getattr(other.held_out, part).x)
         # an update is the same whoever asks for it, and with whom
         one, many = (s.train(s.model.initial, np.array(ues), 2) for s, ues in ((first, [7]), (other, [3, 7, 9])))
@@ -128,13 +135,13 @@ def test_held_out_samples_are_split_without_overlap():
     simulation = Simulation(_scenario({"data.validation": 0.25, "valuation.samples": 50}))
     data = load("digits")
     sizes = [
-        len(part.y) for part in (simulation.held_out.test, simulation.held_out.validation, simulation.held_out.jury)
+        len(part.y) for part in (simulation.held_out.test, simulation.held_out.validation, simulation.held_out.utility)
     ]
     assert sizes == [len(data.y_test) - round(0.25 * len(data.y_test)), round(0.25 * len(data.y_test)), 50]
     both = torch.cat([simulation.held_out.test.x, simulation.held_out.validation.x]).flatten(1)
     everything = torch.tensor(data.x_test).flatten(1)
     assert sorted(both.tolist()) == sorted(everything.tolist())
-    assert torch.equal(simulation.held_out.jury.x, simulation.held_out.validation.x[:50])
+    assert torch.equal(simulation.held_out.utility.x, simulation.held_out.validation.x[:50])
 
 
 def test_a_run_equals_a_plain_re_enactment():
@@ -270,16 +277,66 @@ def test_contenders_may_be_whoever_is_ready():
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("budget", [6, 11, 12, 17, 40])
+@pytest.mark.parametrize("budget", [8, 11, 12, 17, 40])
 def test_the_time_budget_is_kept(name, budget):
-    """No frame begins that might not fit, and one that fits does begin."""
+    """No frame begins that might not fit, with the asking before it, and one that fits does begin."""
+    frame = FRAME.get(name, 6)
     records = _run({"strategy.name": name, "time_budget": budget, "rounds": 100, "training.epochs": 1})
     assert records[-1].slots_spent <= budget
     before = [0, *[record.slots_spent for record in records]]
-    assert all(spent + 6 <= budget for spent in before[:-1])
-    assert before[-1] + 6 > budget
-    if name in {"fedavg", "greedy-shap"}:
-        assert len(records) == budget // 6
+    assert all(spent + frame <= budget for spent in before[:-1])
+    assert before[-1] + frame > budget
+    if name not in {"push-pull", "only-pull", "centralized"}:
+        assert len(records) == budget // frame
+
+
+def test_power_of_choice_pulls_the_highest_local_losses():
+    """The first round by hand: every UE's loss of the initial model on its own samples, without its noise."""
+    options = {"strategy.name": "power-of-choice", "strategy.options": {"candidates": 12}, "fleet.noise": 0.5}
+    simulation = Simulation(_scenario({**options, "rounds": 1}))
+    data, module = load("digits"), simulation.model.module
+    torch.nn.utils.vector_to_parameters(simulation.model.initial.clone(), module.parameters())
+    shares = [simulation.fleet.shares.share(ue) for ue in range(12)]
+    with torch.no_grad():
+        losses = [
+            float(cross_entropy(module.eval()(torch.tensor(data.x_train[own])), torch.tensor(data.y_train[own])))
+            for own in shares
+        ]
+    found = simulation.local.losses(simulation.model.initial, np.arange(12))
+    np.testing.assert_allclose(found, losses, rtol=1e-4)
+    received: list[int] = []
+    simulation.strategy.observe = lambda state, receipt, values: received.extend(receipt.received.tolist()) or state
+    ((record, _),) = simulation.rounds()
+    assert received == sorted(range(12), key=lambda ue: -losses[ue])[:5]
+    assert (record.cost_max, record.cost_sum) == (2 + 6, 5 * 2 + sum(range(2, 7)))
+
+
+def test_candidates_are_drawn_by_the_sizes_of_the_fleet():
+    simulation = Simulation(_scenario({"strategy.name": "power-of-choice"}))
+    np.testing.assert_array_equal(simulation.strategy.cell.sizes, simulation.fleet.sizes)
+
+
+class AsksTooMany(STRATEGIES["power-of-choice"]):
+    """A user's own strategy that asks a UE that there is not."""
+
+    def ask(self, state, round, rng):
+        return np.arange(13)
+
+
+def test_a_strategy_cannot_ask_whom_there_is_not():
+    with pytest.raises(RefusedError, match="may ask each UE from 0 to 11 once"):
+        _run({"strategy.name": f"{__name__}:AsksTooMany"})
+
+
+def test_deployments_refuse_strategies_that_ask():
+    for name in STRATEGIES:
+        scenario = _scenario({"strategy.name": name})
+        strategy = make_strategy(name, cell(scenario))
+        if name == "power-of-choice":
+            with pytest.raises(InputError, match=r"strategy\.name: 'power-of-choice'.*in a deployment"):
+                refuse_asking(strategy, scenario)
+        else:
+            refuse_asking(strategy, scenario)
 
 
 def test_rounds_end_a_run_before_the_budget_does():
@@ -314,6 +371,8 @@ def test_divergence_is_told_in_one_line(overrides):
         ({"training.model": "rnn"}, "training.model"),
         ({"training.device": "meta"}, "training.device"),
         ({"strategy.name": "greedy"}, "strategy.name"),
+        ({"strategy.options": {"patience": 3}}, "strategy.options.patience"),
+        ({"strategy.name": "power-of-choice", "time_budget": 7}, "time_budget"),
         ({"push.channel": "ether"}, "push.channel"),
         ({"push.channel": "builtins:dict"}, "push.channel"),
         ({"push.channel_options": {"name": "x"}}, "push.channel_options"),
@@ -325,6 +384,51 @@ def test_what_cannot_run_is_refused_before_the_first_round(overrides, field):
         Simulation(_scenario(overrides))
     assert caught.value.field == field
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_every_aggregation_runs_and_goes_on_from_a_snapshot(name):
+    scenario = _scenario({"aggregation.name": name, "strategy.name": "fedavg"})
+    steps = list(Simulation(scenario).rounds())
+    resumed = Simulation(scenario).rounds(steps[1][1])
+    assert _but_seconds([record for record, _ in resumed]) == _but_seconds([record for record, _ in steps[2:]])
+
+
+class Lookahead:
+    """A user's own aggregation, which broadcasts another model than it reports."""
+
+    def init(self, model, ues):
+        assert ues == 12
+        return NoState()
+
+    def apply(self, state, updates):
+        mean = updates.local.mean(0)
+        assert updates.val_loss(mean) > 0
+        assert len(updates.inputs) == 398  # half of the test samples
+        return Aggregate(updates.start + 2 * (mean - updates.start), mean, state)
+
+
+def test_the_reported_model_is_evaluated_and_the_other_one_broadcast():
+    simulation = Simulation(_scenario({"aggregation.name": f"{__name__}:Lookahead", "strategy.name": "fedavg"}))
+    start = simulation.start()
+    record, now = next(simulation.rounds())
+    assert record.test_loss == simulation.held_out.test.evaluate(now.report)[0]
+    torch.testing.assert_close(now.model, start.model + 2 * (now.report - start.model))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"training.pooled": True}, "training.pooled"),
+        ({"strategy.name": "centralized", "aggregation.name": "median"}, "aggregation.name"),
+        ({"aggregation.name": "mean"}, "aggregation.name"),
+        ({"aggregation.options": {"lr": 1.0}}, "aggregation.options.lr"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(overrides, field):
+    with pytest.raises(InputError) as caught:
+        Simulation(_scenario(overrides))
+    assert caught.value.field == field
 
 
 class Everyone:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedslot.access.channels import Channel
+    from fedslot.aggregation import Aggregate, Aggregation, Updates
     from fedslot.errors import InputError, RefusedError
     from fedslot.experiments.comparison import Comparison, compare
     from fedslot.experiments.sweeps import Sweep, sweep
@@ -40,6 +41,9 @@ _HOMES = {
     "Cell": "strategies",
     "Ledger": "strategies",
     "NoState": "strategies",
+    "Aggregate": "aggregation",
+    "Aggregation": "aggregation",
+    "Updates": "aggregation",
     "Grant": "messages",
     "Receipt": "messages",
     "InputError": "errors",
@@ -47,6 +51,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Aggregate",
+    "Aggregation",
     "Cell",
     "Channel",
     "Comparison",
@@ -59,6 +65,7 @@ __all__ = [
     "Result",
     "Scenario",
     "Sweep",
+    "Updates",
     "__version__",
     "compare",
     "load",

@@ -1,4 +1,4 @@
-"""The PS's held-out samples: they test the model, validate it, and value what was received."""
+"""Held-out samples of the PS: they test the model, validate it, and value the received updates."""
 
 from __future__ import annotations
 
@@ -10,41 +10,56 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.learning.aggregation import coalition_weights
+from fedslot.learning.coalitions import coalition_weights
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
 from fedslot.rng import HELD_OUT, VALUATION, stream
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
-from fedslot.threads import each
-from fedslot.valuation import Game, Geometry, Valuation, cyclic, exact, gtg, kriging
+from fedslot.threads import ONE_THREAD, Threads
+from fedslot.valuation import Game, Geometry, Valuation, make_method
 
-PARAMETERS = 8192  # whose products are summed at a time
+PARAMETERS = 8192  # per block of inner products
 
 
 class HeldOut:
-    """Held-out samples x (n, *shape), y (n,): one part tests, one part validates, some of which judge coalitions."""
+    """Held-out samples x (n, *shape) with labels y (n,), split into a test set and a validation set.
 
-    def __init__(self, scenario: Scenario, model: Model, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
-        self.scenario = scenario
+    test, validation: evaluate models on each of them.
+    utility: evaluates coalitions on the validation set, or on the `valuation.samples` first of it.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        model: Model,
+        x: NDArray[np.float32],
+        y: NDArray[np.int64],
+        threads: Threads = ONE_THREAD,
+    ) -> None:
+        self.scenario, self.threads = scenario, threads
+        options = scenario.valuation
+        self.method = make_method(options.method, options.model_dump(), options.options)
         count = round(scenario.data.validation * len(y))
         if not 0 < count < len(y):
             allowed = f"such that both parts of the {len(y)} test samples get one"
             raise InputError("data.validation", scenario.data.validation, allowed)
-        judging = scenario.valuation.samples or count
-        if judging > count:
-            raise InputError("valuation.samples", judging, f"at most {count}, the number of validation samples")
+        samples = options.samples or count
+        if samples > count:
+            raise InputError("valuation.samples", samples, f"at most {count}, the number of validation samples")
         order = stream(scenario.seed, HELD_OUT).permutation(len(y))
-        parts = order[count:], order[:count], order[:judging]
-        self.test, self.validation, self.jury = (Evaluator(model, *tensors(model, x[part], y[part])) for part in parts)
+
+        def evaluator(part: NDArray[np.int64]) -> Evaluator:
+            return Evaluator(model, *tensors(model, x[part], y[part]), threads)
+
+        self.test, self.validation = evaluator(order[count:]), evaluator(order[:count])
+        self.utility = self.validation if samples == count else evaluator(order[:samples])
 
     def value(self, model: Tensor, updates: Tensor, sizes: NDArray[np.int64], round: int) -> Valuation:
-        """Shapley values of updates (Y, P) of a model (P,) from UEs with `sizes` (Y,) samples."""
+        """Value updates (Y, P) of a model (P,) from UEs with `sizes` (Y,) training samples."""
         if not len(updates):
             return no_values(0)
         options = self.scenario.valuation
-        rows = torch.cat([model.unsqueeze(0), updates])
-        measure = self.jury.mixtures(rows)
-        geometry = Geometry(sizes, _inner_products(rows - model))
+        measure = self.utility.averages(torch.cat([model.unsqueeze(0), updates]))
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)
@@ -52,35 +67,27 @@ class HeldOut:
             found = -losses if options.utility == "loss" else accuracies
             return finite(found, self.scenario, round).cpu().numpy()
 
-        game, rng = Game(len(updates), utility), stream(self.scenario.seed, VALUATION, round)
-        match options.method:
-            case "exact":
-                if game.players > MOST_EXACT_PLAYERS:  # a capture channel can bring more than one a slot
-                    raise RefusedError(f"round {round}: {game.players} UEs are too many for valuation.method exact")
-                valuation = exact(game)
-            case "gtg":
-                valuation = gtg(game, rng, options.permutations, options.between, options.within)
-            case "cyclic":
-                valuation = cyclic(game, rng, options.tolerance, options.max_utilities)
-            case "kriging":
-                valuation = kriging(game, geometry, rng, options.tolerance, options.max_utilities)
-        return valuation
+        # a capture channel can bring more than one update a slot
+        if options.method == "exact" and len(updates) > MOST_EXACT_PLAYERS:
+            raise RefusedError(f"round {round}: {len(updates)} UEs are too many for valuation.method exact")
+        geometry = Geometry(sizes, self._inner_products(updates - model))
+        return self.method(Game(len(updates), utility, geometry), stream(self.scenario.seed, VALUATION, round))
 
-
-def _inner_products(rows: Tensor) -> NDArray[np.float64]:
-    """Those of rows (R, P) with one another, summed in float64."""
-    parts = each(lambda part: part.double() @ part.double().mT, torch.split(rows, PARAMETERS, dim=1))
-    found: NDArray[np.float64] = torch.stack(parts).sum(dim=0).cpu().numpy()
-    return found
+    def _inner_products(self, steps: Tensor) -> NDArray[np.float64]:
+        """Return the inner products (Y, Y) of steps (Y, P), summed in float64."""
+        blocks = torch.split(steps, PARAMETERS, dim=1)
+        parts = self.threads.map(lambda block: block.double() @ block.double().mT, blocks)
+        found: NDArray[np.float64] = torch.stack(parts).sum(dim=0).cpu().numpy()
+        return found
 
 
 def no_values(ues: int) -> Valuation:
-    """What strategies get that do not go by value."""
+    """Return the valuation for strategies that do not go by value: zeros."""
     return Valuation(np.zeros(ues), np.zeros(ues), 0)
 
 
 def finite(numbers: Tensor, scenario: Scenario, round: int) -> Tensor:
-    """The same numbers; refused if training has diverged."""
+    """Return the same numbers; refuse them if training has diverged."""
     if not math.isfinite(numbers.sum()) and not torch.isfinite(numbers).all():
         raise RefusedError(
             f"round {round}: training diverged, an update or its loss is no longer finite; "
@@ -90,9 +97,9 @@ def finite(numbers: Tensor, scenario: Scenario, round: int) -> Tensor:
 
 
 def tensors(model: Model, x: NDArray[np.float32], y: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Samples and labels where the model computes."""
+    """Return samples and labels as tensors on the model's device."""
     device = model.initial.device
     samples = torch.tensor(x, device=device)
-    if model.convolves and samples.dim() == 4:  # the order in which convolutions on a CPU are fastest
+    if model.convolves and samples.dim() == 4:  # the memory order in which convolutions on a CPU are fastest
         samples = samples.contiguous(memory_format=torch.channels_last)
     return samples, torch.tensor(y, device=device)

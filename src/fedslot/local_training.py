@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from fedslot.data.sources import Dataset, load
 from fedslot.fleet import Fleet
@@ -19,6 +21,7 @@ from fedslot.messages import UEs
 from fedslot.rng import DROPOUT, SHUFFLE, stream, torch_seed
 from fedslot.round import add_noise, local_job
 from fedslot.scenario import Scenario
+from fedslot.threads import ONE_THREAD, Threads
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,12 @@ class Trained:
     """Models trained in a round.
 
     models: (R, P), one per received UE, or a single one where the PS trains on pooled data.
+    ues: (R,) the UE that trained each; -1 stands for the PS.
     sizes: (R,) training samples behind each.
     """
 
     models: Tensor
+    ues: UEs
     sizes: NDArray[np.int64]
 
 
@@ -61,7 +66,16 @@ class LocalTraining:
         models = self.trainer(start, self._jobs(received, round))
         for model, ue in zip(models, received.tolist(), strict=True):
             add_noise(model, self.scenario, self.fleet, ue, round)
-        return Trained(finite(models, self.scenario, round), self.fleet.sizes[received])
+        return Trained(finite(models, self.scenario, round), received, self.fleet.sizes[received])
+
+    @torch.no_grad()
+    def losses(self, model: Tensor, ues: UEs) -> NDArray[np.float64]:
+        """Return the mean losses (n,) of a model (P,) on the training samples of each UE (n,)."""
+        network, x, y = self.trainer.model.copy(), self.trainer.x, self.trainer.y
+        network.module.eval()
+        parameters = network.unflatten(model)
+        shares = [torch.from_numpy(self.fleet.shares.share(ue)) for ue in ues.tolist()]
+        return np.array([float(cross_entropy(network.logits(parameters, x[own]), y[own])) for own in shares])
 
     def stacks(self, received: UEs, round: int) -> list[list[int]]:
         """Return which of the received UEs, by position, are trained in one batch; each batch can run anywhere."""
@@ -82,12 +96,12 @@ class PooledTraining:
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
         ues, seed = received.tolist(), self.scenario.seed
         if not ues:
-            return Trained(start.new_empty(0, len(start)), np.empty(0, dtype=np.int64))
+            return Trained(start.new_empty(0, len(start)), received, received)
         samples = np.concatenate([self.fleet.shares.share(ue) for ue in ues])
         key = round, self.fleet.ues  # the PS counts as one more UE
         job = Job(samples, self.scenario.epochs, stream(seed, SHUFFLE, *key), torch_seed(seed, DROPOUT, *key))
         models = self.trainer(start, [job])
-        return Trained(finite(models, self.scenario, round), np.array([len(samples)]))
+        return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([len(samples)]))
 
 
 def make_model(scenario: Scenario, data: Dataset) -> Model:
@@ -96,8 +110,8 @@ def make_model(scenario: Scenario, data: Dataset) -> Model:
     return Model.build(options.model, data.x_train.shape[1:], data.classes, scenario.seed, options.device)
 
 
-def make_trainer(scenario: Scenario, model: Model, data: Dataset) -> Trainer:
+def make_trainer(scenario: Scenario, model: Model, data: Dataset, threads: Threads = ONE_THREAD) -> Trainer:
     """Build what trains the network of a scenario on its training samples."""
     options = scenario.training
-    recipe = Recipe(options.lr, options.momentum, options.batches)
-    return Trainer(model, *tensors(model, data.x_train, data.y_train), recipe)
+    recipe = Recipe(options.lr, options.momentum, options.batches, options.proximal, options.optimizer)
+    return Trainer(model, *tensors(model, data.x_train, data.y_train), recipe, options.engine, threads)

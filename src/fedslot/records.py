@@ -77,11 +77,12 @@ class RunFolder:
 
     def save(self, now: Snapshot, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
         """Write a checkpoint from which the run can go on; `more` is whatever else the run must remember."""
-        held: dict[str, Any] = {f"state.{field.name}": getattr(now.state, field.name) for field in fields(now.state)}
-        held |= {f"more.{name}": array for name, array in more.items()}
+        arrays: dict[str, Any] = {f"more.{name}": array for name, array in more.items()}
+        for part in ("state", "aggregation"):
+            arrays |= {f"{part}.{name}": array for name, array in state_arrays(getattr(now, part)).items()}
+        arrays |= {name: _array(getattr(now, name)) for name in ("round", "slots_spent", "model", "report")}
         buffer = io.BytesIO()
-        model = now.model.cpu().numpy()
-        np.savez(buffer, round=now.round, slots_spent=now.slots_spent, model=model, **held)
+        np.savez(buffer, **arrays)
         write_atomically(self.path / CHECKPOINT, buffer.getvalue())
 
     def restore(self, start: Snapshot) -> Snapshot:
@@ -91,16 +92,16 @@ class RunFolder:
             return start
         try:
             with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as saved:
-                model = _like(start.model.cpu().numpy(), saved["model"])
-                kind = type(start.state)
-                state = {
-                    field.name: _like(getattr(start.state, field.name), saved[f"state.{field.name}"])
-                    for field in fields(kind)
+                plain = {
+                    name: _like(getattr(start, name), saved[name])
+                    for name in ("round", "slots_spent", "model", "report")
                 }
-                round, spent = int(saved["round"]), int(saved["slots_spent"])
+                states = {
+                    part: restore_state(getattr(start, part), saved, f"{part}.") for part in ("state", "aggregation")
+                }
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise RefusedError(f"{file} is damaged ({error}); delete {self.path} and start over") from None
-        return Snapshot(round, spent, torch.from_numpy(model).to(start.model.device), kind(**state))
+        return Snapshot(**plain, **states)
 
     def more(self) -> dict[str, NDArray[Any]]:
         """What else the last checkpoint holds."""
@@ -179,9 +180,29 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     return summary
 
 
+def _array(value: Any) -> NDArray[Any]:
+    """A tensor, an array or a plain number as an array."""
+    return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def state_arrays(state: Any) -> dict[str, NDArray[Any]]:
+    """Return copies of the fields of a state, a dataclass of tensors, arrays and numbers, as arrays by name."""
+    return {field.name: _array(getattr(state, field.name)).copy() for field in fields(state)}
+
+
+def restore_state(pattern: Any, saved: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
+    """Return the state of which `state_arrays` gave the arrays; every field must be like that of the pattern."""
+    restored = {
+        field.name: _like(getattr(pattern, field.name), saved[prefix + field.name]) for field in fields(pattern)
+    }
+    return type(pattern)(**restored)
+
+
 def _like(pattern: Any, array: NDArray[Any]) -> Any:
-    """The saved array, if it has the type and shape of the pattern; a plain number for a plain number."""
-    expected = np.asarray(pattern)
+    """The saved array, if it has the type and shape of the pattern: as a tensor, an array or a plain number."""
+    expected = _array(pattern)
     if array.dtype != expected.dtype or array.shape != expected.shape:
         raise ValueError(f"{array.dtype}{array.shape} in place of {expected.dtype}{expected.shape}")
+    if isinstance(pattern, torch.Tensor):
+        return torch.from_numpy(array).to(pattern.device)
     return array if isinstance(pattern, np.ndarray) else array.item()

@@ -17,7 +17,7 @@ STRAGGLERS, NOISE_LEVELS, COMPUTING = "stragglers", "noise-order", "computing"
 # the PS, drawn once
 INITIAL_MODEL, HELD_OUT = "initial-model", "held-out"
 # each round; names are part of the key, so that renaming one changes every result
-SCHEDULE, BACKLOGGED, CONTENTION, CHANNEL = "schedule", "hopefuls", "push", "channel"
+ASK, SCHEDULE, BACKLOGGED, CONTENTION, CHANNEL = "ask", "schedule", "hopefuls", "push", "channel"
 SHUFFLE, DROPOUT, NOISE, VALUATION = "shuffle", "dropout", "noise", "valuation"
 # simulated plans
 PLAN, PLAN_BARRING = "plan", "plan-barring"

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.frame import draw_backlogged
-from fedslot.errors import RefusedError
+from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
-from fedslot.held_out import HeldOut
+from fedslot.held_out import HeldOut, finite
 from fedslot.learning.jobs import Job
 from fedslot.messages import Grant, Receipt, UEs
-from fedslot.rng import BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
+from fedslot.rng import ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
 from fedslot.scenario import Scenario
-from fedslot.strategies import Cell, Strategy
+from fedslot.strategies import Asking, Cell, Strategy
 from fedslot.valuation import Valuation
+
+Losses = Callable[[UEs], NDArray[np.float64]]
+"""Maps UEs (n,) to their local losses (n,) of the global model."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +57,20 @@ class Snapshot:
     """All that is carried from one round to the next.
 
     round: the round to come. slots_spent: sum of `cost_max` so far.
-    model: (P,) the global model. state: the strategy's state.
+    model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
+    state: the strategy's state. aggregation: the aggregation's state.
     """
 
     round: int
     slots_spent: int
     model: Tensor
+    report: Tensor
     state: Any
+    aggregation: Any
 
 
-def cell(scenario: Scenario) -> Cell:
-    """Return what the scenario tells its strategy."""
+def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
+    """Return what a strategy may know of the scenario; sizes: (K,) training samples of each UE, if known."""
     contenders, options = scenario.push.contenders, scenario.strategy
     return Cell(
         ues=scenario.data.ues,
@@ -74,24 +82,52 @@ def cell(scenario: Scenario) -> Cell:
         memory=options.memory,
         share=options.share,
         options=options.options,
+        sizes=sizes,
     )
 
 
-def frame_fits(scenario: Scenario, slots_spent: int) -> bool:
-    """Tell whether the time budget leaves room for another frame."""
-    return scenario.time_budget is None or slots_spent + 1 + scenario.frame.slots <= scenario.time_budget
+def overhead(strategy: Strategy[Any]) -> int:
+    """Return the slots that a strategy spends on asking UEs before each frame."""
+    return strategy.overhead if isinstance(strategy, Asking) else 0
+
+
+def frame_fits(scenario: Scenario, slots_spent: int, overhead: int = 0) -> bool:
+    """Tell whether another frame, and `overhead` slots before it, fit into the time budget."""
+    return scenario.time_budget is None or slots_spent + overhead + 1 + scenario.frame.slots <= scenario.time_budget
+
+
+def ask(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int, losses: Losses) -> Any:
+    """Return the state of a strategy after it asked UEs for their losses; if it asks no one, the state as it is."""
+    if not isinstance(strategy, Asking):
+        return state
+    asked, ues = strategy.ask(state, round, stream(scenario.seed, ASK, round)), scenario.data.ues
+    if not _distinct(asked, ues):
+        raise RefusedError(f"round {round}: strategy {scenario.strategy.name} may ask each UE from 0 to {ues - 1} once")
+    answers = finite(torch.from_numpy(losses(asked)), scenario, round)
+    return strategy.hear(state, asked, answers.numpy())
+
+
+def refuse_asking(strategy: Strategy[Any], scenario: Scenario) -> None:
+    """Refuse a strategy that asks UEs for their losses: deployments have no message for it."""
+    if isinstance(strategy, Asking):
+        raise InputError("strategy.name", scenario.strategy.name, "a strategy that asks UEs nothing, in a deployment")
 
 
 def schedule(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int) -> Grant:
-    """Return the strategy's grant; one that no frame can hold is refused."""
+    """Return the strategy's grant, with the overhead of asking; one that no frame can hold is refused."""
     grant = strategy.schedule(state, round, stream(scenario.seed, SCHEDULE, round))
-    slots, ues, pull = scenario.frame.slots, scenario.data.ues, set(grant.pull.tolist())
-    if len(grant.pull) > slots or len(pull) < len(grant.pull) or any(not 0 <= ue < ues for ue in pull):
+    slots, ues = scenario.frame.slots, scenario.data.ues
+    if len(grant.pull) > slots or not _distinct(grant.pull, ues):
         raise RefusedError(
             f"round {round}: strategy {scenario.strategy.name} granted {len(grant.pull)} pull slots; it may "
             f"grant {slots} at most, each to another UE from 0 to {ues - 1}"
         )
-    return grant
+    return replace(grant, overhead=overhead(strategy))
+
+
+def _distinct(chosen: UEs, ues: int) -> bool:
+    """Tell whether chosen UEs are different ones from 0 to `ues` - 1."""
+    return len(set(chosen.tolist())) == len(chosen) and all(0 <= ue < ues for ue in chosen.tolist())
 
 
 def backlogged(scenario: Scenario, grant: Grant, round: int) -> UEs:
@@ -117,8 +153,8 @@ def add_noise(update: Tensor, scenario: Scenario, fleet: Fleet, ue: int, round: 
 
 def record(held_out: HeldOut, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:
     """Return the row of a round; `began` is what `time.perf_counter` returned at its beginning."""
-    test_loss, test_accuracy = held_out.test.evaluate(now.model)
-    val_loss, _ = held_out.validation.evaluate(now.model)
+    test_loss, test_accuracy = held_out.test.evaluate(now.report)
+    val_loss, _ = held_out.validation.evaluate(now.report)
     return Round(
         round=round,
         test_accuracy=test_accuracy,

@@ -16,7 +16,7 @@ from fedslot.records import RunFolder, read_summary
 from fedslot.round import Round, Snapshot
 from fedslot.scenario import Scenario
 from fedslot.simulation import Distribute, Simulation
-from fedslot.threads import threads as use_threads
+from fedslot.threads import Threads
 
 CHECKPOINT_EVERY = 5  # rounds
 Rule = Literal["max", "sum"]
@@ -30,12 +30,14 @@ class Result:
     rounds: one row per round, the columns of `rounds.csv`.
     model: (P,) the global model; None when only the rows were read back.
     state: the strategy's last state; None when only the rows were read back.
+    engine: `torch` or `compiled`, which trained the UEs; None when only the rows were read back.
     """
 
     scenario: Scenario
     rounds: pd.DataFrame
     model: NDArray[np.float32] | None = None
     state: Any = None
+    engine: str | None = None
 
     @property
     def final_accuracy(self) -> float:
@@ -74,6 +76,7 @@ class Result:
             "push_received": int(rounds["push_received"].sum()),
             "collided": int(rounds["collided"].sum()),
             "seconds": float(rounds["seconds"].sum()),
+            "engine": self.engine,
             "scenario_digest": self.scenario.digest,
             "fedslot_version": __version__,
         }
@@ -101,8 +104,8 @@ def run(
     >>> len(result.rounds)
     2
     """
-    with use_threads(threads):
-        simulation = Simulation(scenario, distribute)
+    with Threads(threads) as pool:
+        simulation = Simulation(scenario, distribute, pool)
         if out is None:
             return _in_memory(simulation, on_round)
         return _in_folder(simulation, RunFolder(Path(out)), resume, on_round)
@@ -157,4 +160,4 @@ def _in_folder(
 
 
 def _result(simulation: Simulation, rounds: pd.DataFrame, now: Snapshot) -> Result:
-    return Result(simulation.scenario, rounds, now.model.cpu().numpy(), now.state)
+    return Result(simulation.scenario, rounds, now.report.cpu().numpy(), now.state, simulation.trainer.engine)

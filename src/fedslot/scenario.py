@@ -14,16 +14,15 @@ import difflib
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedslot.errors import InputError
+from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST = 10**9  # UEs, samples of each, slots, contenders: what 64 bits hold products of
 MOST_NESTED = 20  # levels of lists and mappings in options
@@ -130,6 +129,14 @@ class Training(Section):
     """Learning rate of SGD."""
     momentum: float = Field(0.5, ge=0, lt=1)
     """Momentum of SGD."""
+    proximal: float = Field(0.0, ge=0, le=1e6)
+    """FedProx's mu: adds mu / 2 * |w - w_global|^2 to the local loss; 0 is plain FedAvg."""
+    optimizer: str = "sgd"
+    """`sgd`, or `package.module:factory`, called with (parameters, lr) for each UE and round,
+    which returns a `torch.optim.Optimizer`; `momentum` is then not used."""
+    engine: Literal["auto", "torch", "compiled"] = "auto"
+    """`torch` trains any network; `compiled` (Numba) only plain ReLU perceptrons by SGD on a CPU, faster and equal
+    up to rounding; `auto` is `compiled` where that is possible. `summary.json` says which was used."""
     pooled: bool | None = None
     """Whether received UEs send their samples, and the PS trains on all of them, instead of model updates; no update
     can then be valued. Null: only under `centralized`."""
@@ -141,36 +148,56 @@ class Strategy(Section):
     """Who is granted the pull slots."""
 
     name: str = "push-pull"
-    """`fedavg`, `greedy-shap`, `push-pull`, `only-pull`, `centralized`, or `package.module:Name`."""
+    """`push-pull` (the paper's), `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `fedavg`,
+    `round-robin`, `centralized`, or `package.module:Name`."""
     warmup: int | None = Field(None, ge=0)
-    """First rounds in which all slots pull: a full pass over the UEs, then greedy. Null: just the full pass."""
+    """First rounds in which all slots pull: a full pass over the UEs, then greedy. Null: just the full pass. Of
+    `push-pull`, `only-pull` and `greedy-shap`."""
     memory: Annotated[float, Field(ge=0, lt=1)] | Literal["mean"] = 0.5
     """Weight of the old value in the exponential smoothing; `mean` keeps the running mean."""
     share: Probability = 0.1
     """Share of the UEs that send their data to the PS under `centralized`."""
     options: dict[str, Any] = {}
-    """Options of a strategy of your own; passed on as they are."""
+    """Options of this strategy alone. `ucb`: `exploration`, factor of the confidence bonus (1.0). `s-fedavg`:
+    `temperature` of the softmax, relative to the spread of values (1.0). `power-of-choice`: `candidates` that are asked
+    for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). Or those of your own
+    strategy."""
 
 
 class Valuation(Section):
     """How the PS values the updates that it received."""
 
-    method: Literal["kriging", "cyclic", "gtg", "exact"] = "kriging"
-    """`kriging` (our default: fewest utilities), `cyclic` (no assumptions), `gtg` (the paper's), `exact`."""
+    method: str = "kriging"
+    """Shapley values by `kriging` (the default: predicts most utilities), `cyclic` (no assumptions), `gtg` (the
+    paper's) or `exact`; `leave-one-out` or `banzhaf` values; or `package.module:Name`."""
     utility: Literal["loss", "accuracy"] = "loss"
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1)
     """Use only this many validation samples for utilities, a fixed random subset; null means all."""
+    utilities_per_ue: int = Field(5, ge=3, le=1000)
+    """`kriging`, `banzhaf`: number of coalition utilities to evaluate in a round, divided by that of received UEs."""
     max_utilities: int = Field(1000, ge=2)
-    """`kriging`, `cyclic`: coalition utilities that a round may evaluate, beyond what they begin with."""
+    """`cyclic`: number of coalition utilities to evaluate in a round at most, if that allows for two blocks."""
     tolerance: float = Field(0.25, gt=0)
-    """`kriging`, `cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
+    """`cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
     permutations: int = Field(20, ge=1)
     """`gtg`: permutations per round, rounded up to whole sweeps over the received UEs."""
     between: float = Field(1e-4, ge=0)
     """`gtg`: leave a round out (all values 0) if it changed the utility by less than this."""
     within: float = Field(1e-4, ge=0)
     """`gtg`: cut a permutation short once its utility is this close to that of all UEs."""
+    options: dict[str, Any] = {}
+    """Options of a method of your own, which is called with them as keyword arguments."""
+
+
+class Aggregation(Section):
+    """What the PS makes of the updates that it received."""
+
+    name: str = "average"
+    """`average` (the paper's), `fedavgm`, `fedadam`, `fedyogi`, `median`, `trimmed-mean`, `krum`, or
+    `package.module:Name`."""
+    options: dict[str, Any] = {}
+    """Options of the aggregation, e.g. `{lr: 0.05}` for `fedadam`."""
 
 
 class Scenario(Section):
@@ -189,6 +216,7 @@ class Scenario(Section):
     training: Training = Training()
     strategy: Strategy = Strategy()
     valuation: Valuation = Valuation()
+    aggregation: Aggregation = Aggregation()
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -201,6 +229,8 @@ class Scenario(Section):
         slots, pull, ues = self.frame.slots, self.frame.pull, self.data.ues
         _plain("push.channel_options", self.push.channel_options)
         _plain("strategy.options", self.strategy.options)
+        _plain("aggregation.options", self.aggregation.options)
+        _plain("valuation.options", self.valuation.options)
         if pull > slots:
             raise InputError("frame.pull", pull, f"at most frame.slots ({slots})")
         if pull > ues:
@@ -299,7 +329,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, object]:
             raise InputError("-o", word, "of the form key=value, e.g. frame.pull=5")
         try:
             overrides[key.strip()] = parse_yaml(value)
-        except yaml.YAMLError:
+        except YAMLError:
             raise InputError(key, value, "a YAML value: a number, a word, true, false, null, [a, b]") from None
     return overrides
 
@@ -340,8 +370,8 @@ def read_fields(source: str | Path) -> dict[str, Any]:
             raise InputError("scenario", str(source), f"a readable UTF-8 file ({error})") from None
     try:
         fields = parse_yaml(text)
-    except yaml.YAMLError as error:
-        raise InputError("scenario", str(source), f"valid YAML ({' '.join(str(error).split())})") from None
+    except YAMLError as error:
+        raise InputError("scenario", str(source), f"valid YAML ({error})") from None
     if fields is None:
         return {}
     if not isinstance(fields, dict):
@@ -354,42 +384,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # say, a name that is too long
         return False
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as users mean it: 1e9 (no dot) is a number, which YAML 1.1 reads as a word."""
-
-
-LINE_BREAKS = re.compile(r"[\n\r\x85\u2028\u2029]")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Puts a word that looks like such a number in quotes, so that it stays a word."""
-
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        # line breaks are folded into spaces in all but double quotes
-        return self.represent_scalar("tag:yaml.org,2002:str", data, '"' if LINE_BREAKS.search(data) else None)
-
-
-_Dumper.add_representer(str, _Dumper.represent_str)
-
-for _kind in (_Loader, _Dumper):
-    _kind.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-    )
-
-
-def parse_yaml(text: str) -> Any:
-    """Read YAML; whatever is wrong with it is a YAMLError."""
-    try:
-        return yaml.load(text, _Loader)
-    except (ValueError, RecursionError) as error:  # the 13th month, a number of 5000 digits, ten thousand brackets
-        raise yaml.YAMLError(str(error)) from None
-
-
-def write_yaml(value: object, **options: Any) -> str:
-    """Write plain values such that `parse_yaml` reads the same."""
-    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **options))
 
 
 def _set(fields: dict[str, Any], key: str, value: object) -> None:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from torch import Tensor
 
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
+from fedslot.aggregation import Aggregate, Updates, make_aggregation
 from fedslot.data.sources import load
 from fedslot.errors import InputError
 from fedslot.fleet import Fleet
-from fedslot.held_out import HeldOut, no_values
-from fedslot.learning.aggregation import average
+from fedslot.held_out import HeldOut, finite, no_values
 from fedslot.local_training import LocalTraining, PooledTraining, Trained, Training, make_model, make_trainer
 from fedslot.messages import Grant, Receipt
 from fedslot.plugins import find
 from fedslot.rng import CHANNEL, CONTENTION, stream
-from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, schedule
+from fedslot.round import Round, Snapshot, ask, backlogged, cell, frame_fits, overhead, record, schedule
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, make_strategy
+from fedslot.threads import ONE_THREAD, Threads
 from fedslot.valuation import Valuation
 
 Distribute = Callable[[LocalTraining], Training]
@@ -31,46 +34,58 @@ class Simulation:
     """A scenario made ready to run: data loaded, fleet drawn, parts built. A scenario that cannot run is refused here.
 
     distribute: replaces the local training of UEs; where the PS itself trains, it is not used.
+    threads: share the work of a round; the result does not depend on their number.
     """
 
-    def __init__(self, scenario: Scenario, distribute: Distribute | None = None) -> None:
+    def __init__(self, scenario: Scenario, distribute: Distribute | None = None, threads: Threads = ONE_THREAD) -> None:
         self.scenario = scenario
-        self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
+        find("strategy.name", scenario.strategy.name, STRATEGIES)  # before data are loaded
         for name in scenario.training.epochs_by_strategy:
             find("training.epochs_by_strategy", name, STRATEGIES)
         self.channel = make_channel(scenario.push.channel, **scenario.push.channel_options)
+        self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
         data = load(scenario.data.dataset)
         self.fleet = Fleet.draw(scenario, data.y_train)
+        self.strategy = make_strategy(scenario.strategy.name, cell(scenario, self.fleet.sizes))
+        self.overhead = overhead(self.strategy)
+        if not frame_fits(scenario, 0, self.overhead):
+            least = self.overhead + 1 + scenario.frame.slots
+            raise InputError("time_budget", scenario.time_budget, f"at least a frame and what asking costs ({least})")
         self.model = make_model(scenario, data)
-        trainer = make_trainer(scenario, self.model, data)
+        self.trainer = make_trainer(scenario, self.model, data, threads)
+        self.local = LocalTraining(scenario, self.fleet, self.trainer)
         self.train: Training
         if scenario.pools_data:
             if self.strategy.needs_values:
                 raise InputError("training.pooled", True, f"false for {scenario.strategy.name}, which values updates")
-            self.train = PooledTraining(scenario, self.fleet, trainer)
+            if scenario.aggregation.name != "average":
+                raise InputError("aggregation.name", scenario.aggregation.name, "average where the PS pools the data")
+            self.train = PooledTraining(scenario, self.fleet, self.trainer)
         else:
-            local = LocalTraining(scenario, self.fleet, trainer)
-            self.train = distribute(local) if distribute else local
-        self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test)
+            self.train = distribute(self.local) if distribute else self.local
+        self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test, threads)
 
     def start(self) -> Snapshot:
         """Return the beginning: the initial model, nothing known of any UE."""
-        return Snapshot(0, 0, self.model.initial, self.strategy.init())
+        model = self.model.initial
+        return Snapshot(0, 0, model, model, self.strategy.init(), self.aggregation.init(model, self.fleet.ues))
 
     def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
         now = now or self.start()
-        while now.round < self.scenario.rounds and frame_fits(self.scenario, now.slots_spent):
+        while now.round < self.scenario.rounds and frame_fits(self.scenario, now.slots_spent, self.overhead):
             began, round = time.perf_counter(), now.round
 
-            grant = schedule(self.strategy, self.scenario, now.state, round)
+            state = ask(self.strategy, self.scenario, now.state, round, partial(self.local.losses, now.model))
+            grant = schedule(self.strategy, self.scenario, state, round)
             receipt = self._access(grant, round)
             trained = self.train(now.model, receipt.received, round)
             valuation = self._value(now.model, trained, receipt, round)
-            model = average(trained.models, trained.sizes) if len(trained.models) else now.model
-            state = self.strategy.observe(now.state, receipt, valuation.values)
+            new = self._aggregate(now, trained, valuation)
+            state = self.strategy.observe(state, receipt, valuation.values)
 
-            now = Snapshot(round + 1, now.slots_spent + receipt.cost_max, model, state)
+            spent = now.slots_spent + receipt.cost_max
+            now = Snapshot(round + 1, spent, new.broadcast, new.report, state, new.state)
             yield record(self.held_out, round, receipt, valuation, now, began), now
 
     def _access(self, grant: Grant, round: int) -> Receipt:
@@ -85,3 +100,22 @@ class Simulation:
         if not self.strategy.needs_values:
             return no_values(len(receipt.received))
         return self.held_out.value(model, trained.models, trained.sizes, round)
+
+    def _aggregate(self, now: Snapshot, trained: Trained, valuation: Valuation) -> Aggregate[Any]:
+        """Make the next model of what was received; a round in which nothing is received changes nothing."""
+        if not len(trained.models):
+            return Aggregate(now.model, now.report, now.aggregation)
+        updates = Updates(
+            model=self.model,
+            start=now.model,
+            local=trained.models,
+            ues=trained.ues,
+            sizes=trained.sizes,
+            values=valuation.values,
+            inputs=self.held_out.validation.x,
+            val_loss=lambda flat: self.held_out.validation.evaluate(flat)[0],
+        )
+        new = self.aggregation.apply(now.aggregation, updates)
+        for model in (new.broadcast, new.report):
+            finite(model, self.scenario, now.round)
+        return new

@@ -13,20 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 import fedslot
 from fedslot.cli import app
 from fedslot.scenario import Scenario
+from fedslot.yaml_text import parse_yaml
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., subprocess.Popen[str]]
 
 QUICK = ["-o", "rounds=3", "-o", "data.ues=20", "-o", "training.epochs=1", "-o", "strategy.warmup=1"]
-
-
-def fedslot_command(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fedslot", *words], capture_output=True, text=True, cwd=cwd, timeout=120, check=False
-    )
 
 
 def quick(*words: str) -> str:
@@ -36,7 +33,7 @@ def quick(*words: str) -> str:
     return result.output
 
 
-def test_run_leaves_its_files_and_says_how_it_went(tmp_path: Path) -> None:
+def test_run_leaves_its_files_and_says_how_it_went(fedslot_command: Command, tmp_path: Path) -> None:
     done = fedslot_command("run", "quickstart", *QUICK, "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
@@ -49,12 +46,12 @@ def test_run_leaves_its_files_and_says_how_it_went(tmp_path: Path) -> None:
     assert f"test accuracy {summary['final_accuracy']:.4f} after 3 rounds" in done.stdout
     assert "round 3/3" in done.stderr, "plain lines when piped"
     assert "\x1b" not in done.stderr
-    scenario = yaml.safe_load((tmp_path / "run" / "scenario.yaml").read_text())
+    scenario = parse_yaml((tmp_path / "run" / "scenario.yaml").read_text())
     assert scenario["data"]["ues"] == 20
     assert Scenario(**scenario).rounds == 3
 
 
-def test_compare_prints_a_table_and_writes_a_report(tmp_path: Path) -> None:
+def test_compare_prints_a_table_and_writes_a_report(fedslot_command: Command, tmp_path: Path) -> None:
     done = fedslot_command(
         "compare", "quickstart", *QUICK, "--strategies", "push-pull,fedavg", "--seeds", "2", "--out", str(tmp_path)
     )
@@ -91,15 +88,15 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert expected in refusal(words)
 
 
-def test_bad_input_of_a_process(tmp_path: Path) -> None:
+def test_bad_input_of_a_process(fedslot_command: Command, tmp_path: Path) -> None:
     done = fedslot_command("run", "quickstart", "-o", "frame.pull=11", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: frame.pull: 11 is not allowed; it must be at most frame.slots (10)\n"
 
 
-def test_interrupted_run_can_be_resumed(tmp_path: Path) -> None:
+def test_interrupted_run_can_be_resumed(start: Start, tmp_path: Path) -> None:
     words = ["run", "quickstart", "-o", "rounds=200", "--out", str(tmp_path / "run")]
-    process = subprocess.Popen([sys.executable, "-m", "fedslot", *words], stderr=subprocess.PIPE, text=True)
+    process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
     file = tmp_path / "run" / "rounds.csv"
     while not (file.is_file() and file.read_text().count("\n") > 3):
         assert process.poll() is None
@@ -132,7 +129,7 @@ def test_compare_prints_the_folder_as_it_is(tmp_path: Path, monkeypatch: pytest.
     assert "figures and tables in a[/x], report" in quick("compare", "quickstart", *QUICK, *words)
 
 
-def test_own_strategy_in_the_current_folder(tmp_path: Path) -> None:
+def test_own_strategy_in_the_current_folder(fedslot_command: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from fedslot.strategies.fedavg import FedAvg\n\nclass Mine(FedAvg):\n    pass\n")
     common = ["run", "quickstart", *QUICK]
     mine = fedslot_command(*common, "-o", "strategy.name=mine:Mine", "--out", "mine", cwd=tmp_path)
@@ -147,7 +144,7 @@ def test_schema_and_presets() -> None:
     schema = json.loads(quick("schema"))
     assert schema["properties"]["rounds"]["description"]
     assert "frame.pull" in quick("schema", "--keys")
-    assert yaml.safe_load(quick("presets", "paper"))["data"]["dataset"] == "mnist"
+    assert parse_yaml(quick("presets", "paper"))["data"]["dataset"] == "mnist"
     assert quick("presets").count("\n") == len(fedslot.presets())
     assert quick("--version").strip() == f"fedslot {fedslot.__version__}"
 

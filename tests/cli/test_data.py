@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from fedslot.cli.data import _complete, _complete_or_all, data_app
 from fedslot.data import cache
-from fedslot.data.transfer import Pinned
+from fedslot.data.catalogue import CATALOGUE
+from fedslot.data.download import Pinned
 from fedslot.errors import InputError, RefusedError
 
 run = CliRunner().invoke
@@ -25,8 +26,8 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDSLOT_DATA", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    for name, entry in cache.CATALOGUE.items():
-        monkeypatch.setitem(cache.CATALOGUE, name, replace(entry, mirrors=("http://127.0.0.1:9/",)))
+    for name, entry in CATALOGUE.items():
+        monkeypatch.setitem(CATALOGUE, name, replace(entry, mirrors=("http://127.0.0.1:9/",)))
     return tmp_path
 
 
@@ -41,14 +42,14 @@ def by_hand(room: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     (room / "mnist.download").mkdir()
     files = []
-    for file, array in zip(cache.CATALOGUE["mnist"].files, arrays.values(), strict=True):
+    for file, array in zip(CATALOGUE["mnist"].files, arrays.values(), strict=True):
         values = array[:, 0] if array.ndim == 4 else array
         header = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
         content = gzip.compress(header + values.tobytes())
         (room / "mnist.download" / file.name).write_bytes(content)
         files.append(Pinned(file.name, len(content), hashlib.sha256(content).hexdigest()))
-    small = replace(cache.CATALOGUE["mnist"], files=tuple(files), digest=cache.digest(arrays))
-    monkeypatch.setitem(cache.CATALOGUE, "mnist", small)
+    small = replace(CATALOGUE["mnist"], files=tuple(files), digest=cache.digest(arrays))
+    monkeypatch.setitem(CATALOGUE, "mnist", small)
     return room / "mnist.npz"
 
 

@@ -36,7 +36,8 @@ def test_a_sweep_prints_a_table_and_leaves_its_files(tmp_path: Path) -> None:
 def test_words_of_the_user_are_printed_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     grid = ["--grid", "strategy.options.a='[/x]',[bold, b],':cat:'", "--seeds", "1", "--out", "a[/x]"]
-    done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *grid])
+    own = ["-o", "strategy.name=fedslot.strategies.fedavg:FedAvg"]  # given by path, it takes any options
+    done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *own, *grid])
     assert done.exit_code == 0, done.output
     for words in ("'[/x]'", "[bold, b]", "':cat:'", "a[/x]/runs.csv"):
         assert f" {words} " in done.stdout
@@ -77,9 +78,9 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert expected in refusal(["sweep", *words])
 
 
-def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path) -> None:
+def test_an_interrupted_sweep_says_how_to_go_on(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     words = ["sweep", "quickstart", "-o", "rounds=5000", "--grid", "frame.pull=2,5", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen([sys.executable, "-m", "fedslot", *words], stderr=subprocess.PIPE, text=True)
+    process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
     while len(list((tmp_path / "out").glob("runs/*/rounds.csv"))) < 2:
         assert process.poll() is None
         time.sleep(0.01)

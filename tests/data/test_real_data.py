@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedslot.data import cache
+from fedslot.data.catalogue import CATALOGUE
 from fedslot.data.sources import load
 
 
@@ -33,7 +34,7 @@ def test_shapes_and_range(name: str, train: int, test: int, shape: tuple[int, ..
     assert (data.y_train.shape, data.y_test.shape, data.classes) == ((train,), (test,), 10)
     assert (data.x_train.dtype, data.y_train.dtype) == (np.float32, np.int64)
     assert (data.x_train.min(), data.x_train.max()) == (0, 1)
-    assert cache.digest(cache.read(name)) == cache.CATALOGUE[name].digest
+    assert cache.digest(cache.read(name)) == CATALOGUE[name].digest
 
 
 MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from fedslot.data import sources, transfer
 from fedslot.data.sources import Dataset, load
 from fedslot.errors import InputError, RefusedError
 
@@ -33,13 +31,6 @@ def good() -> Arrays:
 def saved(folder: Path, arrays: Arrays) -> str:
     np.savez(folder / "own.npz", **arrays)
     return str(folder / "own.npz")
-
-
-@pytest.mark.parametrize("module", [sources, transfer])
-def test_examples_in_docstrings(module: Any) -> None:
-    failed, tried = doctest.testmod(module)
-    assert tried > 0
-    assert failed == 0
 
 
 def test_digits_are_all_of_the_published_ones_scaled_to_one() -> None:
@@ -202,12 +193,11 @@ def test_own_file_with_any_byte_changed_gives_the_data_or_a_refusal(data: st.Dat
         place = data.draw(st.integers(0, len(content) - 1))
         content[place] ^= data.draw(st.integers(1, 255))
         Path(name).write_bytes(content[: data.draw(st.sampled_from([len(content), place]))])
-        sources._load.cache_clear()
         try:
             loaded = load(name)
         except InputError:
             return
-        # Not refused: the byte belonged to the archive's own notes.
+        # Not refused: the byte belonged to the archive's metadata.
         assert np.array_equal(loaded.x_train, good()["x_train"].astype(np.float32))
         assert np.array_equal(loaded.y_test, good()["y_test"])
 

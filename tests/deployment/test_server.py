@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 import fedslot
 from fedslot import Grant, InputError, Receipt, RefusedError, Scenario
+from fedslot.aggregation import average
+from fedslot.deployment.aggregation import Received
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits, Refusal
-from fedslot.deployment.server import ParameterServer, Received
-from fedslot.learning.aggregation import average
+from fedslot.deployment.server import ParameterServer
 from fedslot.local_training import LocalTraining
 from fedslot.simulation import Simulation
 
@@ -183,12 +184,13 @@ class Momentum:
     def __init__(self) -> None:
         self.velocity: NDArray[Any] = np.zeros(1, dtype=np.float32)
 
-    def __call__(self, model: torch.Tensor, received: Received, round: int) -> torch.Tensor:
+    def __call__(self, model: torch.Tensor, received: Received, round: int) -> tuple[torch.Tensor, torch.Tensor]:
         move = (average(received.models, received.sizes) - model).numpy()
         self.velocity = np.float32(0.5) * self.velocity + move
         if not np.isfinite(self.velocity).all():
             raise FloatingPointError("overflow")
-        return model + torch.from_numpy(self.velocity)
+        new = model + torch.from_numpy(self.velocity)
+        return new, new
 
     def memory(self) -> dict[str, NDArray[Any]]:
         return {"velocity": self.velocity.copy()}
@@ -197,13 +199,19 @@ class Momentum:
         self.velocity = memory["velocity"]
 
 
-@pytest.mark.parametrize("aggregate", [lambda: None, Momentum], ids=["average", "momentum"])
-def test_a_restarted_server_continues_as_if_unbroken(aggregate: Callable[[], Any], tmp_path: Path) -> None:
-    unbroken = Cell(scenario(), aggregate=aggregate(), out=tmp_path / "unbroken").run()
-    first = Cell(scenario(), aggregate=aggregate(), out=tmp_path / "broken").run(rounds=3)
+@pytest.mark.parametrize("aggregate", ["average", "fedadam", Momentum])
+def test_a_restarted_server_continues_as_if_unbroken(aggregate: str | type[Momentum], tmp_path: Path) -> None:
+    """With aggregations of the scenario, with and without moments, and with one that a transport brings."""
+    wanted = scenario(aggregation__name=aggregate) if isinstance(aggregate, str) else scenario()
+
+    def make() -> Momentum | None:
+        return None if isinstance(aggregate, str) else aggregate()
+
+    unbroken = Cell(wanted, aggregate=make(), out=tmp_path / "unbroken").run()
+    first = Cell(wanted, aggregate=make(), out=tmp_path / "broken").run(rounds=3)
     assert first.now.round == 3
     assert not (tmp_path / "broken" / "summary.json").is_file()
-    again = Cell(scenario(), aggregate=aggregate(), out=tmp_path / "broken", resume=True).run()
+    again = Cell(wanted, aggregate=make(), out=tmp_path / "broken", resume=True).run()
     assert torch.equal(again.now.model, unbroken.now.model)
     np.testing.assert_array_equal(again.now.state.value, unbroken.now.state.value)
     assert again.roster.nodes == unbroken.roster.nodes

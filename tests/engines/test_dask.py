@@ -26,6 +26,8 @@ from fedslot.runs import Result, is_finished, load, run
 from fedslot.scenario import Scenario
 
 PATIENCE = 180  # seconds after which a test is stuck
+Command = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., subprocess.Popen[bytes]]
 GRID = {"frame.pull": [2, 5], "push.contenders": [2, 4]}
 
 
@@ -58,25 +60,19 @@ def local(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Cluster:
     """A scheduler and two workers, each a process."""
 
-    def __init__(self, folder: Path, *threads: int) -> None:
+    def __init__(self, start: Start, folder: Path, *threads: int) -> None:
+        def launch(module: str, *words: str) -> subprocess.Popen[bytes]:
+            with (folder / f"{module}.log").open("ab") as log:
+                return start(sys.executable, "-m", f"distributed.cli.{module}", *words, cwd=folder, stderr=log)
+
         self.file = folder / "scheduler.json"
         words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file)]
-        self.scheduler = _start("dask_scheduler", *words, cwd=folder)
+        self.scheduler = launch("dask_scheduler", *words)
         _wait(self.file.is_file, self.scheduler)
         self.address = str(json.loads(self.file.read_text())["address"])
         words = ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(self.file)]
-        self.workers = [_start("dask_worker", "--nthreads", str(n), *words, cwd=folder) for n in threads]
+        self.workers = [launch("dask_worker", "--nthreads", str(n), *words) for n in threads]
         _wait(lambda: len(find_workers(self.address)) == len(threads), *self.workers)
-
-    def end(self) -> None:
-        for process in (*self.workers, self.scheduler):
-            process.kill()
-            process.wait()
-
-
-def _start(module: str, *words: str, cwd: Path) -> subprocess.Popen[bytes]:
-    with (cwd / f"{module}.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, "-m", f"distributed.cli.{module}", *words], cwd=cwd, stderr=log)
 
 
 def _wait(done: Callable[[], bool], *processes: subprocess.Popen[bytes]) -> None:
@@ -86,23 +82,15 @@ def _wait(done: Callable[[], bool], *processes: subprocess.Popen[bytes]) -> None
 
 
 @pytest.fixture
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def fresh(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """A cluster of its own, for tests that break it."""
-    made = Cluster(tmp_path_factory.mktemp("cluster"), 1, 1)
-    yield made
-    made.end()
+    return Cluster(start, tmp_path_factory.mktemp("cluster"), 1, 1)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def shared(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """A cluster for the other tests; one worker has several threads, whose tasks must not disturb each other."""
-    made = Cluster(tmp_path_factory.mktemp("cluster"), 1, 3)
-    yield made
-    made.end()
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "fedslot", *words]
+    return Cluster(start_shared, tmp_path_factory.mktemp("cluster"), 1, 3)
 
 
 def assert_same_files(one: Path, other: Path) -> None:
@@ -149,19 +137,20 @@ def test_a_worker_is_killed_in_the_middle_of_a_sweep(
     assert_same_files(tmp_path, local)
 
 
-def test_the_caller_is_killed_and_goes_on(shared: Cluster, scenario: Scenario, local: Path, tmp_path: Path) -> None:
+def test_the_caller_is_killed_and_goes_on(
+    shared: Cluster, start: Start, fedslot_command: Command, scenario: Scenario, local: Path, tmp_path: Path
+) -> None:
     (tmp_path / "mine.yaml").write_text(scenario.to_yaml())
     words = ["sweep", str(tmp_path / "mine.yaml"), "--seeds", "2", "--out", str(tmp_path / "dask")]
     words += ["--grid", "frame.pull=2,5", "--grid", "push.contenders=2,4"]
-    caller = subprocess.Popen(command(*words, "--dask", shared.address), stderr=subprocess.DEVNULL)
+    words += ["--dask", shared.address]
+    caller = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.DEVNULL)
     _wait(lambda: len(list((tmp_path / "dask").glob("runs/*/summary.json"))) >= 2, caller)
     caller.kill()
     caller.wait()
     finished = {file: file.stat().st_mtime_ns for file in (tmp_path / "dask").glob("runs/*/summary.json")}
     assert len(finished) < 8, "killed too late for this test to mean anything"
-    again = subprocess.run(
-        command(*words, "--dask", shared.address, "--resume"), capture_output=True, text=True, check=False
-    )
+    again = fedslot_command(*words, "--resume")
     assert again.returncode == 0, again.stderr
     assert "4 combinations" in again.stdout
     assert {file: file.stat().st_mtime_ns for file in finished} == finished, "what was finished is left alone"
@@ -250,12 +239,10 @@ def test_the_scheduler_is_lost_while_a_result_is_on_its_way(error: Exception) ->
         _outcome(Finished(), "tcp://here:1")
 
 
-def test_a_failing_combination_stops_no_other(shared: Cluster, tmp_path: Path) -> None:
+def test_a_failing_combination_stops_no_other(shared: Cluster, fedslot_command: Command, tmp_path: Path) -> None:
     words = ["sweep", "quickstart", "-o", "rounds=2", "--grid", "training.lr=0.05,1e6", "--grid", "data.ues=100,2000"]
     words += ["--seeds", "1", "--out"]
-    on_dask = subprocess.run(
-        command(*words, str(tmp_path / "dask"), "--dask", shared.address), capture_output=True, text=True, check=False
-    )
+    on_dask = fedslot_command(*words, str(tmp_path / "dask"), "--dask", shared.address)
     assert on_dask.returncode == 1, on_dask.stderr
     assert "3 of 4 runs failed" in on_dask.stderr
     assert "a worker has 3 threads" in on_dask.stderr
@@ -285,9 +272,9 @@ def test_a_worker_is_killed_while_it_trains(fresh: Cluster, scenario: Scenario) 
     assert fresh.workers[1].wait() == -signal.SIGKILL
 
 
-def test_a_run_that_diverges_on_the_cluster(shared: Cluster, scenario: Scenario, tmp_path: Path) -> None:
+def test_a_run_that_diverges_on_the_cluster(shared: Cluster, fedslot_command: Command, tmp_path: Path) -> None:
     words = ["run", "quickstart", "-o", "training.lr=1e6", "--out", str(tmp_path / "run"), "--dask", shared.address]
-    done = subprocess.run(command(*words), capture_output=True, text=True, check=False)
+    done = fedslot_command(*words)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: round 0: training diverged")
     assert "Traceback" not in done.stderr
@@ -318,9 +305,9 @@ def test_a_worker_of_another_version_that_comes_late(
     assert "not 1.0" in found.failures[0]
 
 
-def test_a_bad_address_is_one_line(tmp_path: Path) -> None:
+def test_a_bad_address_is_one_line(fedslot_command: Command, tmp_path: Path) -> None:
     words = ["sweep", "quickstart", "--grid", "frame.pull=2,5", "--out", str(tmp_path / "out"), "--dask", "tcp://x"]
-    done = subprocess.run(command(*words), capture_output=True, text=True, check=False, timeout=60)
+    done = fedslot_command(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: dask: 'tcp://x' is not allowed; it must be the address of a Dask scheduler")
     assert done.stderr.count("\n") == 1

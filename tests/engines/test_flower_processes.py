@@ -41,9 +41,8 @@ PEM, OPENSSH, NO_PASSWORD = (
 class Federation:
     """A SuperLink and SuperNodes; their processes are found by an environment variable."""
 
-    def __init__(self, path: Path, secure: bool = False) -> None:
-        self.path, self.secure, self.port = path, secure, _free_port()
-        self.processes: list[subprocess.Popen[bytes]] = []
+    def __init__(self, launch: Callable[..., subprocess.Popen[bytes]], path: Path, secure: bool = False) -> None:
+        self.launch, self.path, self.secure, self.port = launch, path, secure, _free_port()
         self.home = path / "flower"
         self.home.mkdir()
         self.environment = {
@@ -61,17 +60,15 @@ class Federation:
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         with (self.path / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [str(BIN / command[0]), *command[1:]],
+            return self.launch(
+                str(BIN / command[0]),
+                *command[1:],
                 env=self.environment,
                 cwd=self.path,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
-        self.processes.append(process)
-        return process
 
     def log(self, name: str) -> str:
         return (self.path / f"{name}.log").read_text("utf-8", "replace")
@@ -143,8 +140,6 @@ class Federation:
             for pid in left:
                 _kill(pid)
             time.sleep(0.1)
-        for process in self.processes:
-            process.wait(10)
         assert not left
 
 
@@ -200,8 +195,10 @@ def _make_key(path: Path, name: str) -> Path:
 
 
 @pytest.fixture
-def federation(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Federation]:
-    made = Federation(tmp_path, secure=getattr(request, "param", False))
+def federation(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Federation]:
+    made = Federation(start, tmp_path, secure=getattr(request, "param", False))
     try:
         made.superlink()
         yield made

@@ -26,11 +26,11 @@ from flwr.supercore.task_identity import TaskIdentity  # private: without it no 
 
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
+from fedslot.aggregation import average
 from fedslot.data.sources import load
 from fedslot.deployment.flower import DeadlineGrid, SlotAccess, to_arrays
 from fedslot.deployment.flower.messages import LABEL, write_turn
 from fedslot.deployment.frame import Turn
-from fedslot.learning.aggregation import average
 from fedslot.local_training import LocalTraining
 from fedslot.simulation import Simulation
 

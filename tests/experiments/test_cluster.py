@@ -10,17 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.cluster import _fewer, connect
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
-
-
-def bent(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Trained in stacks of several UEs."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 50), nn.Tanh(), nn.Linear(50, classes))
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +28,12 @@ def simulations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulatio
     wide = {**fields, "data.dataset": str(file)}
     return {
         "mlp": Simulation(Scenario.load("quickstart", wide)),
-        "bent": Simulation(Scenario.load("quickstart", {**wide, "training.model": f"{__name__}:bent"})),
+        "stacked": Simulation(Scenario.load("quickstart", {**wide, "training.engine": "torch"})),
         "cnn": Simulation(Scenario.load("quickstart", {**fields, "training.model": "cnn"})),
     }
 
 
-@pytest.mark.parametrize("model", ["mlp", "bent", "cnn"])
+@pytest.mark.parametrize("model", ["mlp", "stacked", "cnn"])
 @settings(max_examples=10)
 @given(received=st.lists(st.integers(0, 59), unique=True, max_size=40), round=st.integers(0, 3))
 def test_stacks_alone_give_the_same_rows(
@@ -60,8 +54,8 @@ def test_a_round_has_several_stacks(simulations: dict[str, Simulation]) -> None:
     """Else the test above would say nothing."""
     stacks = {name: _fewer(each.train.stacks(np.arange(40), 0), 3) for name, each in simulations.items()}
     assert [len(stacks["mlp"]), len(stacks["cnn"])] == [3, 3]
-    assert len(stacks["bent"]) > 3
-    assert max(map(len, stacks["bent"])) > 1
+    assert len(stacks["stacked"]) > 3
+    assert max(map(len, stacks["stacked"])) > 1
 
 
 def test_errors_travel_whole() -> None:

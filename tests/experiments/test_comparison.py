@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.comparison import Comparison, Estimate, compare, plan_tasks
+from fedslot.experiments.comparison import Comparison, compare, plan_tasks
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Task
 from fedslot.runs import Result, is_finished

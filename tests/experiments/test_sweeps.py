@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import Sweep, plan_tasks, sweep
 from fedslot.runs import Result, run
 from fedslot.scenario import Scenario
 
 QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
+OWN = "fedslot.strategies.fedavg:FedAvg"  # given by path as one's own, it takes any options
 
 
 @pytest.fixture
@@ -98,16 +99,16 @@ def test_an_axis_may_be_called_as_a_measure(scenario: Scenario) -> None:
 
 def test_values_of_every_kind(scenario: Scenario, tmp_path: Path) -> None:
     grid = {"strategy.options.what": ["a,b", [1, 2], None, True]}
-    found = sweep(scenario.replace({"rounds": 1}), grid, 1, tmp_path, workers=1)
+    found = sweep(scenario.replace({"rounds": 1, "strategy.name": OWN}), grid, 1, tmp_path, workers=1)
     assert list(found.table()["strategy.options.what"]) == ["a,b", "[1, 2]", "null", True]
     assert len(found.estimates()) == 4
 
 
 def test_values_that_look_alike_are_told_apart(scenario: Scenario) -> None:
     values = [None, "null", 1, "1", "[1]", [1], True, "true", "", "'1'", "a: [", "two words"]
-    study = Study(scenario, {"strategy.options.what": values}, 1)
+    study = Study(scenario.replace({"strategy.name": OWN}), {"strategy.options.what": values}, 1)
     found = Sweep(study, [result([0.5], 10)] * len(values), {})
-    expected = ["null", "'null'", "1", "'1'", "'[1]'", "[1]", "True", "'true'", "''", "'''1'''", "'a: ['", "two words"]
+    expected = ["null", "'null'", "1", "'1'", "'[1]'", "[1]", "True", "'true'", "''", "\"'1'\"", "'a: ['", "two words"]
     assert list(found.table()["strategy.options.what"].map(str)) == expected
     assert list(found.summary()["strategy.options.what"].map(str).unique()) == expected
 

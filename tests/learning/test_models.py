@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedslot.errors import InputError
-from fedslot.learning.models import Model, cnn, mlp
+from fedslot.learning.models import MaxPool2x2, Model, cnn, mlp
 
 SHAPE, CLASSES = (1, 8, 8), 10
 
@@ -193,3 +193,12 @@ def test_factories_are_found_where_users_put_them(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     assert _build("users_networks:tiny").size == 650
     sys.modules.pop("users_networks")
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 2, 7, 9), (3, 1, 2, 3)])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_max_pooling_is_pytorchs(shape, gradient):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x[0, 0, 0, 0] = torch.nan
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_(gradient)
+    torch.testing.assert_close(MaxPool2x2()(x), nn.MaxPool2d(2)(x), rtol=0, atol=0, equal_nan=True)

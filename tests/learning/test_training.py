@@ -1,5 +1,6 @@
-"""Local training against the plain way: one nn.Module and one torch.optim.SGD per UE."""
+"""Local training by every engine against the usual loop: one nn.Module and one torch.optim optimiser per UE."""
 
+import sys
 from collections import OrderedDict
 
 import numpy as np
@@ -8,21 +9,28 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import cross_entropy
 
-from fedslot.learning import networks, perceptrons
-from fedslot.learning.convolutions import Convolutions
+from fedslot.errors import InputError
+from fedslot.learning.compiled_training import CompiledTraining
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
-from fedslot.learning.networks import OneByOne, Stacked, best_way
-from fedslot.learning.perceptrons import Perceptrons
 from fedslot.learning.training import Trainer
-from fedslot.threads import threads
+from fedslot.threads import Threads
 
 SHAPE, CLASSES, SAMPLES = (1, 8, 8), 4, 300
 _generator = torch.Generator().manual_seed(0)
 X = torch.randn(SAMPLES, *SHAPE, generator=_generator)
 Y = torch.randint(0, CLASSES, (SAMPLES,), generator=_generator)
+RAGGED = [
+    (11, 3),
+    (2, 4),
+    (47, 1),
+    (1, 2),
+    (30, 3),
+    (8, 4),
+    (5, 3),
+]  # (samples, epochs); fewer samples than minibatches
 
 
 def softmax_regression(shape, classes):
@@ -38,15 +46,26 @@ def in_place(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(inplace=True), nn.Linear(6, classes))
 
 
-def named_parts(shape, classes):
+def biases_first(shape, classes):
+    """A plain perceptron, but orthogonal initialisation leaves its parameters in another order."""
+    first = nn.utils.parametrizations.orthogonal(nn.Linear(64, 6))
+    nn.utils.parametrize.remove_parametrizations(first, "weight")
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, classes))
+
+
+def tanh_and_norm(shape, classes):
     parts = OrderedDict(
         flat=nn.Flatten(), into=nn.Linear(64, 6), act=nn.Tanh(), norm=nn.LayerNorm(6), out=nn.Linear(6, classes)
     )
     return nn.Sequential(parts)
 
 
-def images_into_a_linear_layer(shape, classes):
+def linear_on_rows_of_pixels(shape, classes):
     return nn.Sequential(nn.Linear(8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, classes))
+
+
+def flattened_from_axis_2(shape, classes):
+    return nn.Sequential(nn.Flatten(2), nn.Linear(64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3, classes))
 
 
 def without_bias(shape, classes):
@@ -69,41 +88,36 @@ class TripledLinear(nn.Linear):
         return 3 * super().forward(x)
 
 
-def own_layer(shape, classes):
+def layer_of_its_own(shape, classes):
     return nn.Sequential(nn.Flatten(), TripledLinear(64, 6), nn.ReLU(), nn.Linear(6, classes))
 
 
-class _SkippingSequential(nn.Sequential):
+class _Skipping(nn.Sequential):
     def forward(self, x):
         return self[2](self[0](x.flatten(1)))
 
 
-def own_forward(shape, classes):
-    """A subclass of Sequential that does not run its parts in sequence."""
-    return _SkippingSequential(nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, classes))
+def sequential_with_another_forward(shape, classes):
+    return _Skipping(nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, classes))
 
 
-def biases_first(shape, classes):
-    """Plain linear layers, but orthogonal initialisation leaves their parameters in another order."""
-    first = nn.utils.parametrizations.orthogonal(nn.Linear(64, 6))
-    nn.utils.parametrize.remove_parametrizations(first, "weight")
+def hooked(shape, classes):
+    first = nn.Linear(64, 6)
+    first.register_forward_hook(lambda module, inputs, output: 2 * output)
     return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, classes))
 
 
 class residual(nn.Module):
-    """Not a Sequential."""
-
     def __init__(self, shape, classes):
         super().__init__()
         self.inside, self.out = nn.Linear(64, 64), nn.Linear(64, classes)
 
     def forward(self, x):
-        flat = x.flatten(1)
-        return self.out(flat + self.inside(flat).tanh())
+        return self.out(x.flatten(1) + self.inside(x.flatten(1)).tanh())
 
 
 class branching(residual):
-    """Looks at its values, which a stack cannot do."""
+    """Branches on the values of its inputs."""
 
     def forward(self, x):
         return super().forward(x / 2 if x.abs().max().item() > 3 else x)
@@ -118,7 +132,7 @@ class recurrent(nn.Module):
         return self.out(self.rows(x[:, 0])[0][:, -1])
 
 
-class with_a_part_of_no_use(nn.Module):
+class with_unused_layer(nn.Module):
     def __init__(self, shape, classes):
         super().__init__()
         self.inside, self.spare, self.out = nn.Conv2d(1, 2, 3), nn.Linear(3, 3), nn.Linear(72, classes)
@@ -131,255 +145,257 @@ def convolutional(shape, classes):
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, classes))
 
 
-def dropping(shape, classes):
+def dropout(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, classes))
 
 
-class dropping_by_function(residual):
-    """Dropout that no module tells of."""
-
+class functional_dropout(residual):
     def forward(self, x):
-        return super().forward(dropout(x, 0.5, self.training))
+        return super().forward(nn.functional.dropout(x, 0.5, self.training))
 
 
-NETWORKS = [
-    softmax_regression,
-    shared_activation,
-    in_place,
-    named_parts,
-    images_into_a_linear_layer,
-    without_bias,
-    tied_weights,
-    weight_norm,
-    own_layer,
-    own_forward,
-    biases_first,
-    with_a_part_of_no_use,
-    residual,
-    branching,
-    recurrent,
-    convolutional,
+COMPILABLE = ["mlp", "softmax_regression", "shared_activation", "in_place"]
+OTHERS = [
+    "cnn",
+    "biases_first",
+    "tanh_and_norm",
+    "linear_on_rows_of_pixels",
+    "flattened_from_axis_2",
+    "without_bias",
+    "tied_weights",
+    "weight_norm",
+    "layer_of_its_own",
+    "sequential_with_another_forward",
+    "hooked",
+    "residual",
+    "branching",
+    "recurrent",
+    "with_unused_layer",
+    "convolutional",
 ]
+RANDOM = ["dropout", "functional_dropout"]
+
+CASES = [(name, engine) for name in COMPILABLE for engine in ("torch", "compiled")] + [
+    (name, "torch") for name in OTHERS
+]
+KINDS = [("mlp", "torch"), ("mlp", "compiled"), ("cnn", "torch")]  # one for each way of training
 
 
-def _model(factory) -> Model:
-    name = factory if isinstance(factory, str) else f"{__name__}:{factory.__name__}"
-    return Model.build(name, SHAPE, CLASSES, seed=0)
+def model_of(name: str) -> Model:
+    return Model.build(name if name in {"mlp", "cnn"} else f"{__name__}:{name}", SHAPE, CLASSES, seed=0)
 
 
-def _jobs(*kinds: tuple[int, int], seed: int = 0) -> list[Job]:
+def jobs_of(kinds: list[tuple[int, int]]) -> list[Job]:
     """Jobs of (samples, epochs) with shares that do not overlap."""
     ends = np.cumsum([samples for samples, _ in kinds])
     assert ends[-1] <= SAMPLES
     return [
-        Job(np.arange(end - samples, end), epochs, np.random.default_rng([seed, number]), dropout_seed=number)
+        Job(np.arange(end - samples, end), epochs, np.random.default_rng(number), dropout_seed=number)
         for number, (end, (samples, epochs)) in enumerate(zip(ends, kinds, strict=True))
     ]
 
 
-def _plainly(model: Model, job: Job, recipe: Recipe) -> torch.Tensor:
-    """The usual loop; the only thing shared with the code under test is how an epoch is cut into minibatches."""
-    module = model.module.train()
-    own = dict(module.named_parameters())
-    with torch.no_grad():
-        for name, start in model.unflatten(model.initial).items():
-            own[name].copy_(start)
-    optimiser = torch.optim.SGD(module.parameters(), lr=recipe.lr, momentum=recipe.momentum)
-    for _ in range(job.epochs):
-        for minibatch in np.array_split(job.rng.permutation(job.share), min(recipe.batches, len(job.share))):
-            optimiser.zero_grad()
-            cross_entropy(module(X[minibatch]), Y[minibatch]).backward()
-            optimiser.step()
-    return torch.cat([parameter.detach().reshape(-1).clone() for parameter in own.values()])
+def usual_loop(model: Model, jobs: list[Job], recipe: Recipe, make_optimizer=None) -> torch.Tensor:
+    """Local models (Y, P); FedProx's term is part of the loss, and autograd differentiates all of it."""
+    updates = []
+    for job in jobs:
+        module = model.copy().module.train()
+        own = dict(module.named_parameters())
+        with torch.no_grad():
+            for name, start in model.unflatten(model.initial).items():
+                own[name].copy_(start)
+        sgd = torch.optim.SGD(own.values(), lr=recipe.lr, momentum=recipe.momentum)
+        optimizer = make_optimizer(own.values(), recipe.lr) if make_optimizer else sgd
+        for _ in range(job.epochs):
+            for minibatch in np.array_split(job.rng.permutation(job.share), min(recipe.batches, len(job.share))):
+                loss = cross_entropy(module(X[minibatch]), Y[minibatch])
+                for name, start in model.unflatten(model.initial).items():
+                    loss = loss + recipe.proximal / 2 * (own[name] - start).square().sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        updates.append(torch.cat([parameter.detach().reshape(-1) for parameter in own.values()]))
+    return torch.stack(updates)
 
 
-KINDS = [(11, 3), (2, 4), (47, 1), (1, 2), (30, 3)]  # ragged shares, stragglers, fewer samples than minibatches
+def assert_equal_training(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("proximal", [0.0, 0.3])
+@pytest.mark.parametrize(("network", "engine"), CASES)
+def test_training_equals_the_usual_loop(network, engine, proximal):
+    model, recipe = model_of(network), Recipe(lr=0.1, momentum=0.5, batches=5, proximal=proximal)
+    start = model.initial.clone()
+    trainer = Trainer(model, X, Y, recipe, engine)
+    updates, again = trainer(model.initial, jobs_of(RAGGED)), trainer(model.initial, jobs_of(RAGGED))
+    expected = usual_loop(model, jobs_of(RAGGED), recipe)
+    assert (expected - start).abs().max() > 0.01
+    assert_equal_training(updates, expected)
+    assert torch.equal(updates, again)  # what is cached changes nothing
+    assert torch.equal(model.initial, start)
+
+
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
+@settings(max_examples=30, deadline=None)
+@given(
+    widths=st.lists(st.integers(1, 40), max_size=3),
+    kinds=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 4)), min_size=1, max_size=8),
+    recipe=st.builds(
+        Recipe,
+        lr=st.sampled_from([0.01, 0.1]),
+        momentum=st.sampled_from([0.0, 0.5, 0.9]),
+        batches=st.integers(1, 8),
+        proximal=st.sampled_from([0.0, 1.0]),
+    ),
+)
+def test_any_perceptron_on_any_minibatches_equals_the_usual_loop(engine, widths, kinds, recipe):
+    torch.manual_seed(len(widths))
+    parts: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in zip([64, *widths], [*widths, CLASSES], strict=True):
+        parts += [nn.Linear(inputs, outputs), nn.ReLU()]
+    model = Model(nn.Sequential(*parts[:-1]))
+    updates = Trainer(model, X, Y, recipe, engine)(model.initial, jobs_of(kinds))
+    assert_equal_training(updates, usual_loop(model, jobs_of(kinds), recipe))
+
+
+@pytest.mark.parametrize(("kinds", "features"), [([(20, 30)], "many"), ([(300, 1)], "few")])
+def test_both_forms_of_compiled_training_follow_the_usual_loop(kinds, features):
+    """Few samples and many epochs are trained in dual form, the opposite in the ordinary one."""
+    model, recipe = model_of("mlp"), Recipe(lr=0.05, momentum=0.9, batches=3, proximal=0.1)
+    compiled = CompiledTraining(model, X, Y, recipe)
+    assert compiled.prefers_dual(jobs_of(kinds)[0]) == (features == "many")
+    assert_equal_training(compiled.train(model.initial, jobs_of(kinds)), usual_loop(model, jobs_of(kinds), recipe))
+
+
+def adam(parameters, lr):
+    return torch.optim.Adam(parameters, lr)
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn", "with_unused_layer"])
+@pytest.mark.parametrize("proximal", [0.0, 0.3])
+def test_an_optimizer_of_ones_own(network, proximal):
+    """Each UE gets a new one, whose moments begin at zero."""
+    model, recipe = model_of(network), Recipe(0.01, 0.5, 5, proximal, f"{__name__}:adam")
+    trainer = Trainer(model, X, Y, recipe)
+    assert trainer.engine == "torch"
+    for _ in range(2):
+        updates = trainer(model.initial, jobs_of(RAGGED))
+        assert_equal_training(updates, usual_loop(model, jobs_of(RAGGED), recipe, adam))
 
 
 @pytest.mark.parametrize(
-    "network", ["mlp", "cnn", *NETWORKS], ids=lambda network: getattr(network, "__name__", network)
+    ("optimizer", "reason"),
+    [("adam", "one of sgd, or package"), ("math:sqrt", "(parameters, lr)"), ("builtins:dict.fromkeys", "imported")],
 )
-def test_training_equals_a_loop_of_modules_and_optimisers(network):
-    model, recipe = _model(network), Recipe(lr=0.1, momentum=0.5, batches=5)
-    start = model.initial.clone()
-    updates = Trainer(model, X, Y, recipe)(model.initial, _jobs(*KINDS))
-    expected = torch.stack([_plainly(model, job, recipe) for job in _jobs(*KINDS)])
-    assert (expected - start).abs().max() > 0.01
-    torch.testing.assert_close(updates, expected, rtol=1e-4, atol=2e-6)
-    assert torch.equal(model.initial, start)  # the start is left as it is
+def test_what_is_no_optimizer_is_refused(optimizer, reason):
+    with pytest.raises(InputError, match=r"training\.optimizer") as caught:
+        Trainer(model_of("mlp"), X, Y, Recipe(0.1, 0.5, 5, optimizer=optimizer))
+    assert reason in str(caught.value)
 
 
-@settings(max_examples=25)
-@given(
-    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4)), min_size=1, max_size=8),
-    st.integers(1, 8),
-    st.sampled_from([0.0, 0.5, 0.9]),
+def test_which_engine_is_used():
+    recipe = Recipe(0.1, 0.5, 5)
+    engines = {name: Trainer(model_of(name), X, Y, recipe).engine for name in COMPILABLE + OTHERS + RANDOM}
+    assert {name for name, engine in engines.items() if engine == "compiled"} == set(COMPILABLE)
+    assert Trainer(model_of("mlp"), X, Y, recipe, "torch").engine == "torch"
+
+
+def test_without_numba_torch_is_used(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert Trainer(model_of("mlp"), X, Y, Recipe(0.1, 0.5, 5)).engine == "torch"
+    with pytest.raises(InputError, match=r"training\.engine: 'compiled' is not allowed.*Numba is not installed"):
+        Trainer(model_of("mlp"), X, Y, Recipe(0.1, 0.5, 5), "compiled")
+
+
+@pytest.mark.parametrize(
+    ("network", "optimizer"), [("cnn", "sgd"), ("biases_first", "sgd"), ("mlp", "torch.optim:Adam")]
 )
-def test_training_equals_the_loop_for_any_shares(kinds, batches, momentum):
-    model, recipe = _model("mlp"), Recipe(lr=0.05, momentum=momentum, batches=batches)
-    updates = Trainer(model, X, Y, recipe)(model.initial, _jobs(*kinds))
-    expected = torch.stack([_plainly(model, job, recipe) for job in _jobs(*kinds)])
-    torch.testing.assert_close(updates, expected, rtol=1e-4, atol=2e-6)
-
-
-@pytest.mark.parametrize("network", ["mlp", named_parts])
-def test_more_ues_than_a_stack(network, monkeypatch):
-    monkeypatch.setattr(networks, "ROOM", 3_000)  # a few UEs at a time
-    kinds = [(1 + number % 4, 1 + number % 3) for number in range(40)]
-    model, recipe = _model(network), Recipe(lr=0.05, momentum=0.5, batches=2)
-    trainer = Trainer(model, X, Y, recipe)
-    assert len(trainer.stacks(_jobs(*kinds))) > 5
-    updates = trainer(model.initial, _jobs(*kinds))
-    for row in (0, 1, 2, 20, 39):
-        expected = _plainly(model, _jobs(*kinds)[row], recipe)
-        torch.testing.assert_close(updates[row], expected, rtol=1e-4, atol=2e-6)
-
-
-def test_no_jobs():
-    model = _model("mlp")
-    assert Trainer(model, X, Y, Recipe(0.1, 0.5, 5))(model.initial, []).shape == (0, model.size)
-
-
-@pytest.mark.parametrize("network", ["mlp", named_parts, dropping, "cnn"])
-def test_an_update_depends_on_no_other_ues_data(network):
-    """Changing all samples but those of one UE leaves its update alone; changing its own does not."""
-    model, recipe = _model(network), Recipe(0.1, 0.5, 3)
-    mine = slice(11, 13)  # the second job's share
-    others = X.clone()
-    others[:11] *= -3
-    others[13:] += 1
-    own = X.clone()
-    own[mine] += 1
-    rows = [Trainer(model, x, Y, recipe)(model.initial, _jobs(*KINDS))[1] for x in (X, others, own)]
-    torch.testing.assert_close(rows[1], rows[0], rtol=1e-5, atol=1e-6)
-    assert (rows[2] - rows[0]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("network", [dropping, dropping_by_function], ids=lambda network: network.__name__)
-def test_dropout_is_reproducible_and_independent_of_who_else_is_trained(network):
-    model, recipe = _model(network), Recipe(0.1, 0.5, 3)
-    together = Trainer(model, X, Y, recipe)(model.initial, _jobs(*KINDS))
-    before = torch.get_rng_state()
-    torch.manual_seed(12345)
-    again = Trainer(model, X, Y, recipe)(model.initial, _jobs(*KINDS))
-    torch.set_rng_state(before)
-    assert torch.equal(together, again)
-    alone = torch.cat([Trainer(model, X, Y, recipe)(model.initial, [job]) for job in _jobs(*KINDS)])
-    assert torch.equal(together, alone)
-
-
-def test_dropout_is_applied_and_differs_by_seed():
-    model, recipe = _model(dropping), Recipe(0.1, 0.5, 3)
-    share = np.arange(40)
-
-    def update(dropout_seed: int) -> torch.Tensor:
-        job = Job(share, 2, np.random.default_rng(0), dropout_seed)
-        return Trainer(model, X, Y, recipe)(model.initial, [job])[0]
-
-    assert not torch.equal(update(1), update(2))
-    before = torch.get_rng_state()
-    update(1)
-    assert torch.equal(torch.get_rng_state(), before)  # the global generator is left alone
-    # on average over masks a dropped-out step is the plain step of the last layer's bias, nearly
-    assert (torch.stack([update(seed) for seed in range(20)]).std(dim=0) > 1e-4).any()
-
-
-@pytest.mark.parametrize("network", ["mlp", softmax_regression, shared_activation, in_place])
-def test_perceptrons_as_stacks_equal_the_loop(network):
-    """The way that another device than a CPU takes."""
-    model, recipe = _model(network), Recipe(lr=0.1, momentum=0.5, batches=5)
-    way = best_way(model, X, Y, recipe)
-    assert isinstance(way, Stacked)
-    jobs = _jobs(*KINDS)
-    (stack,) = way.stacks(jobs)
-    expected = torch.stack([_plainly(model, _jobs(*KINDS)[index], recipe) for index in stack])
-    torch.testing.assert_close(
-        way.descend(model.initial, [jobs[index] for index in stack]), expected, rtol=1e-4, atol=2e-6
-    )
-
-
-def test_which_networks_are_trained_in_which_way():
-    """The fast ways are taken where they can be, and only there."""
-    ways = {
-        getattr(network, "__name__", network): Trainer(_model(network), X, Y, Recipe(0.1, 0.5, 5)).way
-        for network in ["mlp", "cnn", *NETWORKS, dropping, dropping_by_function]
-    }
-    quick = {"mlp", "softmax_regression", "shared_activation", "in_place"}
-    drawing = {"dropping", "dropping_by_function"}
-    alone = {"branching", "recurrent", "convolutional", "weight_norm", "with_a_part_of_no_use"}
-    assert {name for name, way in ways.items() if isinstance(way, Perceptrons)} == quick
-    assert {name for name, way in ways.items() if isinstance(way, Convolutions)} == {"cnn"}
-    assert {name for name, way in ways.items() if isinstance(way, OneByOne)} == alone | drawing
-    assert {name for name, way in ways.items() if way.draws} == drawing
-
-
-@pytest.mark.parametrize("network", ["mlp", "cnn", *NETWORKS, dropping])
-def test_threads_change_nothing(network, monkeypatch):
-    monkeypatch.setattr(networks, "ROOM", 20_000)  # several stacks
-    model, recipe = _model(network), Recipe(0.1, 0.5, 3)
-    results = []
-    for count in (1, 3):
-        with threads(count):
-            results.append(Trainer(model, X, Y, recipe)(model.initial, _jobs(*KINDS)))
-    assert torch.equal(*results)
-
-
-def test_training_in_the_span_of_the_samples_equals_the_loop_again_and_again(monkeypatch):
-    """Both ways of training take part, and inner products that were kept or dropped change nothing."""
-    kinds = [(3, 4), (8, 4), (100, 1), (5, 3), (8, 4), (30, 2)]
-    model, recipe = _model("mlp"), Recipe(lr=0.1, momentum=0.9, batches=3)
-    keeping, dropping = (Perceptrons(model, X, Y, recipe) for _ in range(2))
-    assert {keeping.in_span(job) for job in _jobs(*kinds)} == {True, False}
-    results = [keeping.descend(model.initial, _jobs(*kinds)) for _ in range(2)]
-    monkeypatch.setattr(perceptrons, "KEPT", 950)  # the largest share's, or some of the others'
-    results += [dropping.descend(model.initial, _jobs(*kinds)) for _ in range(2)]
-    first = results[0]
-    assert all(torch.equal(first, other) for other in results)
-    assert sum(products.size for products in dropping._products.values()) == dropping._kept <= 950
-    expected = torch.stack([_plainly(model, job, recipe) for job in _jobs(*kinds)])
-    torch.testing.assert_close(first, expected, rtol=1e-4, atol=2e-6)
-
-
-@pytest.mark.parametrize("in_span", [True, False])
-def test_what_diverges_is_no_number(in_span, monkeypatch):
-    """A learning rate beyond all bounds ends in NaN or infinity, as PyTorch's would, not in a model that looks well."""
-    monkeypatch.setattr(Perceptrons, "in_span", lambda self, job: in_span)
-    model, recipe = _model("mlp"), Recipe(lr=1e30, momentum=0.5, batches=3)
-    update = Trainer(model, X, Y, recipe)(model.initial, _jobs((20, 6)))
-    assert not torch.isfinite(update).all()
-
-
-def test_shares_too_large_for_their_inner_products_are_trained_the_ordinary_way(monkeypatch):
-    trainer = Perceptrons(_model("mlp"), X, Y, Recipe(0.1, 0.5, 3))
-    (job,) = _jobs((10, 4))
-    assert trainer.in_span(job)
-    monkeypatch.setattr(perceptrons, "KEPT", 99)
-    assert not trainer.in_span(job)
+def test_what_cannot_be_compiled_is_refused(network, optimizer):
+    with pytest.raises(InputError, match=r"training\.engine: 'compiled' is not allowed; it must be auto or torch"):
+        Trainer(model_of(network), X, Y, Recipe(0.1, 0.5, 5, optimizer=optimizer), "compiled")
 
 
 @pytest.mark.parametrize("label", [-1, CLASSES])
 def test_labels_beyond_the_classes_are_refused(label):
     with pytest.raises(ValueError, match="labels must be from 0 to 3"):
-        Trainer(_model("mlp"), X, torch.full_like(Y, label), Recipe(0.1, 0.5, 5))
+        Trainer(model_of("mlp"), X, torch.full_like(Y, label), Recipe(0.1, 0.5, 5), "compiled")
 
 
-@pytest.mark.parametrize("network", ["mlp", "cnn", named_parts])
-@given(
-    kinds=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4)), min_size=1, max_size=12),
-    room=st.integers(1, 40_000),
-)
-def test_a_stack_is_planned_the_same_when_it_is_alone(network, kinds, room):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(networks, "ROOM", room)
-        trainer, jobs = Trainer(_model(network), X, Y, Recipe(0.1, 0.5, 5)), _jobs(*kinds)
-        stacks = trainer.stacks(jobs)
-        assert sorted(index for stack in stacks for index in stack) == list(range(len(jobs)))
-        for stack in stacks:
-            assert trainer.stacks([jobs[index] for index in stack]) == [list(range(len(stack)))]
+@pytest.mark.parametrize(("network", "engine"), KINDS)
+def test_no_jobs(network, engine):
+    model = model_of(network)
+    assert Trainer(model, X, Y, Recipe(0.1, 0.5, 5), engine)(model.initial, []).shape == (0, model.size)
+
+
+@pytest.mark.parametrize(("network", "engine"), [*KINDS, ("dropout", "torch")])
+def test_an_update_depends_on_no_other_ues_data(network, engine):
+    """Changing all samples but those of one UE leaves its update alone; changing its own does not."""
+    model, recipe = model_of(network), Recipe(0.1, 0.5, 3)
+    others, own = X.clone(), X.clone()
+    others[:11] *= -3
+    others[13:] += 1
+    own[11:13] += 1  # the second job's share
+    updates = [Trainer(model, x, Y, recipe, engine)(model.initial, jobs_of(RAGGED))[1] for x in (X, others, own)]
+    torch.testing.assert_close(updates[1], updates[0], rtol=1e-5, atol=1e-6)
+    assert (updates[2] - updates[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("network", RANDOM)
+def test_dropout_is_reproducible_and_independent_of_who_else_is_trained(network):
+    model, recipe = model_of(network), Recipe(0.1, 0.5, 3)
+    together = Trainer(model, X, Y, recipe)(model.initial, jobs_of(RAGGED))
+    torch.manual_seed(12345)
+    before = torch.get_rng_state()
+    alone = torch.cat([Trainer(model, X, Y, recipe)(model.initial, [job]) for job in jobs_of(RAGGED)])
+    assert torch.equal(torch.get_rng_state(), before)  # the global generator is left alone
+    assert torch.equal(together, alone)
+
+
+def test_dropout_differs_by_seed():
+    model, recipe = model_of("dropout"), Recipe(0.1, 0.5, 3)
+    jobs = [Job(np.arange(40), 2, np.random.default_rng(0), dropout_seed) for dropout_seed in range(2)]
+    updates = Trainer(model, X, Y, recipe)(model.initial, jobs)
+    assert (updates[0] - updates[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("network", "engine"), [*KINDS, ("tanh_and_norm", "torch"), ("dropout", "torch")])
+def test_threads_change_nothing(network, engine):
+    model, recipe = model_of(network), Recipe(0.1, 0.5, 3)
+    results = []
+    for count in (1, 3):
+        with Threads(count) as threads:
+            results.append(Trainer(model, X, Y, recipe, engine, threads)(model.initial, jobs_of(RAGGED)))
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize(("network", "engine"), KINDS)
+@given(kinds=st.lists(st.tuples(st.integers(1, 15), st.integers(1, 4)), min_size=1, max_size=20))
+def test_a_stack_trains_the_same_alone(network, engine, kinds):
+    """So a cluster may train each stack on another worker."""
+    trainer, jobs = Trainer(model_of(network), X, Y, Recipe(0.1, 0.5, 5), engine), jobs_of(kinds)
+    stacks = trainer.stacks(jobs)
+    assert sorted(index for stack in stacks for index in stack) == list(range(len(jobs)))
+    for stack in stacks:
+        assert trainer.stacks([jobs[index] for index in stack]) == [list(range(len(stack)))]
+
+
+@pytest.mark.parametrize("kinds", [[(20, 6)], [(300, 1)]], ids=["dual", "ordinary"])
+@pytest.mark.parametrize(("network", "engine"), KINDS)
+def test_divergence_is_not_hidden(network, engine, kinds):
+    """A learning rate beyond all bounds ends in NaN or infinity, and so does a sample that is NaN."""
+    model = model_of(network)
+    update = Trainer(model, X, Y, Recipe(lr=1e30, momentum=0.5, batches=3), engine)(model.initial, jobs_of(kinds))
+    assert not torch.isfinite(update).all()
+    x = X.clone()
+    x[3] = torch.nan
+    update = Trainer(model, x, Y, Recipe(lr=0.1, momentum=0.5, batches=3), engine)(model.initial, jobs_of(kinds))
+    assert not torch.isfinite(update).all()
 
 
 @given(st.integers(1, 200), st.integers(1, 40))
 def test_minibatches_are_cut_as_numpy_splits(samples, batches):
-    job, recipe = Job(np.arange(samples), 1, np.random.default_rng(0)), Recipe(0.1, 0.5, batches)
+    job, recipe = Job(np.arange(samples), 3, np.random.default_rng(0)), Recipe(0.1, 0.5, batches)
     parts = np.array_split(np.arange(samples), min(samples, batches))
-    assert recipe.cuts(job).tolist() == [0, *np.cumsum([len(part) for part in parts])]
+    assert recipe.edges(job).tolist() == [0, *np.cumsum([len(part) for part in parts])]
+    assert recipe.steps(job) == 3 * len(parts)

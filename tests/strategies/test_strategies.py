@@ -1,4 +1,5 @@
 from dataclasses import dataclass, fields, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedslot.errors import InputError
 from fedslot.messages import Grant, Receipt
-from fedslot.strategies import STRATEGIES, Cell, Ledger, make_strategy
+from fedslot.strategies import STRATEGIES, Asking, Cell, Ledger, make_strategy
 
 CELL = Cell(ues=10, slots=4, pull=2, contenders=3)
 
@@ -91,11 +92,9 @@ def test_nothing_received_changes_nothing():
     assert after.value.tolist() == before.value.tolist()
 
 
-@given(st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0]) | st.floats(-5, 5), min_size=1, max_size=30), st.data())
-def test_top_is_the_head_of_a_stable_sort(values, data):
-    count = data.draw(st.integers(0, len(values) + 2))
-    expected = sorted(range(len(values)), key=lambda ue: (-values[ue], ue))[:count]
-    assert _ledger(*values).top(count).tolist() == expected
+def test_the_spread_is_that_of_ues_with_a_value():
+    assert _ledger(1.0, -np.inf, 3.0).spread == 1.0
+    assert Ledger.blank(3).spread == _ledger(2.0, 2.0, -np.inf).spread == 1.0
 
 
 # the strategies
@@ -193,9 +192,33 @@ def test_centralized_pulls_the_same_share_in_every_round(ues, slots, share, send
 
 def test_who_needs_values():
     needs = {name: make_strategy(name, CELL).needs_values for name in STRATEGIES}
-    assert needs == {
-        "fedavg": False, "greedy-shap": True, "push-pull": True, "only-pull": True, "centralized": False
-    }  # fmt: skip
+    assert {name for name in needs if needs[name]} == {"greedy-shap", "push-pull", "only-pull", "ucb", "s-fedavg"}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@given(ues=st.integers(1, 30), slots=st.integers(1, 12), data=st.data())
+def test_grants_are_valid_in_any_cell(name, ues, slots, data):
+    """Whatever was received, different UEs of the cell are pulled, at most as many as there are slots."""
+    pull, seed = data.draw(st.integers(0, min(slots, ues))), data.draw(st.integers(0, 2**32))
+    warmup, memory = data.draw(st.none() | st.integers(0, 3)), data.draw(st.just("mean") | st.floats(0, 0.99))
+    cell = Cell(ues, slots, pull, contenders=None, probability="auto", warmup=warmup, memory=memory)
+    strategy, rng = make_strategy(name, cell), _rng(seed)
+    state = strategy.init()
+    for round in range(4):
+        if isinstance(strategy, Asking):
+            asked = strategy.ask(state, round, rng)
+            assert len(set(asked.tolist())) == len(asked)
+            state = strategy.hear(state, asked, rng.random(len(asked)))
+        grant = strategy.schedule(state, round, rng)
+        assert len(set(grant.pull.tolist())) == len(grant.pull) <= slots
+        assert set(grant.pull.tolist()) <= set(range(ues))
+        assert 0 < grant.probability <= 1
+        received = grant.pull[rng.random(len(grant.pull)) < 0.7]
+        wasted = np.setdiff1d(grant.pull, received)
+        receipt = replace(_receipt(*received), wasted=wasted)
+        state = strategy.observe(
+            state, receipt, rng.normal(size=len(received)) if strategy.needs_values else 0 * received
+        )
 
 
 @pytest.mark.parametrize(
@@ -250,8 +273,8 @@ class Turn:
     next: np.ndarray
 
 
-class RoundRobin:
-    """A user's own strategy: whoever's turn it is, as many as the options say."""
+class InTurn:
+    """A user's own strategy that pulls UEs in turn, in as many slots as its options say."""
 
     needs_values = False
 
@@ -279,7 +302,7 @@ class NoObserve:
 
 
 def test_a_strategy_of_ones_own_by_import_path():
-    strategy = make_strategy(f"{__name__}:RoundRobin", replace(CELL, options={"width": 4}))
+    strategy = make_strategy(f"{__name__}:InTurn", replace(CELL, options={"width": 4}))
     state, pulls = strategy.init(), []
     for round in range(3):
         grant = strategy.schedule(state, round, _rng())
@@ -288,14 +311,59 @@ def test_a_strategy_of_ones_own_by_import_path():
     assert pulls == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
 
 
+class Declared(InTurn):
+    """The same, with its options declared."""
+
+    options: ClassVar = {"width": 3, "direction": "up"}
+
+
+class AsksOnly(InTurn):
+    def ask(self, state: Turn, round: int, rng: np.random.Generator) -> None: ...
+
+
+def test_declared_options_have_defaults():
+    options = {"width": 2}
+    strategy = make_strategy(f"{__name__}:Declared", replace(CELL, options=options))
+    assert strategy.cell.options == {"width": 2, "direction": "up"}
+    assert options == {"width": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "reason"),
+    [
+        (f"{__name__}:Declared", "widht", "Declared takes width, direction"),
+        ("ucb", "explore", "ucb takes exploration"),
+        ("power-of-choice", "d", "power-of-choice takes candidates, answer_slots"),
+        *[(name, "patience", f"{name} takes") for name in STRATEGIES],
+    ],
+)
+def test_options_that_no_one_reads_are_refused(name, option, reason):
+    with pytest.raises(InputError) as caught:
+        make_strategy(name, replace(CELL, options={option: 1}))
+    assert caught.value.field == f"strategy.options.{option}"
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [-1, "much", None, True, [1], float("nan"), float("inf"), 10**400])
+@pytest.mark.parametrize(
+    ("name", "option"), [("ucb", "exploration"), ("s-fedavg", "temperature"), ("power-of-choice", "answer_slots")]
+)
+def test_options_have_limits(name, option, value):
+    with pytest.raises(InputError, match="a number from") as caught:
+        make_strategy(name, replace(CELL, options={option: value}))
+    assert caught.value.field == f"strategy.options.{option}"
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("fedavq", "one of fedavg, greedy-shap, push-pull, only-pull, centralized, or package.module:Name"),
+        ("fedavq", "s-fedavg, power-of-choice, or package.module:Name"),
         ("math:pi", "can be called"),
         ("builtins:list", "can be made from a Cell"),
         ("builtins:repr", "it has no init"),
         (f"{__name__}:NoObserve", "it has no observe"),
+        (f"{__name__}:AsksOnly", "it has no hear"),
         (f"{__name__}:Missing", "no attribute"),
         (".strategies:X", "imported"),
     ],

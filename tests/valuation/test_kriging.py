@@ -1,4 +1,4 @@
-"""Kriging against exact values: the sums it makes, its errors, and how few utilities it needs."""
+"""Kriging against exact values: accuracy, honest standard errors, and a bounded number of utilities."""
 
 from __future__ import annotations
 
@@ -6,172 +6,173 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedslot.learning.aggregation import coalition_weights
-from fedslot.scenario import Scenario
-from fedslot.simulation import Simulation
-from fedslot.valuation import Game, Geometry, exact, gtg, kriging
-from fedslot.valuation.kriging import _circles, _functional
+from fedslot.valuation import GTG, Banzhaf, Game, Geometry, Kriging, Valuation, banzhaf, exact, shapley
 
 
 @dataclass(frozen=True)
 class Case:
-    """A game whose utilities are all known, and where its coalitions lie."""
+    """A game of which all utilities are known, with its geometry."""
 
-    players: int
     table: NDArray[np.float64]
     geometry: Geometry
 
     def game(self) -> Game:
-        return Game(self.players, lambda members: self.table[members @ (1 << np.arange(self.players))])
+        players = int(np.log2(len(self.table)))
+        return Game(players, lambda members: self.table[members @ (1 << np.arange(players))], self.geometry)
 
 
-def members_of(players: int) -> NDArray[np.bool_]:
-    return (np.arange(2**players)[:, None] >> np.arange(players)) & 1 == 1
+def averages(members: NDArray[np.bool_], sizes: NDArray[np.int64], points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Averaged points of coalitions, the origin for the empty coalition; one by one, as a definition."""
+    rows = [np.average(points[row], axis=0, weights=sizes[row]) if row.any() else 0 * points[0] for row in members]
+    return np.array(rows)
 
 
-def smooth(players: int, seed: int) -> Case:
-    """Minus the distance of the averaged point from a goal, with a bend."""
+def learning(players: int, seed: int, utility: str = "loss") -> Case:
+    """Averages of noisy logistic regressions, judged by 400 samples: noise grows with the UE, as in the paper."""
     rng = np.random.default_rng(seed)
+    truth = rng.normal(size=30)
+    x = rng.normal(size=(400, 30))
+    y = np.where(x @ truth + rng.normal(size=400) > 0, 1, -1)
     sizes = rng.integers(20, 200, players)
-    points = np.vstack([np.zeros(12), rng.normal(size=(players, 12)) + 0.5])
-    goal = rng.normal(size=12)
-    weights = coalition_weights(members_of(players), sizes)
-    utilities = -np.sqrt(1 + ((weights @ points - goal) ** 2).sum(axis=1))
-    return Case(players, utilities, Geometry(sizes, points @ points.T))
+    noise = rng.permutation(np.linspace(0.1, 1, players))[:, None]
+    updates = 0.3 * truth + noise * rng.normal(size=(players, 30))
+    members = (np.arange(2**players)[:, None] >> np.arange(players)) & 1 == 1
+    margins = averages(members, sizes, updates) @ (x * y[:, None]).T
+    utilities = -np.log1p(np.exp(-margins)).mean(axis=1) if utility == "loss" else (margins > 0).mean(axis=1)
+    return Case(utilities, Geometry(sizes, updates @ updates.T))
 
 
-def real(players: int) -> list[Case]:
-    """Rounds of a real run on digits with noisy updates."""
-    overrides = {"strategy.name": "fedavg", "frame.slots": players, "rounds": 12, "data.ues": 60}
-    simulation = Simulation(Scenario.load("quickstart", overrides))
-    now, cases = simulation.start(), []
-    for _, after in simulation.rounds():
-        if now.round % 4 == 0:
-            pull = simulation.strategy.schedule(now.state, now.round, simulation._rng("schedule", now.round)).pull
-            sizes = simulation.fleet.sizes[pull]
-            rows = torch.cat([now.model.unsqueeze(0), simulation.train(now.model, pull, now.round)])
-            weights = torch.from_numpy(coalition_weights(members_of(players), sizes)).to(rows)
-            moves = (rows - rows[0]).double()
-            geometry = Geometry(sizes, (moves @ moves.T).numpy())
-            cases.append(Case(players, -simulation.judges.jury.mixtures(rows)(weights)[0].numpy(), geometry))
-        now = after
-    return cases
+CASES = {
+    "loss": [learning(10, seed) for seed in range(4)],
+    "accuracy": [learning(10, seed, "accuracy") for seed in range(4)],
+}
 
 
-@pytest.fixture(scope="module", params=["smooth", "real"])
-def cases(request: pytest.FixtureRequest) -> list[Case]:
-    return real(10) if request.param == "real" else [smooth(10, seed) for seed in range(4)]
+def relative_error(found: Valuation, truth: NDArray[np.float64]) -> float:
+    return float(np.mean((found.values - truth) ** 2) / truth.var())
 
 
-@pytest.mark.parametrize("players", [3, 7])
-def test_the_sum_over_all_coalitions_is_exact(players: int) -> None:
-    utilities = np.random.default_rng(players).normal(size=2**players)
-    members, functional = _functional(players, 2**players)
-    truth = exact(Game(players, lambda m: utilities[m @ (1 << np.arange(players))])).values
-    np.testing.assert_allclose(functional @ utilities[members @ (1 << np.arange(players))], truth, atol=1e-12)
-
-
-def test_circles_are_unbiased_and_share_out_everything() -> None:
-    players = 6
-    utilities = np.random.default_rng(0).normal(size=2**players)
-    members, functional = _circles(players, 300_000)
-    values = functional @ utilities[members @ (1 << np.arange(players))]
-    truth = exact(Game(players, lambda m: utilities[m @ (1 << np.arange(players))])).values
-    assert values.sum() == pytest.approx(utilities[-1] - utilities[0])
-    np.testing.assert_allclose(values, truth, atol=0.02)  # about 7000 circles; one errs by about 0.3
-
-
-def test_errors_are_smaller_than_guided_samplings_with_a_quarter_of_the_utilities(cases: list[Case]) -> None:
-    ours, theirs, asked, needed = [], [], [], []
-    for case in cases:
+@pytest.mark.parametrize(("utility", "factor"), [("loss", 0.5), ("accuracy", 1.0)])
+def test_errors_are_smaller_than_those_of_gtg_with_less_than_half_of_the_utilities(utility: str, factor: float) -> None:
+    ours, theirs = [], []
+    for case in CASES[utility]:
         truth = exact(case.game()).values
-        for seed in range(5):
-            paper = gtg(case.game(), np.random.default_rng(seed))
-            found = kriging(
-                case.game(), case.geometry, np.random.default_rng(seed), 1e-9, max_utilities=paper.utilities // 4
-            )
-            ours.append(np.mean((found.values - truth) ** 2) / truth.var())
-            theirs.append(np.mean((paper.values - truth) ** 2) / truth.var())
-            asked.append(found.utilities)
-            needed.append(paper.utilities)
-    assert max(asked) <= min(needed) / 4 + 1
-    assert np.sqrt(np.mean(ours)) < 0.5 * np.sqrt(np.mean(theirs))
+        for seed in range(6):
+            sampled = GTG()(case.game(), np.random.default_rng(seed))
+            found = Kriging()(case.game(), np.random.default_rng(seed))
+            assert found.utilities < sampled.utilities / 2
+            ours.append(relative_error(found, truth))
+            theirs.append(relative_error(sampled, truth))
+    assert np.sqrt(np.mean(ours)) < factor * np.sqrt(np.mean(theirs))
 
 
-def test_standard_errors_are_honest(cases: list[Case]) -> None:
-    """On average over games, what is off is no more than the standard errors say, and not absurdly less."""
-    scores = []
-    for case in cases:
-        truth = exact(case.game()).values
-        for seed in range(5):
-            found = kriging(case.game(), case.geometry, np.random.default_rng(seed))
-            scores.append(np.mean(((found.values - truth) / found.errors) ** 2))
-    assert 0.1 < np.sqrt(np.mean(scores)) < 1.5
+@pytest.mark.parametrize("method", [Kriging(), Banzhaf(), Kriging(utilities_per_ue=3), Kriging(utilities_per_ue=12)])
+@pytest.mark.parametrize("utility", CASES)
+def test_standard_errors_are_honest(method: Kriging, utility: str) -> None:
+    """On average over games and generators, actual errors are not larger than stated, nor much smaller."""
+    actual, stated = [], []
+    for case in CASES[utility]:
+        truth = exact(case.game(), method.semivalue).values
+        for seed in range(6):
+            found = method(case.game(), np.random.default_rng(seed))
+            actual.append(np.mean((found.values - truth) ** 2))
+            stated.append(np.mean(found.errors**2))
+    assert 0.1 < np.sqrt(np.mean(actual) / np.mean(stated)) < 1.5
 
 
-def test_a_tighter_tolerance_gives_smaller_errors() -> None:
-    case = real(10)[1]
-    loose, tight = (kriging(case.game(), case.geometry, np.random.default_rng(0), limit) for limit in (0.5, 0.05))
-    truth = exact(case.game()).values
-    assert tight.utilities > loose.utilities
-    assert np.abs(tight.values - truth).max() < np.abs(loose.values - truth).max()
-    assert np.sqrt(np.mean(tight.errors**2)) <= 0.05 * tight.values.std()
+def test_more_utilities_give_smaller_errors() -> None:
+    few, many = (
+        np.mean(
+            [
+                relative_error(Kriging(budget)(case.game(), np.random.default_rng(seed)), exact(case.game()).values)
+                for case in CASES["loss"]
+                for seed in range(6)
+            ]
+        )
+        for budget in (3, 12)
+    )
+    assert many < few / 2
 
 
-def test_many_players_by_circles() -> None:
-    """Beyond the reach of enumeration: the truth of an additive game over averages of equal shares is known."""
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 24), st.integers(3, 12), st.integers(0, 1000))
+def test_utilities_are_evaluated_once_in_one_batch_within_the_budget(players: int, budget: int, seed: int) -> None:
+    """Whatever the utilities are; efficiency holds as well."""
+    rng = np.random.default_rng(seed)
+    batches: list[NDArray[np.bool_]] = []
+
+    def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
+        batches.append(members)
+        return rng.normal(size=len(members))
+
+    game = Game(players, utility)
+    found = Kriging(budget)(game, rng)
+    (members,) = batches
+    assert len(np.unique(members, axis=0)) == len(members) == found.utilities <= max(64, budget * players)
+    assert found.values.sum() == pytest.approx(game.full - game.empty, abs=1e-4)  # random utilities lose some digits
+    assert (found.errors >= 0).all()
+    assert len(found.values) == len(found.errors) == players
+
+
+def test_few_players_and_large_budgets_are_exact() -> None:
+    small = learning(6, 0)
+    np.testing.assert_allclose(Kriging()(small.game(), np.random.default_rng(0)).values, exact(small.game()).values)
+    large = learning(8, 0)
+    found = Kriging(utilities_per_ue=32)(large.game(), np.random.default_rng(0))
+    np.testing.assert_allclose(found.values, exact(large.game()).values)
+    assert not found.errors.any()
+
+
+def test_twenty_players_whose_values_are_known() -> None:
+    """The utility is linear in the average of equal shares: joining s others moves it by (own - theirs) / (s + 1)."""
     players = 20
     rng = np.random.default_rng(3)
-    sizes = np.full(players, 10)
-    points = np.vstack([np.zeros(5), rng.normal(size=(players, 5))])
-    slope = rng.normal(size=5)
-
-    def weights(members: NDArray[np.bool_]) -> NDArray[np.float64]:
-        return coalition_weights(members, sizes)
-
-    # an average's linear utility: joining s others moves it by (own - mean of theirs) / (s + 1)
-    own = points[1:] @ slope
+    points, slope = rng.normal(size=(players, 5)), rng.normal(size=5)
+    own = points @ slope
     harmonic = sum(1 / (size + 1) for size in range(1, players))
     others = (own.sum() - own) / (players - 1)
     truth = (own + harmonic * (own - others)) / players
-    game = Game(players, lambda members: weights(members) @ points @ slope)
-    found = kriging(game, Geometry(sizes, points @ points.T), rng)
-    np.testing.assert_allclose(found.values, truth, atol=0.05 * truth.std())
-    assert game.utilities < 100
+
+    def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return members @ own / np.maximum(members.sum(axis=1), 1)
+
+    game = Game(players, utility, Geometry(np.ones(players), points @ points.T))
+    found = Kriging()(game, rng)
+    assert np.sqrt(relative_error(found, truth)) < 0.15
+    assert found.utilities == 100
 
 
-def test_coalitions_lie_at_averages() -> None:
-    """As far from one another as the averages of which they are made, no one included."""
+def test_the_generator_decides() -> None:
+    case = CASES["loss"][0]
+    one, same, other = (Kriging()(case.game(), np.random.default_rng(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.values, same.values)
+    assert (one.values != other.values).any()
+
+
+def test_equal_updates_share_equally() -> None:
+    game = Game(8, lambda members: members.any(axis=1) * 4.0, Geometry(np.ones(8), np.zeros((8, 8))))
+    assert Kriging()(game, np.random.default_rng(0)).values == pytest.approx(0.5)
+
+
+def test_coordinates_are_as_far_apart_as_the_averaged_models() -> None:
     rng = np.random.default_rng(0)
-    points, sizes = rng.normal(size=(7, 30)), rng.integers(1, 50, 6)
+    points, sizes = rng.normal(size=(6, 30)), rng.integers(1, 50, 6)
     members = np.vstack([np.zeros((1, 6), dtype=bool), rng.random((20, 6)) < 0.5])
-    places, averages = Geometry(sizes, points @ points.T).place(members), coalition_weights(members, sizes) @ points
+    unit = np.sqrt((points**2).sum(axis=1).mean())
+    found, models = Geometry(sizes, points @ points.T).place(members) * unit, averages(members, sizes, points)
     np.testing.assert_allclose(
-        np.linalg.norm(places[:, None] - places, axis=2),
-        np.linalg.norm(averages[:, None] - averages, axis=2),
-        atol=1e-6,
+        np.linalg.norm(found[:, None] - found, axis=2), np.linalg.norm(models[:, None] - models, axis=2), atol=1e-6
     )
 
 
-def test_edges() -> None:
-    """Few players are exact; equal models share equally; a rough game ends."""
-    few = smooth(5, 0)
-    np.testing.assert_allclose(
-        kriging(few.game(), few.geometry, np.random.default_rng(0)).values, exact(few.game()).values
-    )
-    same = Geometry(np.ones(8, dtype=np.int64), np.zeros((9, 9)))
-    assert kriging(Game(8, lambda m: m.any(axis=1) * 4.0), same, np.random.default_rng(0)).values == pytest.approx(0.5)
-    rough = smooth(8, 1)
-    utilities = np.random.default_rng(0).normal(size=256)
-    game = Game(8, lambda m: utilities[m @ (1 << np.arange(8))])
-    found = kriging(game, rough.geometry, np.random.default_rng(0))
-    np.testing.assert_allclose(found.values, exact(game).values)  # it gave up and asked for all
-
-
-def test_utilities_that_are_no_numbers_are_refused() -> None:
-    game = Game(8, lambda members: np.where(members.sum(axis=1) == 1, np.nan, 1.0))
-    with pytest.raises(ValueError, match="finite"):
-        kriging(game, smooth(8, 0).geometry, np.random.default_rng(0))
+@pytest.mark.parametrize(("method", "semivalue"), [(Kriging(), shapley), (Banzhaf(), banzhaf)])
+def test_large_games_are_integrated_without_bias(method: Kriging, semivalue: object) -> None:
+    """With 14 players, coalitions of middle sizes are sampled: well predicted utilities give nearly exact values."""
+    case = learning(14, 5)
+    truth = exact(case.game(), semivalue).values  # type: ignore[arg-type]
+    found = [method(case.game(), np.random.default_rng(seed)).values for seed in range(5)]
+    assert np.abs(np.mean(found, axis=0) - truth).max() < 0.15 * truth.std()

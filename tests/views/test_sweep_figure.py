@@ -21,7 +21,8 @@ from fedslot.views.sweep import draw, write_figures
 
 def made_up(grid: dict[str, list[Any]], seeds: int = 2, failed: tuple[int, ...] = ()) -> Sweep:
     """Run number n ends at accuracy 0.5 + n / 500, after 10 rounds of 10 slots."""
-    study = Study(Scenario(), grid, seeds)
+    # given by path as one's own, a strategy takes any options
+    study = Study(Scenario().replace({"strategy.name": "fedslot.strategies.fedavg:FedAvg"}), grid, seeds)
     runs: list[Result | None] = []
     for place in range(len(study.combinations) * seeds):
         rounds = pd.DataFrame({"test_accuracy": np.linspace(0.1, 0.5 + place / 500, 10), "cost_max": 10})

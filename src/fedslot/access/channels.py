@@ -1,4 +1,4 @@
-"""Random-access channels: who gets through when several UEs contend for the push slots.
+"""Random-access channels: which UEs are received when several contend for the push slots.
 
 A channel plays many frames at once, because planning and analysis need thousands; the simulator plays one.
 A channel of your own is a subclass of `Channel`, named in a scenario as `push.channel: package.module:Name`.
@@ -19,7 +19,7 @@ from fedslot.plugins import find
 
 Slots = NDArray[np.int64]
 
-BLOCK = 1 << 15  # UEs that are looked at together, so that the counts of their slots stay within the processor's cache
+BLOCK = 1 << 15  # number of UEs in a block, so that the counts of their slots fit into the processor's cache
 
 
 class Channel(ABC):
@@ -82,7 +82,7 @@ class Collision(Channel):
 
 
 class Capture(Channel):
-    """Framed ALOHA with Rayleigh fading: the strongest UE of a slot may drown out the others.
+    """Framed ALOHA with Rayleigh fading: the strongest UE of a slot may be received despite the others.
 
     Received powers are independent and exponential with mean 1 (power control evens out the distances). A UE
     is received if its power is at least the threshold times that of all others in its slot, and the noise. At
@@ -114,14 +114,13 @@ class Capture(Channel):
 class Coded(Channel):
     """Coded random access: each UE sends copies in several slots, and decoded UEs are cancelled everywhere.
 
-    A UE draws a number of copies and sends them in as many different slots from its earliest to L (in all of
-    them if they are fewer). Each copy tells where the others are. A slot in which one UE is left uncancelled
-    decodes it, and cancels its copies in all slots, which may leave others alone in theirs. Cancellation is
-    perfect and a collision tells nothing: the usual model, and an optimistic one.
+    A UE draws a number of copies and sends them in different slots from its earliest to L (in all of these if they
+    are fewer). Each copy contains the positions of the others. A slot with one uncancelled UE decodes it, and its
+    copies are cancelled in all slots, which may leave other UEs alone in theirs. Cancellation is perfect and a
+    collision carries no information: the usual model, and an optimistic one.
 
-    The slot in which a UE counts as received is the one after which the PS can decode it, having heard the
-    slots up to then and no later ones. So a UE freed by cancellation counts when it was freed, not when its
-    copy was sent, and costs are honest.
+    A UE counts as received in the slot after which the PS can decode it from the slots heard so far. So a UE that
+    is decoded after a cancellation counts at the time of the cancellation, not when its copy was sent.
 
     degrees: probability of each number of copies.
 
@@ -139,12 +138,12 @@ class Coded(Channel):
 
     @property
     def threshold(self) -> float:
-        """Load (UEs a slot) up to which all are received as frames grow without limit.
+        """Load (UEs per slot) up to which all UEs are received as frames grow without limit.
 
-        Density evolution: a copy is of no help with probability p <- 1 - exp(-G D q), and its UE's other
-        copies are of none with probability q = sum of d Lambda_d p^(d-1) / D; D is the mean number of copies.
-        All is resolved if p falls wherever it is: G < -log(1-p) / (D q(p)) for every p. Published: 0.5, 0.818
-        and 0.938.
+        Density evolution: a copy stays undecoded with probability p <- 1 - exp(-G D q), and all other copies of
+        its UE do with probability q = sum of d Lambda_d p^(d-1) / D; D is the mean number of copies. All UEs are
+        decoded if p decreases from every value: G < -log(1-p) / (D q(p)) for all p. Published thresholds: 0.5,
+        0.818 and 0.938.
 
         >>> round(crdsa(2).threshold, 3), round(crdsa(3).threshold, 3), round(irsa().threshold, 3)
         (0.5, 0.818, 0.939)
@@ -163,9 +162,9 @@ class Coded(Channel):
         copies = sent.reshape(-1, most)
         frame = np.repeat(np.arange(frames), ues)
         width = slots + 1
-        cell = np.where(copies > 0, copies + width * frame[:, None], 0)  # cell 0 takes what was not sent
-        # Per slot: how many UEs are not cancelled yet, and the sum of their numbers. Where one is left, the
-        # sum is its number.
+        cell = np.where(copies > 0, copies + width * frame[:, None], 0)  # cell 0 stands for copies that are not sent
+        # Per slot: the number of UEs that are not cancelled yet, and the sum of their indices, which is the index
+        # of the last one left.
         size = frames * width
         used = copies > 0
         ue = np.broadcast_to(np.arange(len(copies))[:, None], copies.shape)
@@ -185,7 +184,7 @@ class Coded(Channel):
         return received.reshape(frames, ues)
 
     def _copies(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        """The slots of each UE's copies, (F N, most copies), 0 where there is none."""
+        """Return the slots of each UE's copies, (F N, most copies), 0 where there is none."""
         numbers, chances = list(self.degrees), list(self.degrees.values())
         choices = np.maximum(slots + 1 - earliest, 0)
         wanted = np.asarray(numbers)[np.searchsorted(np.cumsum(chances)[:-1], rng.random(len(earliest)), "right")]
@@ -194,7 +193,7 @@ class Coded(Channel):
         uniform = rng.random((len(earliest), most))
         offset = np.full((len(earliest), most), -1)
         for k in range(most):
-            # Floyd's sampling without replacement: draw from 0..top; if taken, top itself, which cannot be.
+            # Floyd's sampling without replacement: draw from 0..top; if taken, use top, which cannot be taken yet.
             top = choices - count + k
             draw = (uniform[:, k] * (top + 1)).astype(np.int64)
             taken = (offset[:, :k] == draw[:, None]).any(axis=1)
@@ -225,9 +224,9 @@ CHANNELS: dict[str, Callable[..., Channel]] = {
 
 
 def make_channel(name: str, /, **options: Any) -> Channel:
-    """A channel by its name in `CHANNELS`, or any of your own as `package.module:Name`.
+    """Return a channel by its name in `CHANNELS`, or one of your own as `package.module:Name`.
 
-    options: what the channel's constructor takes.
+    options: arguments of the channel's constructor.
 
     >>> make_channel("capture", threshold_db=3.0).threshold_db
     3.0
@@ -245,7 +244,7 @@ def make_channel(name: str, /, **options: Any) -> Channel:
 
 
 def _pick(earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-    """A slot for each UE from its earliest to the last, 0 if it is silent."""
+    """Return a uniform slot for each UE from its earliest to the last, 0 if it is silent."""
     choices = slots + 1 - earliest
     draws = rng.random(earliest.shape)
     draws *= choices
@@ -258,6 +257,6 @@ def _pick(earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
 
 
 def _cells(sent: Slots, slots: int) -> tuple[Slots, Slots]:
-    """The one slot of each UE, and its number in the batch; silent UEs all "use" slot 0, which no one receives."""
+    """Return the slot of each UE, and the index of that slot in the batch; silent UEs have slot 0."""
     pick = sent[:, :, 0]
     return pick, pick + (slots + 1) * np.arange(len(pick))[:, None]

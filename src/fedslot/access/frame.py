@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,7 +39,7 @@ def play(
         late = np.zeros(len(backlogged)) if ready is None else np.ceil(ready[backlogged]) - len(pull)
         sent = contend(late, push_slots, grant.probability, channel, contention)
         outcome = resolve(sent, push_slots, channel, fading)
-    return tally(pull, in_time, backlogged, outcome)
+    return replace(tally(pull, in_time, backlogged, outcome), overhead=grant.overhead)
 
 
 COLLIDED, SILENT = 0, -1

@@ -1,4 +1,4 @@
-"""Theorem 1 of the paper, a bound on the mean local training latency, and plain Hoeffding beside it.
+"""Theorem 1 of the paper, a bound on the mean local training latency, beside Hoeffding's inequality.
 
 The training times T_1..T_K of K UEs are independent and lie in [a, b] = [p log(1/eps), 2 T_F] (Remark 1).
 Hoeffding's inequality then says, for any h the user picks,
@@ -6,12 +6,12 @@ Hoeffding's inequality then says, for any h the user picks,
     E[T] <= mean(T) + (b - a) sqrt(log(1/h) / (2K))    with probability at least 1 - h.
 
 The theorem as printed differs in three ways. It fixes h = exp(-2 T_max^2 / (K (b - a)^2)), which is
-Hoeffding's probability that the K times together are off by T_max, and so a *failure* probability: the closer
-to 1, the less is said. Its margin has the factor log(1/eps^2) (2q - p(1 - theta)) where Hoeffding has b - a,
-and no 1/sqrt(K). And it names no probability at all, though its right side is random.
+Hoeffding's probability that the sum of the K times is off by T_max: a *failure* probability, and the bound is
+weaker the closer it is to 1. Its margin has the factor log(1/eps^2) (2q - p(1 - theta)) where Hoeffding has
+b - a, and no 1/sqrt(K). And it states no probability, though its right side is random.
 
-So `failure` below is, for both, what Hoeffding guarantees of the margin: for the printed one that is
-h^(K (A / (b - a))^2) with A its factor.
+In both cases `failure` below is the probability that Hoeffding's inequality gives for the margin: for the printed
+theorem that is h^(K (A / (b - a))^2) with A its factor.
 
 >>> paper = printed_bound(8.0, ues=200, frame_length=20, budget=20, epsilon=0.1, theta=0.1, p=1e-6, q=0.5)
 >>> round(paper.h, 4), round(paper.margin, 3), paper.says_something
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedslot.access.analysis import check_whole
+from fedslot.access.checks import check_whole
 from fedslot.errors import InputError
 
 
@@ -34,10 +34,10 @@ from fedslot.errors import InputError
 class LatencyBound:
     """An upper bound on an expected latency: E[T] <= mean + margin, except with probability `failure`.
 
-    mean: the average of the observed times; margin: what is added to it; both in the unit of the times.
+    mean: the average of the observed times; margin: added to it; both in the unit of the times.
     upper: the largest value that a time can have, b.
     failure: probability, by Hoeffding's inequality, that a bound with this margin does not hold.
-    h: the number that the statement is built on: the theorem's h, or the failure probability picked.
+    h: the theorem's h, or the failure probability that was chosen.
     """
 
     mean: float
@@ -53,9 +53,9 @@ class LatencyBound:
 
     @property
     def vacuous(self) -> str | None:
-        """Why the bound says nothing, or None if it says something.
+        """Why the bound is vacuous, or None if it is not.
 
-        It needs a positive margin, a value below b (which E[T] never exceeds), and a fair chance to hold.
+        It needs a positive margin, a value below b (which E[T] never exceeds), and a probability of at least one half.
         """
         if self.margin <= 0:
             return f"its margin {self.margin:.4g} is not above 0, and a sample mean is as often too low"
@@ -74,7 +74,7 @@ class LatencyBound:
 def hoeffding_bound(mean: float, *, ues: int, lower: float, upper: float, failure: float) -> LatencyBound:
     """Hoeffding: E[T] <= mean + (b - a) sqrt(log(1/h) / (2K)) with probability at least 1 - h.
 
-    It says something if sqrt(log(1/h) / (2K)) < (b - mean) / (b - a): never with K <= log(1/h) / 2 UEs.
+    It is not vacuous if sqrt(log(1/h) / (2K)) < (b - mean) / (b - a): never with K <= log(1/h) / 2 UEs.
 
     mean: average of the K observed times; ues: K; lower, upper: a and b; failure: h, e.g. 0.05.
     """

@@ -1,4 +1,4 @@
-"""How many slots to pull and how many to leave open: every split of a frame, without training anything.
+"""Compare every split of a frame into pull and push slots by expected yield and cost, without any training.
 
 >>> best = plan(slots=20, contenders=10, value_ratio=4.0).best
 >>> best.pull, round(best.expected_received_push, 2), round(best.expected_value, 2)
@@ -14,40 +14,31 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedslot.access.analysis import (
-    Floats,
-    Law,
-    check_probability,
-    check_whole,
-    expected_cost_max,
-    last_pull_mean,
-    law_of,
-    paper_push_cost,
-    sending_law,
-    thinning,
-)
 from fedslot.access.channels import Channel, Collision, make_channel
+from fedslot.access.checks import check_probability, check_whole
+from fedslot.access.contenders import Contenders, Floats, contender_pmf, sending_pmf, thinning
+from fedslot.access.costs import expected_cost_max, last_pull_mean, paper_push_cost
 from fedslot.errors import InputError
 from fedslot.rng import PLAN, PLAN_BARRING, stream
 
 BATCH = 200_000
-"""Contenders that are simulated at once; bounds the memory."""
+"""Number of contenders that are simulated at once, which bounds the memory."""
 
 
 @dataclass(frozen=True)
-class Split:
-    """What a frame with `pull` reserved and `push` open slots is expected to give and to cost, in slots.
+class FrameSplit:
+    """A frame of `pull` reserved and `push` open slots: its expected yield, and its expected cost in slots.
 
-    probability: access barring, with which each contender contends.
-    success_probability: that a UE which does contend is received.
+    probability: access barring, the probability with which each contender sends.
+    success_probability: of a UE that sends.
     expected_value: pulled updates count 1, pushed ones `value_ratio`.
-    expected_cost_exact: last slot, without the downlink slot, if every pull is received; the paper's eq. (5)
-        approximates it by expected_cost_paper (None if the channel is not the paper's).
-    expected_cost_max, expected_cost_sum: of a whole frame, downlink slot and unready UEs considered.
+    expected_cost_exact: last slot, without the downlink slot, if every pull is received. The paper's eq. (5)
+        approximates it by expected_cost_paper (None on other channels than the paper's).
+    expected_cost_max, expected_cost_sum: of a whole frame, with the downlink slot and with UEs that are not ready.
     nothing_pushed: probability that no push is received.
     value_per_slot: expected_value / expected_cost_max.
-    expected_frames, value_in_budget: how many frames the budget lasts, and their value; None without one.
-    standard_errors: of the fields that were simulated; empty if all is computed.
+    expected_frames, value_in_budget: number of frames in the budget, and their value; None without a budget.
+    standard_errors: of the fields that were simulated; empty if all are computed.
     """
 
     pull: int
@@ -76,23 +67,23 @@ class Split:
 class Plan:
     """The splits of a frame, in order of `pull`, and the best of them.
 
-    by: what is best, the largest `expected_value` or, with a time budget, the largest `value_in_budget`.
+    by: the field that the best split maximises, `value_in_budget` if there is a time budget.
     """
 
     slots: int
     by: Literal["expected_value", "value_in_budget"]
-    splits: tuple[Split, ...]
+    splits: tuple[FrameSplit, ...]
 
     @property
-    def best(self) -> Split:
-        """The best split; of equals the one with the most pull slots, whose yield is certain."""
-        # Rounded, so that noise in the last place does not decide between equals.
+    def best(self) -> FrameSplit:
+        """The best split; among equals the one with the most pull slots, whose yield is certain."""
+        # Rounded, so that rounding errors do not decide between equals.
         return max(self.splits, key=lambda split: (float(f"{getattr(split, self.by):.12g}"), split.pull))
 
 
 def plan(
     slots: int,
-    contenders: Law,
+    contenders: Contenders,
     *,
     pulls: Iterable[int] | None = None,
     value_ratio: float = 1.0,
@@ -107,18 +98,18 @@ def plan(
     """Compare the splits of a frame.
 
     slots: uplink slots of a frame, M.
-    contenders: how many UEs would contend: a number, or the probability of each number.
-    pulls: the numbers of pull slots to look at; by default all, 0..M.
-    value_ratio: what a pushed update is worth, if a pulled one is worth 1.
+    contenders: the number of contenders, or the probability of each number.
+    pulls: numbers of pull slots to compare; by default all, 0..M.
+    value_ratio: value of a pushed update relative to a pulled one.
     ready: probability that a pulled UE is ready; one that is not wastes its slot.
     budget: slots to spend. A frame spends its `cost_max`, as in the simulator, so the budget lasts for
         budget / E[cost_max] frames (in the long run, by the renewal theorem).
-    barring: probability with which contenders contend; "best" picks for each split the one that gets the most
-        pushes through, which with N contenders on the collision channel is min(1, L/N).
-    channel: the collision channel is computed exactly, any other is simulated with `frames` frames a split.
-    progress: called with the number of splits done and of all, while simulating.
+    barring: probability with which contenders send; "best" is for each split the one that maximises the number of
+        received pushes, which with N contenders on the collision channel is min(1, L/N).
+    channel: the collision channel is computed exactly, others are simulated with `frames` frames per split.
+    progress: called with the number of splits done and of all splits while simulating.
     """
-    law = law_of(contenders)
+    pmf = contender_pmf(contenders)
     check_whole("slots", slots, least=1)
     check_probability("ready", ready)
     if barring != "best":
@@ -132,17 +123,17 @@ def plan(
         check_whole("pull", pull, most=slots)
     medium = make_channel(channel) if isinstance(channel, str) else channel
     if type(medium) is Collision:
-        pushes = _computed([slots - pull for pull in wanted], law, barring)
+        pushes = _computed([slots - pull for pull in wanted], pmf, barring)
     else:
         check_whole("frames", frames, least=2)
-        pushes = _simulated(medium, [slots - pull for pull in wanted], law, barring, frames, seed, progress)
+        pushes = _simulated(medium, [slots - pull for pull in wanted], pmf, barring, frames, seed, progress)
     splits = [_split(pull, push, ready, value_ratio, budget) for pull, push in zip(wanted, pushes, strict=True)]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
 
 
 @dataclass(frozen=True)
 class _Push:
-    """What the push slots of one split yield; `errors` are standard errors, zero if computed."""
+    """Expected yield of the push slots of one split."""
 
     slots: int
     probability: float
@@ -154,13 +145,13 @@ class _Push:
     """Sum of the push slots that were received."""
     paper: float | None
     errors: Callable[[int, float], dict[str, float]] | None = None
-    """Standard errors by field of `Split`, given the pull slots and the expected last of them in use."""
+    """If simulated: standard errors by field of `FrameSplit`, from the pull slots and the last of them in use."""
 
 
-def _split(pull: int, push: _Push, ready: float, value_ratio: float, budget: float | None) -> Split:
+def _split(pull: int, push: _Push, ready: float, value_ratio: float, budget: float | None) -> FrameSplit:
     cost_max = expected_cost_max(pull, push.last_slot, push.nothing, ready)
     value = ready * pull + value_ratio * push.received
-    split = Split(
+    split = FrameSplit(
         pull=pull,
         push=push.slots,
         probability=push.probability,
@@ -189,10 +180,10 @@ def _split(pull: int, push: _Push, ready: float, value_ratio: float, budget: flo
 
 
 def push_table(slots: int, contenders: int) -> tuple[Floats, Floats]:
-    """E[X] and P(nothing received) for all of 0..`slots` push slots and 0..`contenders` contenders.
+    """Return E[X] and P(nothing received) for all of 0..`slots` push slots and 0..`contenders` contenders.
 
-    One recursion gives them all: with j slots, m of n contenders pick the last of them. If m = 1 that slot is
-    received and X = j; else it goes on with j - 1 slots and n - m contenders. Only positive terms.
+    Recursion over the number of slots j: m of n contenders pick the last slot. If m = 1 it is received and X = j,
+    else j - 1 slots and n - m contenders remain. All terms are positive.
 
     returns: two arrays (slots + 1, contenders + 1).
 
@@ -203,7 +194,7 @@ def push_table(slots: int, contenders: int) -> tuple[Floats, Floats]:
     last = np.zeros((slots + 1, contenders + 1))
     nothing = np.ones((slots + 1, contenders + 1))
     for j in range(1, slots + 1):
-        crowd = min(contenders, 60 * (j + 1))  # of more, one gets through with probability below 1e-20
+        crowd = min(contenders, 60 * (j + 1))  # with more, a push is received with probability below 1e-20
         n, m, chance = thinning(0, crowd, 1 / j)
         left = np.maximum(n - m, 0)  # where m > n the chance is 0
         onward = np.where(m == 1, 0.0, chance)
@@ -212,13 +203,13 @@ def push_table(slots: int, contenders: int) -> tuple[Floats, Floats]:
     return last, nothing
 
 
-def _computed(pushes: list[int], law: Floats, barring: float | Literal["best"]) -> list[_Push]:
-    last, nothing = push_table(max(pushes, default=0), len(law) - 1)
-    n = np.arange(len(law))
+def _computed(pushes: list[int], pmf: Floats, barring: float | Literal["best"]) -> list[_Push]:
+    last, nothing = push_table(max(pushes, default=0), len(pmf) - 1)
+    n = np.arange(len(pmf))
     results = []
     for slots in pushes:
-        probability = best_barring(slots, law) if barring == "best" else barring
-        sending = sending_law(law, probability)
+        probability = best_barring(slots, pmf) if barring == "best" else barring
+        sending = sending_pmf(pmf, probability)
         received = float(sending @ (n * (1 - 1 / slots) ** np.maximum(n - 1, 0))) if slots else 0.0
         results.append(
             _Push(
@@ -228,34 +219,34 @@ def _computed(pushes: list[int], law: Floats, barring: float | Literal["best"]) 
                 received=received,
                 last_slot=float(sending @ last[slots]),
                 nothing=float(sending @ nothing[slots]),
-                slot_sum=received * (slots + 1) / 2,  # all slots are alike
+                slot_sum=received * (slots + 1) / 2,  # by symmetry of the slots
                 paper=paper_push_cost(slots, sending),
             )
         )
     return results
 
 
-def best_barring(slots: int, law: Floats) -> float:
-    """The probability of contending that gets the most pushes through on the collision channel.
+def best_barring(slots: int, pmf: Floats) -> float:
+    """Return the sending probability that maximises the received pushes on the collision channel.
 
-    law: entry n is the probability of n contenders. For a known number N this is min(1, L/N).
+    pmf: entry n is the probability of n contenders. For a known number N the result is min(1, L/N).
 
-    >>> best_barring(10, law_of(25)), best_barring(10, law_of(5))
+    >>> best_barring(10, contender_pmf(25)), best_barring(10, contender_pmf(5))
     (0.4, 1.0)
     """
-    numbers = np.flatnonzero(law)
-    if slots == 0 or numbers[-1] <= slots:  # with at most L contenders one more never lowers the yield
+    numbers = np.flatnonzero(pmf)
+    if slots == 0 or numbers[-1] <= slots:  # up to L contenders, one more never lowers the yield
         return 1.0
     if len(numbers) == 1:
         return slots / int(numbers[0])
 
     def received(p: Floats) -> Floats:
         alone = (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)
-        yields: Floats = p * (alone @ (numbers * law[numbers]))
+        yields: Floats = p * (alone @ (numbers * pmf[numbers]))
         return yields
 
     low, high = 0.0, 1.0
-    for _ in range(6):  # a mixture can have several peaks: scan, then look closer around the highest
+    for _ in range(6):  # there may be several maxima: scan, then refine around the highest
         grid = np.linspace(low, high, 33)
         peak = int(np.argmax(received(grid)))
         low, high = float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, 32)])
@@ -268,7 +259,7 @@ def best_barring(slots: int, law: Floats) -> float:
 def _simulated(
     channel: Channel,
     pushes: list[int],
-    law: Floats,
+    pmf: Floats,
     barring: float | Literal["best"],
     frames: int,
     seed: int,
@@ -278,35 +269,35 @@ def _simulated(
     for done, slots in enumerate(pushes):
         if progress is not None:
             progress(done, len(pushes))
-        probability = barring if barring != "best" else _search_barring(channel, slots, law, frames, seed)
-        # The purpose differs from that of the search: what was picked for its luck is measured afresh.
-        received = _play(channel, slots, law, probability, frames, seed, PLAN)
-        results.append(_measure(slots, probability, float(np.arange(len(law)) @ law) * probability, received))
+        probability = barring if barring != "best" else _search_barring(channel, slots, pmf, frames, seed)
+        # Another stream than that of the search, whose maximum is biased upwards.
+        received = _play(channel, slots, pmf, probability, frames, seed, PLAN)
+        results.append(_measure(slots, probability, float(np.arange(len(pmf)) @ pmf) * probability, received))
     if progress is not None:
         progress(len(pushes), len(pushes))
     return results
 
 
-def _search_barring(channel: Channel, slots: int, law: Floats, frames: int, seed: int) -> float:
-    """The best of 20 probabilities by trial, with the same random numbers for all."""
-    if slots == 0 or len(law) == 1:
+def _search_barring(channel: Channel, slots: int, pmf: Floats, frames: int, seed: int) -> float:
+    """Return the best of 20 probabilities by simulation with common random numbers."""
+    if slots == 0 or len(pmf) == 1:
         return 1.0
     trials = [k / 20 for k in range(20, 0, -1)]
-    yields = [(_play(channel, slots, law, p, max(2, frames // 10), seed, PLAN_BARRING)[:, 0]).sum() for p in trials]
+    yields = [(_play(channel, slots, pmf, p, max(2, frames // 10), seed, PLAN_BARRING)[:, 0]).sum() for p in trials]
     return trials[int(np.argmax(yields))]
 
 
 def _play(
-    channel: Channel, slots: int, law: Floats, probability: float, frames: int, seed: int, purpose: str
+    channel: Channel, slots: int, pmf: Floats, probability: float, frames: int, seed: int, purpose: str
 ) -> Floats:
-    """Play frames on a channel. Returns (frames, 3): pushes received, the last such slot, their sum."""
-    most = len(law) - 1
+    """Play frames on a channel. Returns (frames, 3): number of received pushes, their last slot, sum of their slots."""
+    most = len(pmf) - 1
     rng = stream(seed, purpose, slots)
     batch = max(1, BATCH // max(1, most))
     rows = []
     for start in range(0, frames, batch):
         count = min(batch, frames - start)
-        number = rng.choice(len(law), size=count, p=law)
+        number = rng.choice(len(pmf), size=count, p=pmf)
         contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
         slot = channel.play(np.where(contends, 1, slots + 1).astype(np.int64), slots, rng)
         rows.append(np.stack([(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1)], axis=1))
@@ -338,50 +329,3 @@ def _measure(slots: int, probability: float, sending: float, frames: Floats) -> 
         paper=None,
         errors=errors,
     )
-
-
-# What a command line can say ---------------------------------------------------------------------------
-
-
-def parse_contenders(text: str) -> Law:
-    """Contenders from text: `10`, `poisson:8`, `binomial:40:0.25`, or numbers and chances `5:0.5,10:0.5`.
-
-    Numbers that are less likely than 1e-14 are left out.
-
-    >>> parse_contenders("10"), parse_contenders("5:0.5,10:0.5")
-    (10, {5: 0.5, 10: 0.5})
-    """
-    kind, *rest = text.strip().split(":")
-    try:
-        if kind == "poisson":
-            (mean,) = map(float, rest)
-            return _likely(_poisson(mean))
-        if kind == "binomial":
-            number, chance = rest
-            check_probability("contenders", float(chance))
-            return _likely(dict(enumerate(sending_law(law_of(int(number)), float(chance)).tolist())))
-        if rest:
-            pairs = [pair.split(":") for pair in text.split(",")]
-            law = {int(number): float(chance) for number, chance in pairs}
-            law_of(law)
-            return law
-        law_of(int(text))
-        return int(text)
-    except ValueError as error:
-        allowed = "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
-        raise InputError("contenders", text, allowed) from error
-
-
-def _poisson(mean: float) -> dict[int, float]:
-    if not 0 <= mean <= 100_000:
-        raise ValueError(mean)
-    if mean == 0:
-        return {0: 1.0}
-    spread = 8 * math.sqrt(mean) + 30
-    numbers = range(max(0, math.floor(mean - spread)), math.ceil(mean + spread) + 1)
-    return {n: math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in numbers}
-
-
-def _likely(law: dict[int, float]) -> dict[int, float]:
-    kept = {n: chance for n, chance in law.items() if chance > 1e-14}
-    return {n: chance / math.fsum(kept.values()) for n, chance in kept.items()}

@@ -26,7 +26,7 @@ from fedslot.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedslot.experiments.comparison import Comparison, Estimate
+    from fedslot.experiments.comparison import Comparison
 
 
 def compare(
@@ -92,21 +92,9 @@ def _table(comparison: Comparison) -> Table:
     for target in comparison.targets:
         table.add_column(f"slots\nto {target:g}", justify="right")
     for strategy, estimates in comparison.estimates().items():
-        cells = [accuracy_words(estimates["final_accuracy"]), accuracy_words(estimates["accuracy_at_horizon"])]
+        cells = [estimates[name].margin(".3f", "±") for name in ("final_accuracy", "accuracy_at_horizon")]
         for target in comparison.targets:
-            cells.append(_slots(*(estimates[f"slots_to_{target:g}_{rule}"] for rule in ("max", "sum"))))
+            clock, summed = (estimates[f"slots_to_{target:g}_{rule}"] for rule in ("max", "sum"))
+            cells.append(clock.point(".0f", f" ({summed.mean:.0f}){clock.fraction(' {}/{}')}"))
         table.add_row(strategy, *cells)
     return table
-
-
-def accuracy_words(estimate: Estimate) -> str:
-    """An accuracy for a table."""
-    half = estimate.high - estimate.mean
-    return f"{estimate.mean:.3f}" + (f"±{half:.3f}" if half == half else "")
-
-
-def _slots(clock: Estimate, summed: Estimate) -> str:
-    if clock.count == 0:
-        return "never"
-    partly = f" {clock.count}/{clock.total}" if clock.count < clock.total else ""
-    return f"{clock.mean:.0f} ({summed.mean:.0f}){partly}"

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from rich.progress import TaskID
 
-    from fedslot.data.transfer import Progress
+    from fedslot.data.download import Progress
 
 data_app = typer.Typer(help="List, fetch and find the data sets.", no_args_is_help=True)
 
 
 def _complete(incomplete: str) -> list[str]:
-    from fedslot.data.cache import CATALOGUE
+    from fedslot.data.catalogue import CATALOGUE
 
     return [name for name in CATALOGUE if name.startswith(incomplete)]
 
@@ -31,11 +31,12 @@ def _complete_or_all(incomplete: str) -> list[str]:
 def list_() -> None:
     """List the data sets, and which are in the cache."""
     from fedslot.data import cache
+    from fedslot.data.catalogue import CATALOGUE
 
     row = "{:<14} {:>7} {:>7}  {:<8} {:>7}  {}".format
     typer.echo(row("name", "train", "test", "image", "size", "where"))
     typer.echo(row("digits", 1000, 797, "1x8x8", "", "embedded"))
-    for name, entry in cache.CATALOGUE.items():
+    for name, entry in CATALOGUE.items():
         where = {
             "cached": str(cache.path(name)),
             "absent": f"not in the cache; type: fedslot data fetch {name}",
@@ -54,15 +55,15 @@ def fetch(
     force: Annotated[bool, typer.Option("--force", help="Fetch even what is in the cache.")] = False,
 ) -> None:
     """Fetch data sets into the cache; what is there and intact is left alone."""
-    from fedslot.data import cache
+    from fedslot.data.catalogue import CATALOGUE
     from fedslot.errors import InputError, RefusedError
 
-    allowed = (*cache.CATALOGUE, "digits", "all")
+    allowed = (*CATALOGUE, "digits", "all")
     for name in names:
         if name not in allowed:
             raise InputError("NAME", name, f"one of {', '.join(allowed)}")
     failures = []
-    for name in dict.fromkeys(cache.CATALOGUE if "all" in names else names):
+    for name in dict.fromkeys(CATALOGUE if "all" in names else names):
         if name == "digits":
             typer.echo("digits: embedded, nothing to fetch")
             continue
@@ -88,7 +89,7 @@ def path(
 
 
 def _fetch_showing_progress(name: str, force: bool) -> Path:
-    """Fetch with live bars on a terminal, one line for each step elsewhere; both on stderr."""
+    """Fetch with progress on stderr: bars on a terminal, else one line for each download."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars

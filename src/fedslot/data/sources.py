@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.data import cache, formats
+from fedslot.data.catalogue import CATALOGUE
 from fedslot.errors import InputError
 
-NAMES = ("digits", *cache.CATALOGUE)
+NAMES = ("digits", *CATALOGUE)
 
 _DIGITS_TRAIN = 1000
 _FIELD = "data.dataset"
@@ -21,7 +22,7 @@ _FIELD = "data.dataset"
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled samples for training and for testing; the arrays cannot be written to.
+    """Labelled samples for training and for testing, as read-only arrays.
 
     x_train, x_test: (n, channels, height, width) for images, (n, d) for other features.
     y_train, y_test: (n,), classes from 0 to `classes` - 1.
@@ -35,7 +36,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         for array in (self.x_train, self.y_train, self.x_test, self.y_test):
-            array.setflags(write=False)  # one copy in memory may serve many runs
+            array.setflags(write=False)  # many runs share one copy
 
     @property
     def classes(self) -> int:
@@ -44,7 +45,7 @@ class Dataset:
 
 
 def load(name_or_path: str) -> Dataset:
-    """Load a data set: `digits`, which is embedded, a fetched one, or a file that ends in `.npz`.
+    """Load a data set: `digits`, which is embedded, a fetched one, or your own file that ends in `.npz`.
 
     An `.npz` holds `x_train`, `y_train`, `x_test`, `y_test`: features as (n, d), (n, height, width) or
     (n, channels, height, width), where uint8 is divided by 255, and integer labels from 0 without gaps.
@@ -55,7 +56,7 @@ def load(name_or_path: str) -> Dataset:
     """
     if name_or_path == "digits":
         return _digits()
-    if name_or_path in cache.CATALOGUE:
+    if name_or_path in CATALOGUE:
         file = cache.path(name_or_path)
     elif name_or_path.endswith(".npz"):
         file = Path(name_or_path).expanduser().absolute()
@@ -63,15 +64,15 @@ def load(name_or_path: str) -> Dataset:
         raise InputError(_FIELD, name_or_path, f"one of {', '.join(NAMES)}, or a file that ends in .npz")
     try:
         seen = file.stat()
-    except OSError:  # what is wrong with it, reading tells better
+    except OSError:  # reading it gives the better error message
         return _load(name_or_path, file, 0, 0)
     return _load(name_or_path, file, seen.st_mtime_ns, seen.st_size)
 
 
-@lru_cache(maxsize=1)  # sweeps use one data set again and again; two of CIFAR-10's size would be too much
+@lru_cache(maxsize=1)  # runs of a sweep share a data set; two of CIFAR-10's size would take too much memory
 def _load(name: str, file: Path, changed: int, size: int) -> Dataset:
-    """Load from `file`; `changed` and `size` make a new version of it a new call."""
-    if name in cache.CATALOGUE:
+    """Load from `file`; `changed` and `size` are part of the cache key, so that a new version is read again."""
+    if name in CATALOGUE:
         arrays = cache.read(name)
         return Dataset(
             name,
@@ -90,7 +91,7 @@ def _digits() -> Dataset:
     pixels, labels = load_digits(return_X_y=True)
     x = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     y = labels.astype(np.int64)
-    # Every 1.797th sample of the list sorted by class: each class gives its share, and nothing is random.
+    # Every 1.797th sample of the list sorted by class: a stratified split without randomness.
     by_class = np.argsort(y, kind="stable")
     rank = np.arange(len(y))
     chosen = (rank + 1) * _DIGITS_TRAIN // len(y) > rank * _DIGITS_TRAIN // len(y)
@@ -99,7 +100,7 @@ def _digits() -> Dataset:
 
 
 def _own(name: str, file: Path) -> Dataset:
-    """Load a user's `.npz`, refusing every defect that would spoil a run later."""
+    """Load a user's `.npz` and refuse every defect that would make a run fail later."""
     arrays = _read_npz(name, file)
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
@@ -137,7 +138,7 @@ def _read_npz(name: str, file: Path) -> dict[str, NDArray[Any]]:
         _refuse(name, "a file that exists")
     except PermissionError:
         _refuse(name, "a file that may be read")
-    except Exception:  # a damaged archive raises nearly anything, an array of objects a ValueError
+    except Exception:  # a damaged archive can raise any exception, an array of objects a ValueError
         _refuse(name, "an intact .npz of plain arrays, as numpy.savez writes it, without Python objects")
     if missing := [key for key in cache.ARRAYS if key not in arrays]:
         _refuse(name, f"an .npz with {', '.join(cache.ARRAYS)}; {', '.join(missing)} is missing")
@@ -145,11 +146,11 @@ def _read_npz(name: str, file: Path) -> dict[str, NDArray[Any]]:
 
 
 def _features(x: NDArray[Any]) -> NDArray[np.float32]:
-    """Bring features to float32, bytes to [0, 1], without a float64 copy on the way."""
+    """Return features as float32, with bytes scaled to [0, 1], without a float64 copy."""
     if x.dtype == np.uint8:
         scaled: NDArray[np.float32] = np.divide(x, 255, dtype=np.float32)
         return scaled
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # overflow gives infinity, which is refused later
         return x.astype(np.float32, copy=False)
 
 

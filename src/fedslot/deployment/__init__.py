@@ -1,11 +1,12 @@
 """The scheduler on real devices, over any transport.
 
-    frame.py      an announced frame, and the turn of each UE in it
-    screening.py  the checks of a UE's slots and update; nothing from the network is trusted
-    reception.py  all replies to a frame, screened
-    faults.py     faults.csv: whose update was lost, and why
-    roster.py     which device stands for which UE
-    server.py     ParameterServer: from an announced frame to the next global model, recorded and saved
+    frame.py        an announced frame, and the turn of each UE in it
+    screening.py    the checks of a UE's slots and update; nothing from the network is trusted
+    reception.py    all replies to a frame, screened
+    aggregation.py  the scenario's own aggregation, or one that a transport brings
+    faults.py       faults.csv: whose update was lost, and why
+    roster.py       which device stands for which UE
+    server.py       ParameterServer: from an announced frame to the next global model, recorded and saved
 
 A transport announces the frames of a `ParameterServer` to its devices, wraps what they answer as `reception.Reply`, and
 closes the frame; `flower/` is one. Nothing here imports a transport.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot import runs
+from fedslot.deployment.aggregation import Aggregator, Received, ScenarioAggregation
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
 from fedslot.deployment.reception import Criteria, Reply, hear
@@ -22,59 +22,16 @@ from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import Limits, Update
 from fedslot.errors import InputError, RefusedError
 from fedslot.held_out import HeldOut, no_values
-from fedslot.learning.aggregation import average
 from fedslot.learning.models import Model
 from fedslot.messages import Receipt, UEs
 from fedslot.records import RowWriter, RunFolder
-from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, schedule
+from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, refuse_asking, schedule
 from fedslot.scenario import Scenario
-from fedslot.strategies import make_strategy
+from fedslot.strategies import NoState, make_strategy
 from fedslot.valuation import Valuation
 
 WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have
 AGGREGATION = "aggregation/"  # what names of the aggregation's arrays begin with in a checkpoint
-
-
-@dataclass(frozen=True)
-class Received:
-    """The updates that a frame brought, in the order of their slots.
-
-    ues: (Y,) who sent them. models: (Y, P). sizes: (Y,) training samples that count for each.
-    metrics: what each UE measured.
-    """
-
-    ues: UEs
-    models: Tensor
-    sizes: NDArray[np.int64]
-    metrics: list[dict[str, float]]
-
-
-class Aggregator(Protocol):
-    """Makes the next global model from the received updates."""
-
-    def __call__(self, model: Tensor, received: Received, round: int) -> Tensor:
-        """Return the model (P,) that follows `model` (P,). There is at least one update."""
-        ...
-
-    def memory(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the arrays that are carried from round to round, such as FedAdam's moments."""
-        ...
-
-    def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        """Continue with what `memory` returned: after a restart, or because a round failed."""
-        ...
-
-
-class Average:
-    """The data-weighted average (ModelAverage of Algorithm 1), which carries nothing from round to round."""
-
-    def __call__(self, model: Tensor, received: Received, round: int) -> Tensor:
-        return average(received.models, received.sizes)
-
-    def memory(self) -> dict[str, NDArray[Any]]:
-        return {}
-
-    def restore(self, memory: Mapping[str, NDArray[Any]]) -> None: ...
 
 
 class ParameterServer:
@@ -88,7 +45,7 @@ class ParameterServer:
 
     scenario: the cell, the strategy and the valuation, as studied in the simulator.
     model: the network. held_out: the PS's held-out samples.
-    aggregate: makes the next global model; None stands for the data-weighted average.
+    aggregate: replaces the scenario's own aggregation.
     out: folder for `scenario.yaml`, `rounds.csv`, `faults.csv`, `summary.json` and checkpoints; None writes no files.
     resume: continue what the folder holds.
     seeded: UEs draw their slots from the scenario's seed, as in the simulator; otherwise from their own entropy.
@@ -112,8 +69,9 @@ class ParameterServer:
     ) -> None:
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
         _check(scenario)
+        refuse_asking(self.strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
-        self.aggregate = aggregate or Average()
+        self.aggregate = aggregate
         self.seeded, self.resume, self.weight = seeded, resume, weight
         self.folder = None if out is None else RunFolder(Path(out))
         self.roster = Roster(scenario.data.ues, keyed)
@@ -124,7 +82,8 @@ class ParameterServer:
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
         model = self.model.initial if initial is None else initial
-        self.now = Snapshot(0, 0, model, self.strategy.init())
+        self.now = Snapshot(0, 0, model, model, self.strategy.init(), NoState())
+        self._aggregator = self.aggregate or ScenarioAggregation(self.scenario, self.model, self.held_out, model)
         # relative to the initial model, because a device could raise the norm of the present one round by round
         self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
         if self.folder:
@@ -154,10 +113,11 @@ class ParameterServer:
         receipt = frame.receipt(heard.used, heard.updates.keys())
         received = self._received(receipt, heard.updates, frame.round)
         valuation = self._value(received, frame.round)
-        model = self._aggregate(received, frame.round)
+        model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
         state = self.strategy.observe(self.now.state, receipt, valuation.values)
 
-        self.now = Snapshot(frame.round + 1, self.now.slots_spent + receipt.cost_max, model, state)
+        spent = self.now.slots_spent + receipt.cost_max
+        self.now = Snapshot(frame.round + 1, spent, model, report, state, NoState())
         row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
         self._save(row)
         return row
@@ -178,7 +138,8 @@ class ParameterServer:
         mine = [updates[ue] for ue in ues.tolist()]
         models = np.array([update.model for update in mine], dtype=np.float32).reshape(len(mine), self.model.size)
         sizes = self._sizes(ues, np.array([update.examples for update in mine], dtype=np.int64), round)
-        return Received(ues, torch.from_numpy(models).to(self.now.model), sizes, [update.metrics for update in mine])
+        metrics = [update.metrics for update in mine]
+        return Received(ues, torch.from_numpy(models).to(self.now.model), sizes, np.zeros(len(ues)), metrics)
 
     def _sizes(self, ues: UEs, claimed: NDArray[np.int64], round: int) -> NDArray[np.int64]:
         """Return the training samples that count for each UE: claims are limited by the median of all UEs' claims."""
@@ -200,23 +161,24 @@ class ParameterServer:
             self.faults.add(Fault(round, -1, NO_NODE, "values", str(error)))
             return no_values(len(received.ues))
 
-    def _aggregate(self, received: Received, round: int) -> Tensor:
-        """Return the next global model; the present one without updates, or if the aggregation fails."""
+    def _aggregate(self, received: Received, round: int) -> tuple[Tensor, Tensor]:
+        """Return the models to broadcast and to report; the present ones if nothing came or the aggregation fails."""
+        present = self.now.model, self.now.report
         if not len(received.ues):
-            return self.now.model
-        before = self.aggregate.memory()
+            return present
+        before = self._aggregator.memory()
         try:
-            model = self.aggregate(self.now.model, received, round)
-            if not torch.isfinite(model).all() or not math.isfinite(self._loss(model)):
+            new = self._aggregator(self.now.model, received, round)
+            if not all(torch.isfinite(model).all() and math.isfinite(self._loss(model)) for model in new):
                 raise ArithmeticError("the new model is not finite")
-            if not all(np.isfinite(array).all() for array in self.aggregate.memory().values()):
+            if not all(np.isfinite(array).all() for array in self._aggregator.memory().values()):
                 raise ArithmeticError("the aggregation's memory is not finite")
         except Exception as error:  # the updates are to blame, and must not end the training
-            self.aggregate.restore(before)
+            self._aggregator.restore(before)
             detail = f"{type(error).__name__}: {error}; the present model stays"
             self.faults.add(Fault(round, -1, NO_NODE, "aggregate", detail))
-            return self.now.model
-        return model
+            return present
+        return new
 
     def _loss(self, model: Tensor) -> float:
         return self.held_out.validation.evaluate(model.to(self.now.model))[0]
@@ -228,7 +190,7 @@ class ParameterServer:
             self.roster.restore(saved["nodes"])
             self.claims = saved["claims"]
             memory = {name.removeprefix(AGGREGATION): saved[name] for name in saved if name.startswith(AGGREGATION)}
-            self.aggregate.restore(memory)
+            self._aggregator.restore(memory)
         self.faults = FaultLog(folder.path, self.now.round)
         self._rows = folder.open_rows(keep=self.now.round)
 
@@ -236,7 +198,7 @@ class ParameterServer:
         if self.folder and self._rows:
             self._rows.append(row)
             self._rows.sync()  # before the checkpoint, which must never be ahead of the rows
-            memory = {AGGREGATION + name: array for name, array in self.aggregate.memory().items()}
+            memory = {AGGREGATION + name: array for name, array in self._aggregator.memory().items()}
             self.folder.save(self.now, {"nodes": self.roster.to_array(), "claims": self.claims, **memory})
 
 

@@ -32,7 +32,7 @@ from fedslot.records import RunFolder
 from fedslot.round import Round
 from fedslot.scenario import Scenario
 from fedslot.simulation import Distribute
-from fedslot.threads import threads as use_threads
+from fedslot.threads import Threads
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -179,7 +179,7 @@ class _Distributed:
             if reason is not None:
                 raise RefusedError(reason)
             models[stack] = torch.from_numpy(trained).to(start)
-        return Trained(models, self._local.fleet.sizes[received])
+        return Trained(models, received, self._local.fleet.sizes[received])
 
 
 def _fewer(stacks: list[list[int]], most: int) -> list[list[int]]:
@@ -246,7 +246,7 @@ def _train(
     """On a worker: train some UEs."""
     from distributed import get_worker
 
-    with _turn, use_threads(1):
+    with _turn, Threads():
         _check_versions(versions, _versions(), f"worker {get_worker().address}")
         train = _local_training(Scenario(**fields))
         trained = train(torch.tensor(start).to(train.trainer.model.initial), ues, round)

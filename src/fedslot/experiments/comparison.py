@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy import stats
 
 from fedslot.errors import InputError, RefusedError
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Listener, Task
 from fedslot.plugins import find
@@ -22,41 +20,13 @@ from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES
 
 TARGETS = (0.7, 0.8, 0.9)
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds with its 95% confidence interval (Student's t).
-
-    count: seeds that have a value, of `total`; low and high are NaN with fewer than two.
-    """
-
-    mean: float
-    low: float
-    high: float
-    count: int
-    total: int
-
-    @classmethod
-    def of(cls, values: Sequence[float] | NDArray[np.float64]) -> Estimate:
-        """Estimate the mean of the values that are not NaN.
-
-        >>> Estimate.of([1.0, 2.0, 3.0]).mean
-        2.0
-        """
-        numbers = np.asarray(values, dtype=float)
-        here = numbers[~np.isnan(numbers)]
-        mean = float(here.mean()) if len(here) else float("nan")
-        half = float("nan")
-        if len(here) > 1:
-            quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(here) - 1))
-            half = quantile * float(here.std(ddof=1)) / len(here) ** 0.5
-        return cls(mean, mean - half, mean + half, len(here), len(numbers))
 
 
 def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
-    """What is compared of a run. horizon: slots at which accuracies are compared. targets: accuracies to reach."""
+    """Return the measures of a run that are compared.
+
+    horizon: slots at which accuracies are compared; targets: accuracies to reach.
+    """
     measures = {
         "rounds": len(result.rounds),
         "slots_spent": result.slots_spent,
@@ -84,7 +54,7 @@ class Comparison:
 
     @property
     def strategies(self) -> list[str]:
-        """Names of the strategies, in the order asked for."""
+        """Names of the strategies, in the given order."""
         return list(self.runs)
 
     @property
@@ -95,7 +65,7 @@ class Comparison:
         return min(result.slots_spent for results in self.runs.values() for result in results)
 
     def measures(self) -> pd.DataFrame:
-        """One row per run: strategy, seed and every measure."""
+        """Return one row per run: strategy, seed and every measure."""
         rows = []
         for strategy, results in self.runs.items():
             for seed, result in zip(self.seeds, results, strict=True):
@@ -103,7 +73,7 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def estimates(self) -> dict[str, dict[str, Estimate]]:
-        """Estimates by strategy and measure."""
+        """Return the estimates by strategy and measure."""
         table = self.measures()
         names = [name for name in table.columns if name not in {"strategy", "seed"}]
         return {
@@ -113,7 +83,7 @@ class Comparison:
         }
 
     def differences(self, measure: str = "accuracy_at_horizon", reference: str | None = None) -> dict[str, Estimate]:
-        """Paired differences to the reference strategy (the first, if none is named), seed by seed."""
+        """Return the paired differences to the reference strategy, by default the first, over seeds."""
         table = self.measures().pivot(index="seed", columns="strategy", values=measure)
         reference = reference or self.strategies[0]
         return {
@@ -123,7 +93,7 @@ class Comparison:
         }
 
     def table(self) -> pd.DataFrame:
-        """Tidy table of all estimates: strategy, measure, mean, low, high, count, total."""
+        """Return a tidy table of all estimates: strategy, measure, mean, low, high, count, total."""
         return pd.DataFrame(
             [
                 {"strategy": strategy, "measure": measure, **vars(estimate)}
@@ -153,9 +123,9 @@ def compare(
 ) -> Comparison:
     """Run strategies under the same seeds and compare them.
 
-    seeds: how many; the scenario's seed is the first.
+    seeds: number of seeds; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
-    dask: address of a Dask scheduler, whose workers then do the runs.
+    dask: address of a Dask scheduler whose workers do the runs.
 
     >>> from fedslot import Scenario, compare
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
@@ -179,7 +149,7 @@ def compare(
 
 
 def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: Path) -> list[Task]:
-    """The runs of a comparison, strategy by strategy, each with its folder below `out`."""
+    """Return the runs of a comparison, strategy by strategy, each with its folder below `out`."""
     if seeds < 1:
         raise InputError("seeds", seeds, "at least 1")
     if not strategies:
@@ -199,7 +169,7 @@ def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: P
 
 
 def check_targets(targets: Sequence[float]) -> None:
-    """Refuse targets that are no accuracies, or that tables would not tell apart."""
+    """Refuse targets that are no accuracies, or that have the same name in tables."""
     for target in targets:
         if not 0 < target <= 1:
             raise InputError("targets", target, "accuracies above 0 and at most 1")

@@ -1,4 +1,4 @@
-"""What to sweep: a scenario, the values to try of some of its fields, and how many seeds of each combination.
+"""A study: a scenario, a grid of values for some of its fields, and the number of seeds of each combination.
 
 >>> study = Study(Scenario(), {"frame.pull": [5, 10], "strategy.name": ["push-pull", "fedavg"]}, seeds=3)
 >>> study.combinations[1]
@@ -18,18 +18,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from fedslot.access.channels import make_channel
 from fedslot.errors import InputError
 from fedslot.learning.models import MODELS
 from fedslot.plugins import find
 from fedslot.round import cell
-from fedslot.scenario import Scenario, parse_yaml, presets, read_fields, write_yaml
+from fedslot.scenario import Scenario, presets, read_fields
 from fedslot.strategies import make_strategy
+from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST_RUNS = 100_000
-LONGEST_NAME = 120  # characters of a folder's name, before the seed
+LONGEST_NAME = 120  # characters of a folder's name, without the seed
 KEYS = ("scenario", "overrides", "grid", "seeds")
 SEEDS = 3
 
@@ -39,10 +38,10 @@ Combination = dict[str, Any]
 
 @dataclass(frozen=True)
 class Study:
-    """All combinations of a grid, each with several seeds. What cannot be run is refused here.
+    """All combinations of a grid, each with several seeds; impossible combinations are refused.
 
     grid: values to try, by dotted key; each key is an axis.
-    seeds: how many; the scenario's seed is the first. Combinations with one seed see common random numbers.
+    seeds: number of seeds; the scenario's seed is the first. Runs with the same seed have common random numbers.
     """
 
     scenario: Scenario
@@ -70,9 +69,9 @@ class Study:
         grid: Mapping[str, list[Any]] | None = None,
         seeds: int | None = None,
     ) -> Self:
-        """Read a study file, which has the key `grid`, or take a scenario with a grid of its own.
+        """Read a study file, which has the key `grid`, or combine a scenario with a given grid.
 
-        overrides, grid, seeds: come on top of what the file says; an axis may be given once only.
+        overrides, grid, seeds: added to those of the file; an axis may be given only once.
         """
         fields = read_fields(source)
         if "grid" not in fields:
@@ -104,13 +103,13 @@ class Study:
         return [_scenario(self.scenario, combination) for combination in self.combinations]
 
     def to_yaml(self) -> str:
-        """The complete study as a file that `load` reads."""
+        """Return the complete study as YAML, which `load` reads."""
         grid = {key: list(values) for key, values in self.grid.items()}
         return write_yaml({"scenario": self.scenario.model_dump(), "grid": grid, "seeds": self.seeds})
 
 
 def parse_grid(words: Iterable[str]) -> dict[str, list[Any]]:
-    """Turn `key=value,value` words into axes; the values are read as a YAML list.
+    """Parse `key=value,value` arguments into axes; the values are read as a YAML list.
 
     >>> parse_grid(["frame.pull=5,10", "strategy.name=push-pull,fedavg"])
     {'frame.pull': [5, 10], 'strategy.name': ['push-pull', 'fedavg']}
@@ -122,13 +121,13 @@ def parse_grid(words: Iterable[str]) -> dict[str, list[Any]]:
             raise InputError("--grid", word, "of the form key=value,value, e.g. frame.pull=5,10")
         try:
             axes.append({key.strip(): parse_yaml(f"[{values}]")})
-        except yaml.YAMLError:
+        except YAMLError:
             raise InputError(key, values, "values with commas between, each a number, a word or YAML") from None
     return join_axes(axes)
 
 
 def join_axes(grids: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """One grid of several, none of which has an axis of another."""
+    """Merge grids, which must not have an axis in common."""
     joined: dict[str, list[Any]] = {}
     for grid in grids:
         for key, values in grid.items():
@@ -140,7 +139,7 @@ def join_axes(grids: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def say(combination: Combination) -> str:
-    """A combination in words.
+    """Return a combination as text.
 
     >>> say({"frame.pull": 5, "strategy.name": "fedavg"})
     'frame.pull=5, strategy.name=fedavg'
@@ -149,12 +148,12 @@ def say(combination: Combination) -> str:
 
 
 def say_value(value: object) -> str:
-    """A value as it stands in `--grid`."""
-    return write_yaml([value], default_flow_style=True, width=math.inf).strip()[1:-1]
+    """Return a value as it is written in `--grid`."""
+    return write_yaml([value], one_line=True).strip()[1:-1]
 
 
 def folder_name(combination: Combination) -> str:
-    """A name that tells combinations of the same axes apart, on every file system.
+    """Return a folder name that is valid on every file system and unique among combinations of the same axes.
 
     >>> folder_name({"frame.pull": 5, "fleet.noise": 0.1})
     'frame.pull=5_fleet.noise=0.1'
@@ -167,12 +166,12 @@ def folder_name(combination: Combination) -> str:
 
 
 def _plain(text: str) -> str:
-    """Only what every file system takes, and tells apart."""
+    """Replace the characters that some file systems do not allow or distinguish."""
     return re.sub(r"[^a-z0-9._+-]+", "-", text.lower()).strip("-")
 
 
 def _beside(file: Path, scenario: Any) -> Any:
-    """The scenario that a study file names: its fields, a preset, or a file whose path starts from the study's."""
+    """Return the scenario of a study file: its fields, a preset, or a file relative to the study's folder."""
     if isinstance(scenario, dict):
         return scenario
     if not isinstance(scenario, str):
@@ -190,7 +189,7 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
             raise InputError(f"grid {key}", values, "a list of one value at least")
         try:
             words = [say_value(value) for value in values]
-        except yaml.YAMLError:
+        except YAMLError:
             raise InputError(f"grid {key}", values, "a list of plain numbers, words, lists and mappings") from None
         for word, count in Counter(words).items():
             if count > 1:
@@ -198,7 +197,7 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
 
 
 def _scenario(base: Scenario, combination: Combination) -> Scenario:
-    """The scenario of a combination; what is wrong with it, or with names in it, is said before anything runs."""
+    """Return the scenario of a combination, after checking its fields and the names in it."""
     try:
         scenario = base.replace(combination)
         make_strategy(scenario.strategy.name, cell(scenario))

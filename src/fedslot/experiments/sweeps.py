@@ -1,4 +1,4 @@
-"""Sweeps: every combination of a grid with every seed, as independent runs; one table of all of them."""
+"""Sweeps: every combination of a grid with every seed, as independent runs, and one table of all runs."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from fedslot.errors import RefusedError
-from fedslot.experiments.comparison import TARGETS, Estimate, check_targets, measure
+from fedslot.experiments.comparison import TARGETS, check_targets, measure
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.pool import check_workers, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
 from fedslot.experiments.tasks import Listener, Task
 from fedslot.records import clear_leftovers, is_empty, write_atomically
 from fedslot.runs import Result, load
-from fedslot.scenario import Scenario, parse_yaml
+from fedslot.scenario import Scenario
+from fedslot.yaml_text import YAMLError, parse_yaml
 
 STUDY = "study.yaml"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What came of a study.
+    """The results of a study.
 
     runs: results, combination by combination, each in the order of its seeds; None where a run failed.
-    failures: why runs failed, by their place in `runs`.
+    failures: the reasons of failures, by index in `runs`.
     """
 
     study: Study
@@ -39,29 +40,29 @@ class Sweep:
 
     @property
     def horizon(self) -> int:
-        """Slots at which accuracies are compared: the least that any run spent, or was allowed to."""
+        """Slots at which accuracies are compared: the least that any run spent, or its time budget."""
         runs = [run for run in self.runs if run is not None]
         return min((run.scenario.time_budget or run.slots_spent for run in runs), default=0)
 
     def table(self) -> pd.DataFrame:
-        """One row per run: the values of the axes, seed, every measure, and why it failed if it did."""
+        """Return one row per run: the values of the axes, seed, every measure, and the reason of a failure."""
         rows: list[dict[str, object]] = []
         horizon = self.horizon
-        for place, run in enumerate(self.runs):
-            combination = self.study.combinations[place // self.study.seeds]
+        for index, run in enumerate(self.runs):
+            combination = self.study.combinations[index // self.study.seeds]
             measures = {} if run is None else measure(run, horizon, self.targets)
             rows.append(
                 {
                     **{key: _cell(value) for key, value in combination.items()},
-                    "seed": self.study.scenario.seed + place % self.study.seeds,
+                    "seed": self.study.scenario.seed + index % self.study.seeds,
                     **{name: number for name, number in measures.items() if name not in combination},
                 }
             )
-        failures = [self.failures.get(place, "") for place in range(len(rows))]
+        failures = [self.failures.get(index, "") for index in range(len(rows))]
         return pd.DataFrame(rows).assign(failure=failures)
 
     def estimates(self) -> list[dict[str, Estimate]]:
-        """Estimates by measure, for each combination in the order of `study.combinations`."""
+        """Return estimates by measure, for each combination in the order of `study.combinations`."""
         return self._estimates
 
     @cached_property
@@ -74,7 +75,7 @@ class Sweep:
         ]
 
     def summary(self) -> pd.DataFrame:
-        """Tidy table of all estimates: the values of the axes, measure, mean, low, high, count, total."""
+        """Return a tidy table of all estimates: the values of the axes, measure, mean, low, high, count, total."""
         return pd.DataFrame(
             [
                 {**{key: _cell(value) for key, value in combination.items()}, "measure": name, **vars(estimate)}
@@ -103,13 +104,13 @@ def sweep(
     dask: str | None = None,
     listener: Listener | None = None,
 ) -> Sweep:
-    """Run every combination of a grid with every seed. A run that fails is reported and stops no other.
+    """Run every combination of a grid with every seed. A run that fails is recorded; the others go on.
 
     grid: values to try, by dotted key.
-    seeds: how many of each combination; the scenario's seed is the first.
+    seeds: number of seeds of each combination; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
-    resume: go on with the sweep in the folder, which may have got more values and seeds.
-    dask: address of a Dask scheduler, whose workers then do the runs.
+    resume: continue the sweep in the folder, also with more values and seeds.
+    dask: address of a Dask scheduler whose workers do the runs.
 
     >>> from fedslot import Scenario, sweep
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
@@ -131,14 +132,14 @@ def sweep(
         _claim(folder, study, resume)
         tasks = plan_tasks(study, folder)
         failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
-        runs = [None if place in failures else load(task.folder) for place, task in enumerate(tasks)]
+        runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
         found = Sweep(study, runs, failures, tuple(targets))
         found.save(folder)
     return found
 
 
 def plan_tasks(study: Study, out: Path) -> list[Task]:
-    """The runs of a study, combination by combination, each with its folder below `out`."""
+    """Return the runs of a study, combination by combination, each with its folder below `out`."""
     return [
         Task(scenario.replace({"seed": seed}), out / "runs" / f"{folder_name(combination)}-seed{seed}")
         for combination, scenario in zip(study.combinations, study.scenarios, strict=True)
@@ -147,7 +148,7 @@ def plan_tasks(study: Study, out: Path) -> list[Task]:
 
 
 def _claim(out: Path, study: Study, resume: bool) -> None:
-    """Take a new or empty folder, or with `resume` one that holds a sweep of this scenario over the same axes."""
+    """Create the folder, or with `resume` take one that holds a sweep of this scenario over the same axes."""
     if out.exists() and not out.is_dir():
         raise RefusedError(f"{out} is a file; give a folder for the results")
     if out.is_dir() and not is_empty(out):
@@ -169,16 +170,20 @@ def _claim(out: Path, study: Study, resume: bool) -> None:
 
 
 def _cell(value: object) -> object:
-    """A value as an entry of a table: a number or a word as it is, anything else as it stands in `--grid`.
+    """Return a value as an entry of a table: numbers and plain text as they are, others as in `--grid`.
 
-    A word that would be read as something else is put in quotes there.
+    Text that YAML would read as something else is in quotes there.
     """
-    return value if isinstance(value, int | float) or (isinstance(value, str) and _is_word(value)) else say_value(value)
+    return (
+        value
+        if isinstance(value, int | float) or (isinstance(value, str) and _is_plain_text(value))
+        else say_value(value)
+    )
 
 
-def _is_word(text: str) -> bool:
-    """Whether a text is read as itself."""
+def _is_plain_text(text: str) -> bool:
+    """Return whether YAML reads a text as itself."""
     try:
         return bool(parse_yaml(text) == text)
-    except yaml.YAMLError:
+    except YAMLError:
         return False

@@ -1,0 +1,11 @@
+"""Local training of UEs and evaluation of the models that come of it. Models are flat float32 vectors.
+
+- `models`: a PyTorch network as a function of its flat parameter vector; the paper's MLP and CNN.
+- `jobs`: what a UE trains on, and the hyperparameters of its SGD.
+- `training`: `Trainer` trains the received UEs of a round, by the engine that the scenario asks for:
+  - `stacked_training`: perceptrons of several UEs side by side, as batched PyTorch products;
+  - `autograd_training`: any network and any optimiser, one UE after the other;
+  - `compiled_training`: perceptrons by Numba, in ordinary or dual form; `sgd_kernels` holds the compiled loops.
+- `evaluation`: losses and accuracies of models, and of many averages of a round's models (coalitions).
+- `coalitions`: averaging weights of coalitions.
+"""

@@ -1,54 +1,90 @@
-"""Local training: SGD with momentum from the global model, for all received UEs of a round."""
+"""Local training of the received UEs of a round (ClientUpdate of Algorithm 1)."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from fedslot.learning.convolutions import Convolutions
+from fedslot.errors import InputError
+from fedslot.learning.autograd_training import AutogradTraining
 from fedslot.learning.jobs import Job, Recipe
-from fedslot.learning.models import Model
-from fedslot.learning.networks import OneByOne, Stacked, best_way
-from fedslot.learning.perceptrons import Perceptrons
-from fedslot.learning.stages import Stages
-from fedslot.threads import each
+from fedslot.learning.models import Model, perceptron_layers
+from fedslot.learning.stacked_training import StackedTraining
+from fedslot.threads import ONE_THREAD, Threads
+
+if TYPE_CHECKING:
+    from fedslot.learning.compiled_training import CompiledTraining
+
+Engine = Literal["torch", "compiled"]
 
 
 class Trainer:
-    """Trains UEs from the global model (ClientUpdate of Algorithm 1).
+    """Trains UEs from the global model.
 
     x, y: (n, *shape) and (n,), the training samples of all UEs.
+    engine: `torch`, `compiled` (Numba; perceptrons and SGD on a CPU only), or `auto`: compiled where that is possible.
+    threads: share the UEs.
     """
 
-    def __init__(self, model: Model, x: Tensor, y: Tensor, recipe: Recipe) -> None:
-        self.model, self.x, self.y, self.recipe = model, x, y, recipe
-        self.way: Perceptrons | Convolutions | Stacked | OneByOne
-        here = x.device.type == "cpu"
-        stages = Stages.of(model, tuple(x.shape[1:])) if here and model.convolves else None
-        if here and Perceptrons.suit(model):
-            self.way = Perceptrons(model, x, y, recipe)
-        elif stages:
-            self.way = Convolutions(model, stages, x, y, recipe)
+    def __init__(
+        self,
+        model: Model,
+        x: Tensor,
+        y: Tensor,
+        recipe: Recipe,
+        engine: Engine | Literal["auto"] = "auto",
+        threads: Threads = ONE_THREAD,
+    ) -> None:
+        self.model, self.x, self.y, self.recipe, self.threads = model, x, y, recipe, threads
+        obstacle = _why_not_compiled(model, recipe)
+        if engine == "compiled" and obstacle:
+            raise InputError("training.engine", engine, f"auto or torch, since {obstacle}")
+        self.engine: Engine = "torch" if engine == "torch" or obstacle else "compiled"
+        self._method: CompiledTraining | StackedTraining | AutogradTraining
+        if self.engine == "compiled":
+            from fedslot.learning.compiled_training import CompiledTraining  # loads Numba
+
+            self._method = CompiledTraining(model, x, y, recipe)
+        elif recipe.optimizer == "sgd" and perceptron_layers(model.module):
+            self._method = StackedTraining(model, x, y, recipe)
         else:
-            self.way = best_way(model, x, y, recipe)
+            self._method = AutogradTraining(model, x, y, recipe)
 
     def __call__(self, start: Tensor, jobs: list[Job]) -> Tensor:
-        """Train every job from the same start (P,); returns (len(jobs), P), one local model per row."""
-        updates = start.new_empty(len(jobs), self.model.size)
+        """Local models (len(jobs), P), all trained from start (P,)."""
+        models = start.new_empty(len(jobs), self.model.size)
 
-        def descend(stack: list[int]) -> None:
-            updates[stack] = self.way.descend(start, [jobs[job] for job in stack])
+        def train(stack: list[int]) -> None:
+            models[stack] = self._method.train(start, [jobs[job] for job in stack])
 
-        if not self.way.draws:
-            each(descend, self.stacks(jobs))
-            return updates
-        # PyTorch's generator is one for all, so networks that draw from it take turns
+        if not self._method.is_random:
+            self.threads.map(train, self.stacks(jobs))
+            return models
+        # PyTorch has one random generator for all threads
         with torch.random.fork_rng(devices=[]):
             for stack in self.stacks(jobs):
                 torch.manual_seed(jobs[stack[0]].dropout_seed)
-                descend(stack)
-        return updates
+                train(stack)
+        return models
 
     def stacks(self, jobs: list[Job]) -> list[list[int]]:
-        """Jobs that are trained together, by index. Each is planned the same when it is alone, so anywhere will do."""
-        return self.way.stacks(jobs)
+        """Indices of jobs that are trained together, largest shares first; no stack depends on the others."""
+        size = self._method.stack_size
+        largest = sorted(range(len(jobs)), key=lambda index: -len(jobs[index].share))
+        stacks = [largest[first : first + size] for first in range(0, len(jobs), size)]
+        return [sorted(stack, key=lambda index: -self.recipe.steps(jobs[index])) for stack in stacks]
+
+
+def _why_not_compiled(model: Model, recipe: Recipe) -> str:
+    """Why the compiled engine cannot train a model; empty if it can."""
+    layers = perceptron_layers(model.module)
+    if recipe.optimizer != "sgd":
+        return "only sgd is compiled"
+    if not layers or list(model.shapes) != [f"{name}.{part}" for name in layers for part in ("weight", "bias")]:
+        return "only plain ReLU perceptrons are compiled"
+    if model.initial.device.type != "cpu":
+        return "compiled code runs on a CPU only"
+    return "" if find_spec("numba") else "Numba is not installed"

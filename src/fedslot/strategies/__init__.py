@@ -1,20 +1,39 @@
-"""Who is granted the slots: one small file per strategy, found by name or by `package.module:Name`."""
+"""Strategies decide who is granted the slots of a frame; each is one small file, found by name.
+
+base.py             what a strategy is (`Strategy`, `Asking`) and what it may know (`Cell`)
+ledger.py           smoothed Shapley values, shared by the strategies that go by value; warm-up
+selection.py        the UEs of highest score, and weighted draws without replacement
+push_pull.py        pull the most valued UEs, leave the other slots open (the paper's Algorithm 1)
+only_pull.py        push-pull with idle push slots
+greedy_shap.py      all slots pull the most valued UEs
+ucb.py              all slots pull by an upper confidence bound on values
+s_fedavg.py         all slots pull at random, by a softmax of values
+power_of_choice.py  all slots pull the highest losses among candidates that are asked
+fedavg.py           all slots pull at random
+round_robin.py      all slots pull in turn
+centralized.py      the same share of the UEs in every round, which sends its data
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fedslot.errors import InputError
 from fedslot.plugins import find
-from fedslot.strategies.base import Cell, NoState, Strategy
+from fedslot.strategies.base import Asking, Cell, NoState, Options, Strategy
 from fedslot.strategies.centralized import Centralized
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.strategies.greedy_shap import GreedyShap
-from fedslot.strategies.ledger import Ledger
+from fedslot.strategies.ledger import Ledger, warm_up
 from fedslot.strategies.only_pull import OnlyPull
+from fedslot.strategies.power_of_choice import PowerOfChoice
 from fedslot.strategies.push_pull import PushPull
+from fedslot.strategies.round_robin import RoundRobin
+from fedslot.strategies.s_fedavg import SFedAvg
+from fedslot.strategies.ucb import UCB
 
-__all__ = ["STRATEGIES", "Cell", "Ledger", "NoState", "Strategy", "make_strategy"]
+__all__ = ["STRATEGIES", "Asking", "Cell", "Ledger", "NoState", "Strategy", "make_strategy", "warm_up"]
 
 STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "fedavg": FedAvg,
@@ -22,17 +41,34 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "push-pull": PushPull,
     "only-pull": OnlyPull,
     "centralized": Centralized,
+    "round-robin": RoundRobin,
+    "ucb": UCB,
+    "s-fedavg": SFedAvg,
+    "power-of-choice": PowerOfChoice,
 }
 
 
 def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
-    """The strategy of that name, or your own as `package.module:Name`."""
+    """Return the strategy of that name, or your own as `package.module:Name`.
+
+    A class that declares its `options` with their defaults finds all of them in `cell.options`; any others are refused.
+    A class of your own that declares none gets whatever the scenario gives.
+    """
     maker = find("strategy.name", name, STRATEGIES)
+    declared: Options | None = getattr(maker, "options", {} if name in STRATEGIES else None)
+    if declared is not None:
+        for option, value in cell.options.items():
+            if option not in declared:
+                known = f"takes {', '.join(declared)}" if declared else "takes no options"
+                raise InputError(f"strategy.options.{option}", value, f"left out, since {name} {known}")
+        cell = replace(cell, options={**declared, **cell.options})
     try:
         strategy = maker(cell)
     except TypeError as error:
         raise InputError("strategy.name", name, f"a strategy that can be made from a Cell ({error})") from error
-    parts = ("init", "schedule", "observe", "needs_values")
+    parts: tuple[str, ...] = ("init", "schedule", "observe", "needs_values")
+    if hasattr(strategy, "ask"):
+        parts += ("hear", "overhead")
     missing = [part for part in parts if not hasattr(strategy, part)]
     if missing:
         raise InputError("strategy.name", name, f"a strategy with {', '.join(parts)}; it has no {missing[0]}")

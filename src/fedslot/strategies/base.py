@@ -1,25 +1,29 @@
-"""What a strategy is: small pure functions on explicit state.
+"""The interface of strategies: small pure functions on explicit state.
 
     init() -> state                              before the first round
     schedule(state, round, rng) -> Grant         who is pulled, and whether the other slots are open
     observe(state, receipt, values) -> state     what the PS learns from the frame
 
-The state is a frozen dataclass of NumPy arrays, which is how a checkpoint saves it. A strategy never sees
+The state is a frozen dataclass of NumPy arrays, so that a checkpoint can save it. A strategy never sees
 data, models or channels, so the same object serves the simulator and a deployment. `docs/strategies.md` has
 a skeleton to copy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.messages import Grant, Receipt
+from fedslot.errors import InputError
+from fedslot.messages import Grant, Receipt, UEs
 
 S = TypeVar("S")
+Options = Mapping[str, Any]
+"""Names of a strategy's own parameters, with their defaults."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class Cell:
     warmup: first rounds in which all slots pull; None means one full pass over the UEs.
     memory: weight of the old value in the smoothing, or "mean" for the running mean.
     share: share of the UEs that send their data under `centralized`.
-    options: whatever else a strategy of your own takes.
+    options: parameters of this strategy alone, `strategy.options` of the scenario.
+    sizes: (K,) training samples of each UE, which devices tell when they register; None if not known.
     """
 
     ues: int
@@ -44,38 +49,68 @@ class Cell:
     memory: float | Literal["mean"] = 0.5
     share: float = 0.1
     options: dict[str, Any] = field(default_factory=dict)
+    sizes: NDArray[np.int64] | None = field(default=None, compare=False)
 
     @property
     def full_pass(self) -> int:
         """Frames that it takes to pull every UE once, ceil(K / M)."""
         return -(-self.ues // self.slots)
 
+    @property
+    def most_pulled(self) -> int:
+        """UEs that a frame can pull, min(M, K), since a UE is pulled once a frame."""
+        return min(self.slots, self.ues)
+
     def barring(self, pull: int) -> float:
-        """The probability with which UEs shall contend beside `pull` pull slots."""
+        """Return the probability with which UEs shall contend beside `pull` pull slots."""
         if self.probability != "auto":
             return self.probability
         contenders = self.ues - pull if self.contenders is None else self.contenders
         return min(1.0, (self.slots - pull) / max(contenders, 1)) or 1.0
+
+    def number(self, option: str, least: float, most: float, *, whole: bool = False) -> float:
+        """Return an option that is a number, `whole` if so said, from `least` to `most`; other values are refused."""
+        value = self.options[option]
+        if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= most:
+            kind = "a whole number" if whole else "a number"
+            raise InputError(f"strategy.options.{option}", value, f"{kind} from {least:,} to {most:,}")
+        return float(value)
 
 
 class Strategy(Protocol[S]):
     """Decides whose update should be on the air."""
 
     needs_values: bool
-    """Whether the PS must compute Shapley values of what it received."""
+    """Whether the PS must compute Shapley values of the updates that it received."""
 
     def __init__(self, cell: Cell) -> None: ...
 
     def init(self) -> S:
-        """The state before the first round."""
+        """Return the state before the first round."""
         ...
 
     def schedule(self, state: S, round: int, rng: np.random.Generator) -> Grant:
-        """What the PS announces at the beginning of a frame."""
+        """Return what the PS announces at the beginning of a frame."""
         ...
 
     def observe(self, state: S, receipt: Receipt, values: NDArray[np.float64]) -> S:
-        """The state after a frame. values: (Y,) Shapley values in the order of `receipt.received`."""
+        """Return the state after a frame. values: (Y,) Shapley values in the order of `receipt.received`."""
+        ...
+
+
+@runtime_checkable
+class Asking(Strategy[S], Protocol[S]):
+    """A strategy that asks UEs for their local loss of the global model before it schedules a frame."""
+
+    overhead: int
+    """Slots, uplink and downlink, that asking takes before each frame."""
+
+    def ask(self, state: S, round: int, rng: np.random.Generator) -> UEs:
+        """Return the UEs to ask."""
+        ...
+
+    def hear(self, state: S, ues: UEs, losses: NDArray[np.float64]) -> S:
+        """Return the state after their answers. losses: (n,) mean loss on the training samples of each UE asked."""
         ...
 
 

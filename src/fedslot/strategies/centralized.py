@@ -1,4 +1,4 @@
-"""Centralized: a tenth of the UEs send their data, and the PS trains on it."""
+"""Centralized: a share of the UEs sends its data, and the PS trains on them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedslot.strategies.base import Cell, NoState
 
 
 class Centralized:
-    """Pull the data of a share of the UEs; UEs beyond the M slots of a frame have no room in it.
+    """Pull the same share of the UEs in every round, at most M of them.
 
-    UEs carry no order (their data are drawn independently), so the first ones by index are as good as any.
+    The data of UEs are drawn independently of their index, so those of the lowest index are as good as any.
     """
 
     needs_values = False

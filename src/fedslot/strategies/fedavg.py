@@ -10,7 +10,7 @@ from fedslot.strategies.base import Cell, NoState
 
 
 class FedAvg:
-    """Pull M UEs, drawn anew in every round."""
+    """Pull M UEs, drawn uniformly and anew in every round."""
 
     needs_values = False
 
@@ -21,7 +21,7 @@ class FedAvg:
         return NoState()
 
     def schedule(self, state: NoState, round: int, rng: np.random.Generator) -> Grant:
-        return Grant(rng.choice(self.cell.ues, size=min(self.cell.slots, self.cell.ues), replace=False))
+        return Grant(rng.choice(self.cell.ues, size=self.cell.most_pulled, replace=False))
 
     def observe(self, state: NoState, receipt: Receipt, values: NDArray[np.float64]) -> NoState:
         return state

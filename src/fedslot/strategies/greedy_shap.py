@@ -9,7 +9,7 @@ from fedslot.strategies.only_pull import OnlyPull
 
 
 class GreedyShap(OnlyPull):
-    """Only pull with all M slots: every UE once, then the M most valued in every round."""
+    """Pull with all M slots: every UE once during warm-up, then the M most valued in every round."""
 
     def __init__(self, cell: Cell) -> None:
         super().__init__(replace(cell, pull=cell.slots))

@@ -1,4 +1,4 @@
-"""The PS's memory of what UEs are worth, shared by the strategies that go by value."""
+"""The values of UEs as the PS remembers them, shared by the strategies that go by value."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedslot.messages import Receipt, UEs
 from fedslot.strategies.base import Cell
+from fedslot.strategies.selection import top
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Ledger:
     """Smoothed Shapley values.
 
     value: (K,) smoothed value of each UE; -inf until it is first received.
-    seen: (K,) how often each UE was received.
+    seen: (K,) number of values observed of each UE.
     """
 
     value: NDArray[np.float64]
@@ -25,12 +26,15 @@ class Ledger:
 
     @classmethod
     def blank(cls, ues: int) -> Ledger:
-        """Nothing is known of any UE."""
+        """Return a ledger in which nothing is known of any UE."""
         return cls(np.full(ues, -np.inf), np.zeros(ues, dtype=np.int64))
 
     def smooth(self, receipt: Receipt, values: NDArray[np.float64], memory: float | Literal["mean"]) -> Ledger:
+        """Return the ledger after a frame. values: (Y,) Shapley values in the order of `receipt.received`."""
+        return self.mix(receipt.received, values, memory)
+
+    def mix(self, ues: UEs, values: NDArray[np.float64], memory: float | Literal["mean"]) -> Ledger:
         """Mix in new values: value <- memory * value + (1 - memory) * new; the first one sets the value."""
-        ues = receipt.received
         value, seen = self.value.copy(), self.seen.copy()
         seen[ues] += 1
         old, times = value[ues], seen[ues]
@@ -39,19 +43,18 @@ class Ledger:
         return Ledger(value, seen)
 
     def top(self, count: int) -> UEs:
-        """The UEs of highest value, best first; equal ones by index."""
-        count = min(count, len(self.value))
-        if count == 0:
-            return np.empty(0, dtype=np.int64)
-        # partial selection: time does not grow faster than the number of UEs
-        least = np.partition(self.value, -count)[-count]
-        better, equal = np.flatnonzero(self.value > least), np.flatnonzero(self.value == least)
-        chosen = np.concatenate([better, equal[: count - len(better)]])
-        return chosen[np.argsort(-self.value[chosen], kind="stable")]
+        """Return the UEs of highest value, best first; equal ones by index."""
+        return top(self.value, count)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the values over the UEs that have one; 1 if it is 0, so that one can divide by it."""
+        known = self.value[self.seen > 0]
+        return (float(known.std()) if len(known) else 0.0) or 1.0
 
 
 def warm_up(cell: Cell, ledger: Ledger, round: int) -> UEs | None:
-    """Pulls of an all-pull round: a full pass over the UEs, then the most valued; None once warm-up is over.
+    """Return the pulls of an all-pull round: a full pass over the UEs, then the most valued; None after warm-up.
 
     A pass that ends within a frame leaves slots over; they go to the most valued of the others.
     """

@@ -1,4 +1,4 @@
-"""Only pull: push-pull with the push slots left idle, to tell what pushing adds."""
+"""Only pull: push-pull with idle push slots, to measure what pushing adds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedslot.strategies.push_pull import PushPull
 
 
 class OnlyPull(PushPull):
-    """Grants as push-pull does, but no one may push."""
+    """Pull as push-pull does, but leave the push slots idle."""
 
     def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
         return replace(super().schedule(state, round, rng), push=False)

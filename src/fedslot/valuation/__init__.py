@@ -1,9 +1,37 @@
-"""What each received update is worth: Shapley values of abstract games, exact or estimated."""
+"""Values of received updates: Shapley values and other semivalues of cooperative games, exact or estimated.
 
-from fedslot.valuation.cyclic import cyclic
-from fedslot.valuation.exact import exact
-from fedslot.valuation.game import Game, Utility, Valuation
-from fedslot.valuation.gtg import gtg
-from fedslot.valuation.kriging import Geometry, kriging
+game.py        coalitions, their utilities (each evaluated at most once) and their geometry
+semivalues.py  weights of Shapley and Banzhaf values
+exact.py       all coalitions; leave-one-out values
+kriging.py     the default: few utilities, all others predicted; Shapley or Banzhaf values
+cyclic.py      permutations in cyclic blocks, without assumptions on utilities
+gtg.py         GTG-Shapley as in the paper
+methods.py     methods by name, or your own as `package.module:Name`
+"""
 
-__all__ = ["Game", "Geometry", "Utility", "Valuation", "cyclic", "exact", "gtg", "kriging"]
+from fedslot.valuation.cyclic import Cyclic
+from fedslot.valuation.exact import Exact, LeaveOneOut, exact
+from fedslot.valuation.game import Game, Geometry, Utility, Valuation
+from fedslot.valuation.gtg import GTG
+from fedslot.valuation.kriging import Banzhaf, Kriging
+from fedslot.valuation.methods import METHODS, ValuationMethod, make_method
+from fedslot.valuation.semivalues import banzhaf, shapley
+
+__all__ = [
+    "GTG",
+    "METHODS",
+    "Banzhaf",
+    "Cyclic",
+    "Exact",
+    "Game",
+    "Geometry",
+    "Kriging",
+    "LeaveOneOut",
+    "Utility",
+    "Valuation",
+    "ValuationMethod",
+    "banzhaf",
+    "exact",
+    "make_method",
+    "shapley",
+]

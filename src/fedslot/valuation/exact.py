@@ -1,33 +1,49 @@
-"""Exact Shapley values by all subsets: 2^Y utilities, in one batch."""
+"""Exact values from the utilities of all 2^Y coalitions, in one batch; leave-one-out values, which need only Y + 1."""
 
 from __future__ import annotations
 
-from math import factorial
+from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 
 from fedslot.valuation.game import Game, Valuation
+from fedslot.valuation.semivalues import Semivalue, coefficients, shapley
 
-FEW_PLAYERS = 6  # 64 coalitions: up to here sampling would ask for nearly as many
+FEW_PLAYERS = 6  # 64 coalitions: up to here sampling would evaluate nearly as many
 
 
-def exact(game: Game) -> Valuation:
-    """Shapley values by eq. (7) of the paper: the mean marginal contribution over sizes and coalitions.
+@dataclass(frozen=True)
+class Exact:
+    """Exact Shapley values."""
+
+    def __call__(self, game: Game, rng: np.random.Generator | None = None) -> Valuation:
+        return exact(game)
+
+
+def exact(game: Game, semivalue: Semivalue = shapley) -> Valuation:
+    """Shapley values by eq. (7) of the paper, or another semivalue, from the utilities of all coalitions.
 
     >>> glove = Game(3, lambda m: (m[:, 0] & (m[:, 1] | m[:, 2])).astype(float))  # one left, two right gloves
     >>> exact(glove).values.round(4)
     array([0.6667, 0.1667, 0.1667])
     """
     players = game.players
-    codes = np.arange(2**players)
-    members = (codes[:, None] >> np.arange(players)) & 1 == 1
-    utility = game(members)
-    size = members.sum(axis=1)
-    # weight of a coalition without player k: |S|! (Y - |S| - 1)! / Y!
-    weight = np.array([factorial(s) * factorial(players - s - 1) / factorial(players) for s in range(players)])
-    values = np.empty(players)
-    for player in range(players):
-        without = codes[~members[:, player]]
-        gain = utility[without | (1 << player)] - utility[without]
-        values[player] = weight[size[without]] @ gain
-    return Valuation(values, np.zeros(players), game.utilities)
+    members = (np.arange(2**players)[:, None] >> np.arange(players)) & 1 == 1
+    counts = np.array([comb(players, size) for size in range(players + 1)])
+    shares = coefficients(members, semivalue(players)) / counts[members.sum(axis=1), None]
+    return Valuation(game(members) @ shares, np.zeros(players), game.utilities)
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Utility that the grand coalition would lose without each player.
+
+    >>> LeaveOneOut()(Game(3, lambda members: members.sum(axis=1) ** 2.0)).values
+    array([5., 5., 5.])
+    """
+
+    def __call__(self, game: Game, rng: np.random.Generator | None = None) -> Valuation:
+        players = game.players
+        utility = game(np.concatenate([np.ones((1, players), dtype=bool), ~np.eye(players, dtype=bool)]))
+        return Valuation(utility[0] - utility[1:], np.zeros(players), game.utilities)

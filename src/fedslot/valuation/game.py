@@ -1,36 +1,64 @@
-"""A cooperative game: coalitions of players and their utilities, each evaluated at most once."""
+"""Cooperative games: coalitions of players, their utilities, and the geometry of their averaged models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
 Members = NDArray[np.bool_]
-Utility = Callable[[Members], NDArray[np.float64]]
+Utility = Callable[[Members], Floats]
 
 
 @dataclass(frozen=True)
 class Valuation:
-    """Shapley values of the players of one game.
+    """Values of the players of one game.
 
     values: (Y,) the values.
     errors: (Y,) standard errors; 0 where the values are exact, NaN where one sample gives no estimate.
-    utilities: how many coalition utilities were evaluated.
+    utilities: number of coalition utilities that were evaluated.
     """
 
-    values: NDArray[np.float64]
-    errors: NDArray[np.float64]
+    values: Floats
+    errors: Floats
     utilities: int
 
 
+class Geometry:
+    """Coordinates of coalition models, as far from one another as the models are.
+
+    sizes: (Y,) weights of the players in an average, such as their numbers of samples.
+    gram: (Y, Y) inner products of the updates minus the global model, which is the model of the empty coalition.
+    """
+
+    def __init__(self, sizes: NDArray[Any], gram: Floats) -> None:
+        roots, axes = np.linalg.eigh(gram)
+        scale = np.trace(gram) / len(gram)
+        points = axes * np.sqrt(np.maximum(roots, 0) / (scale if scale > 0 else 1))
+        self._sums = np.column_stack([points, np.ones(len(points))]) * np.asarray(sizes, dtype=float)[:, None]
+
+    def place(self, members: Members) -> Floats:
+        """Coordinates (C, Y) of coalitions (C, Y), in units of the root mean square norm of an update.
+
+        The empty coalition is at the origin.
+        """
+        sums = members.astype(float) @ self._sums
+        total = sums[:, -1:]
+        found: Floats = sums[:, :-1] / np.where(total > 0, total, 1)
+        return found
+
+
 class Game:
-    """Remembers utilities, and asks for new ones in batches.
+    """Evaluates coalitions in batches, each coalition at most once.
 
     players: number of players, Y.
-    utility: maps coalitions (C, Y) to their utilities (C,).
+    utility: maps coalitions (C, Y) to their utilities (C,), which must be finite.
+    geometry: distances between coalition models, for methods that predict utilities; without it, averages of
+        orthogonal updates of equal length.
 
     >>> game = Game(2, lambda members: members.sum(axis=1).astype(float))
     >>> game(np.array([[True, False], [True, True], [True, False]]))
@@ -39,31 +67,34 @@ class Game:
     2
     """
 
-    def __init__(self, players: int, utility: Utility) -> None:
+    def __init__(self, players: int, utility: Utility, geometry: Geometry | None = None) -> None:
         self.players = players
-        self._utility = utility
-        self._known: dict[bytes, float] = {}
+        self.geometry = geometry or Geometry(np.ones(players), np.eye(players))
+        self.utility = utility
+        self._cache: dict[bytes, float] = {}
 
-    def __call__(self, members: Members) -> NDArray[np.float64]:
+    def __call__(self, members: Members) -> Floats:
         """Utilities (C,) of coalitions (C, Y)."""
         codes = [row.tobytes() for row in np.packbits(members, axis=1)]
-        new = {code: row for row, code in enumerate(codes) if code not in self._known}
+        new = {code: row for row, code in enumerate(codes) if code not in self._cache}
         if new:
-            found = self._utility(members[list(new.values())])
-            self._known.update(zip(new, found.tolist(), strict=True))
-        return np.array([self._known[code] for code in codes])
+            found = self.utility(members[list(new.values())])
+            if not np.isfinite(found).all():
+                raise ValueError("utilities must be finite")
+            self._cache.update(zip(new, found.tolist(), strict=True))
+        return np.array([self._cache[code] for code in codes])
 
     @property
     def utilities(self) -> int:
-        """How many different coalitions have been evaluated."""
-        return len(self._known)
+        """Number of different coalitions that have been evaluated."""
+        return len(self._cache)
 
     @property
     def empty(self) -> float:
-        """Utility of no one."""
+        """Utility of the empty coalition."""
         return float(self(np.zeros((1, self.players), dtype=bool))[0])
 
     @property
     def full(self) -> float:
-        """Utility of all."""
+        """Utility of the grand coalition, which all players form."""
         return float(self(np.ones((1, self.players), dtype=bool))[0])

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.valuation.game import Game, Valuation
 
 
-def gtg(
-    game: Game,
-    rng: np.random.Generator,
-    permutations: int = 20,
-    between: float = 1e-4,
-    within: float = 1e-4,
-) -> Valuation:
-    """Estimate Shapley values by sweeps of Y permutations in which each player is first in turn.
+@dataclass(frozen=True)
+class GTG:
+    """Shapley values from sweeps of Y permutations in which each player is first in turn.
 
-    permutations: at least this many, rounded up to whole sweeps. Earlier work tests for convergence with a
-        mean over players, which efficiency keeps constant, so that its test passes as soon as it is made, at
+    permutations: minimum number of permutations, rounded up to whole sweeps. Earlier work tests for convergence with
+        a mean over players, which efficiency keeps constant, so that its test passes as soon as it is made, at
         about 20 permutations; this is that rule without the test.
-    between: a game whose grand coalition gains less than this is left out (all values 0).
+    between: if the grand coalition gains less than this, all values are 0.
     within: a permutation ends once its utility is this close to that of the grand coalition.
 
-    The permutations of a sweep advance side by side, so that each step is one batch of utilities; what is
-    evaluated is the same as one after the other.
+    The permutations of a sweep advance together, so that each step is one batch of utilities; the utilities
+    evaluated are the same as one after the other.
     """
-    players = game.players
-    empty, full = game.empty, game.full
-    if abs(full - empty) < between:
-        return Valuation(np.zeros(players), np.zeros(players), game.utilities)
-    sweeps = -(-permutations // players)
-    gains = np.concatenate([_sweep(game, rng, empty, full, within) for _ in range(sweeps)])
-    count = len(gains)
-    # permutations taken as independent; each player's turn as the first makes them a little better than that
-    errors = gains.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(players, np.nan)
-    return Valuation(gains.mean(axis=0), errors, game.utilities)
+
+    permutations: int = 20
+    between: float = 1e-4
+    within: float = 1e-4
+
+    def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
+        players = game.players
+        empty, full = game.empty, game.full
+        if abs(full - empty) < self.between:
+            return Valuation(np.zeros(players), np.zeros(players), game.utilities)
+        sweeps = -(-self.permutations // players)
+        gains = np.concatenate([_sweep(game, rng, empty, full, self.within) for _ in range(sweeps)])
+        count = len(gains)
+        # permutations are taken as independent, which overstates the error a little: each player is first in turn
+        errors = gains.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(players, np.nan)
+        return Valuation(gains.mean(axis=0), errors, game.utilities)
 
 
 def _sweep(game: Game, rng: np.random.Generator, empty: float, full: float, within: float) -> NDArray[np.float64]:

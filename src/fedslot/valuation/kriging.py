@@ -1,266 +1,158 @@
-"""Shapley values by kriging: the utility of a coalition is a smooth function of where its averaged model lies.
+"""Values by kriging: few utilities are evaluated, and those of all other coalitions are predicted.
 
-A coalition's model is an average of known updates, so the distance between the models of any two coalitions is
-known without evaluating them. Utilities of a few coalitions then say much about all the others: a Gaussian
-process over that geometry predicts them, and Shapley values, being linear in the utilities, come with their
-posterior standard errors. Alone and leave-one-out coalitions matter most and are always evaluated; random ones
-and their complements follow until the errors are small enough to rank the players.
+A coalition's model is an average of known updates, so the distance between any two coalition models is known without
+evaluating them, and utility is a smooth function of the model. Kriging, which is interpolation by a Gaussian kernel
+over these distances, predicts utilities from a sample. Values are linear in utilities:
 
-This is the method of geostatistics known as kriging (or Bayesian quadrature), on the simplex of averages.
+1. Evaluate the empty and the grand coalition, each player alone, all but each player, and random coalitions with their
+   complements, whose sizes follow the weights of KernelSHAP.
+2. Choose the kernel's length that predicts the random coalitions best when each is left out in turn.
+3. Average the predictions over the coalitions of each remaining size: all of them, or a balanced sample.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from math import factorial
-from typing import Any
+from itertools import combinations
+from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import linalg, sparse
 
-from fedslot.compiling import compiled, inlined, kept
-from fedslot.threads import each
 from fedslot.valuation.exact import FEW_PLAYERS, exact
-from fedslot.valuation.game import Game, Members, Valuation
+from fedslot.valuation.game import Floats, Game, Members, Valuation
+from fedslot.valuation.semivalues import banzhaf, coefficients, shapley
 
-Floats = NDArray[np.float64]
-
-FEW, MANY = 400, 30_000  # coalitions whose predicted utilities make errors, and values
-BLOCK = 4096  # coalitions that a thread predicts at a time
-LINES = 256  # coalitions whose correlations stay within the processor's cache
-DENSE = 2000  # coalitions up to which a dense matrix is faster than a sparse one
-ROOM = 1 << 22  # numbers of a kernel that are in memory at a time
-SCALES = tuple(4.0**power for power in range(-3, 4))  # of lengths, times the mean square size of an update
-NUGGETS = (1e-8, 1e-4, 1e-2)  # share of the variance that is roughness, not trend (accuracy comes in steps)
+LENGTHS = tuple(4.0**power for power in range(-2, 4))  # squared, relative to the mean squared norm of an update
+JITTER = 1e-8  # added to the kernel's diagonal, since coalition models may coincide
+PREDICTED = 4000  # predicted coalitions of one size, divided by the size: small coalitions differ most
 
 
 @dataclass(frozen=True)
-class Geometry:
-    """Where coalitions lie: at the averages of their members' points, and no one at a point of its own.
+class Kriging:
+    """Shapley values from a fixed number of utilities and the geometry of the coalitions.
 
-    sizes: (Y,) how much each player counts in an average.
-    gram: (Y + 1, Y + 1) inner products of no one's point, which comes first, and the players'.
+    Up to six players, or where the budget covers all coalitions, the values are exact.
+
+    utilities_per_ue: number of utilities to evaluate, divided by the number of players; 3 at least.
     """
 
-    sizes: NDArray[Any]
-    gram: Floats
+    utilities_per_ue: int = 5
 
-    @cached_property
-    def points(self) -> Floats:
-        """Coordinates (Y + 1, R) of the points: as far from one another as they are, in as few dimensions as can be."""
-        roots, axes = linalg.eigh(self.gram)
-        found: Floats = axes * np.sqrt(np.maximum(roots, 0))
-        return found
+    def semivalue(self, players: int) -> Floats:
+        """Weights (Y,) of the marginal contributions, by size."""
+        return shapley(players)
 
-    def place(self, members: Members) -> Floats:
-        """Coordinates (C, R) of coalitions (C, Y)."""
-        sums = members.astype(float) @ (
-            self.sizes[:, None] * np.column_stack([self.points[1:], np.ones(len(self.sizes))])
-        )
-        total = sums[:, -1]
-        found: Floats = np.where(total[:, None] > 0, sums[:, :-1] / np.maximum(total, 1)[:, None], self.points[0])
-        return found
+    def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
+        players = game.players
+        budget = self.utilities_per_ue * players
+        if players <= FEW_PLAYERS or 2**players <= budget:
+            return exact(game, self.semivalue)
+        corners, sample = _corners(players), _sample(players, budget, rng)
+        members, sampled = np.concatenate([corners, sample]), slice(len(corners), None)
+        utility, points, weights = game(members), game.geometry.place(members), self.semivalue(players)
+        utility -= utility.mean()  # adds 0 to the values, and keeps the digits of small differences
+        fits = [_fit(points, utility, length) for length in LENGTHS]
+        fit = min(fits, key=lambda fit: float(np.abs(fit.residuals[sampled]).sum()))
 
+        # the values are shares @ utility, where utilities of corners count directly too
+        kernels, constants = np.zeros((players, len(members))), np.zeros(players)
+        for coalitions in _between(players, rng):
+            means = coefficients(coalitions, weights) / len(coalitions)
+            kernels += means.T @ _kernel(game.geometry.place(coalitions), points, fit.length)
+            constants += means.sum(axis=0)
+        shares = kernels @ fit.solution + np.outer(constants, fit.constant)
+        counts = np.repeat([1, 1, players, players], [1, 1, players, players])
+        shares[:, : len(corners)] += (coefficients(corners, weights) / counts[:, None]).T
 
-def kriging(
-    game: Game, geometry: Geometry, rng: np.random.Generator, tolerance: float = 0.25, max_utilities: int = 1000
-) -> Valuation:
-    """Estimate Shapley values from few utilities and the geometry of the coalitions.
-
-    tolerance: stop once the root mean square standard error is below this share of the standard deviation of
-        the values over players.
-    max_utilities: evaluate no further coalitions beyond this.
-    """
-    players = game.players
-    if players <= FEW_PLAYERS:
-        return exact(game)
-    scale = np.trace(geometry.gram) / max(1, np.count_nonzero(np.diag(geometry.gram)))
-    if scale <= 0:  # all models are one: nothing to tell apart
-        gain = (game.full - game.empty) / players
-        return Valuation(np.full(players, gain), np.zeros(players), game.utilities)
-    few, functional = _functional(players, FEW)
-    near = geometry.place(few)
-    members = _design(players)
-    while True:
-        process = _Process.fit(geometry.place(members), game(members), scale)
-        errors = process.errors(near, functional)
-        known = np.sqrt(np.mean(errors**2)) <= tolerance * (functional @ process.mean(near)).std()
-        if known or len(members) + players > max_utilities:
-            break
-        members = np.unique(np.concatenate([members, _pairs(players, rng)]), axis=0)
-        if 2 * len(members) > 2**players:
-            return exact(game)
-    many, functional = _functional(players, MANY)
-    blocks = [many[first : first + BLOCK] for first in range(0, len(many), BLOCK)]
-    values = functional @ np.concatenate(each(lambda block: process.mean(geometry.place(block)), blocks))
-    return Valuation(values, errors, game.utilities)
+        # Two independent errors: the change of the values if a sampled coalition were left out (jackknife), and the
+        # sampling error of the mean residual over all coalitions, which keeps errors honest where predictions are bad.
+        chances = _size_distribution(players)[sample.sum(axis=1)]
+        corrections = (coefficients(sample, weights) / (len(sample) * chances[:, None])).T
+        variances = (shares[:, sampled] ** 2 + corrections**2) @ fit.residuals[sampled] ** 2
+        return Valuation(shares @ utility, np.sqrt(variances), game.utilities)
 
 
 @dataclass(frozen=True)
-class _Process:
-    """A Gaussian process with a constant mean, given utilities y at places x."""
+class Banzhaf(Kriging):
+    """Banzhaf values: the mean marginal contribution to a coalition, all coalitions being equally likely."""
 
-    x: Floats
+    def semivalue(self, players: int) -> Floats:
+        return banzhaf(players)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Kriging with a constant mean from utilities at n points.
+
+    length: squared length of the kernel.
+    solution: (n, n) maps utilities to the coefficients of the kernel at each point.
+    constant: (n,) maps utilities to the constant.
+    residuals: (n,) utilities minus their predictions from all other points.
+    """
+
     length: float
-    level: float
-    variance: float
-    factor: tuple[Floats, bool]
-    weights: Floats
-
-    @classmethod
-    def fit(cls, x: Floats, y: Floats, scale: float) -> _Process:
-        """Choose length and nugget by the likelihood, the level and the variance being estimated along."""
-        if not np.isfinite(y).all():
-            raise ValueError("utilities must be finite")
-        lengths, rough = np.repeat(np.multiply(scale, SCALES), len(NUGGETS)), np.multiply.outer(NUGGETS, np.eye(len(y)))
-        kernels = np.concatenate([_kernel(x, x, scale * times) + rough for times in SCALES])
-        factors = np.linalg.cholesky(kernels)
-        mean = y.mean()
-        ones, ys = np.moveaxis(np.linalg.solve(factors, np.column_stack([np.ones(len(y)), y - mean])), 2, 0)
-        above = (ones * ys).sum(axis=1) / (ones**2).sum(axis=1)
-        variances = np.maximum(((ys - above[:, None] * ones) ** 2).mean(axis=1), np.finfo(float).tiny)
-        halves = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)  # of the logarithms of determinants
-        best = int(np.argmax(-0.5 * len(y) * np.log(variances) - halves))
-        factor, level = (factors[best], True), mean + above[best]
-        weights = linalg.cho_solve(factor, y - level, check_finite=False)
-        return cls(x, lengths[best], level, variances[best], factor, weights)
-
-    def kernel(self, a: Floats, b: Floats) -> Floats:
-        return _kernel(a, b, self.length)
-
-    def mean(self, places: Floats) -> Floats:
-        """Predicted utilities (C,) at places (C, R)."""
-        return self.level + _predict(places, self.x, self.length, self.weights)
-
-    def errors(self, places: Floats, functional: sparse.csr_array) -> Floats:
-        """Posterior standard deviations (Y,) of linear functionals (Y, C) of the utilities at places (C, R)."""
-        step = max(1, min(FEW // 2, ROOM // len(places)))  # many players have very many coalitions
-        shapley: Any = functional.toarray() if len(places) <= DENSE else functional
-
-        def before_data(first: int) -> Floats:
-            some = slice(first, first + step)
-            shares: Floats = (shapley[:, some] * (shapley @ self.kernel(places, places[some]))).sum(axis=1)
-            return shares
-
-        variance = np.sum(each(before_data, range(0, len(places), step)), axis=0)
-        with_data: Floats = shapley @ self.kernel(places, self.x)
-        left = variance - np.einsum("ij,ij->i", with_data, linalg.cho_solve(self.factor, with_data.T).T)
-        deviations: Floats = np.sqrt(self.variance * np.maximum(left, 0))
-        return deviations
+    solution: Floats
+    constant: Floats
+    residuals: Floats
 
 
-@kept
+def _fit(points: Floats, utility: Floats, length: float) -> _Fit:
+    """Fit utilities (n,) at points (n, R) with a given length."""
+    inverse = np.linalg.inv(_kernel(points, points, length) + JITTER * np.eye(len(points)))
+    ones = inverse.sum(axis=1)
+    solution = inverse - np.outer(ones, ones) / ones.sum()
+    return _Fit(length, solution, ones / ones.sum(), solution @ utility / np.diag(solution))
+
+
 def _kernel(a: Floats, b: Floats, length: float) -> Floats:
-    """Correlations exp(-|a - b|^2 / (2 length)) of places (C, R) and (D, R)."""
-    return _correlations(a, b, length)
-
-
-@compiled
-def _correlations(a: Floats, b: Floats, length: float) -> Floats:
-    found: Floats = np.dot(a, b.T)
-    squares, scale = _squares(b), 1 / length
-    for row, square in enumerate(_squares(a)):
-        for column in range(len(b)):
-            found[row, column] = _exp((found[row, column] - 0.5 * (square + squares[column])) * scale)
+    """Gaussian kernel exp(-|a - b|^2 / (2 length)) between points (A, R) and (B, R)."""
+    exponent = a @ b.T
+    exponent -= 0.5 * (a**2).sum(axis=1)[:, None]
+    exponent -= 0.5 * (b**2).sum(axis=1)
+    exponent /= length
+    found: Floats = np.exp(exponent, out=exponent)
     return found
 
 
-@compiled
-def _squares(places: Floats) -> Floats:
-    found = np.zeros(len(places))
-    for row in range(len(places)):
-        for column in range(places.shape[1]):
-            found[row] += places[row, column] ** 2
-    return found
-
-
-@kept
-def _predict(a: Floats, b: Floats, length: float, weights: Floats) -> Floats:
-    """Sums (C,) of the correlations, weighted (D,)."""
-    found = np.empty(len(a))
-    for first in range(0, len(a), LINES):
-        found[first : first + LINES] = np.dot(_correlations(a[first : first + LINES], b, length), weights)
-    return found
-
-
-@inlined
-def _exp(x: float) -> float:
-    """exp(x) for x <= 0, by steps that registers can take; 1e-307 below -707.
-
-    As 2^n exp(r) with |r| <= log(2) / 2, where the series up to the power 13 is as exact as float64.
-    """
-    x = min(max(x, -707.0), 0.0)  # rounding may make a distance negative
-    n = np.floor(x * (1 / np.log(2)) + 0.5)
-    r = x - n * np.log(2)
-    series = 1 / 6227020800
-    series = series * r + 1 / 479001600
-    series = series * r + 1 / 39916800
-    series = series * r + 1 / 3628800
-    series = series * r + 1 / 362880
-    series = series * r + 1 / 40320
-    series = series * r + 1 / 5040
-    series = series * r + 1 / 720
-    series = series * r + 1 / 120
-    series = series * r + 1 / 24
-    series = series * r + 1 / 6
-    series = series * r + 1 / 2
-    series = series * r + 1.0
-    series = series * r + 1.0
-    two: float = np.int64((np.int64(np.int32(n)) + 1023) << 52).view(np.float64)  # 2^n by its bits
-    return float(series * two)
-
-
-def _design(players: int) -> Members:
-    """The coalitions to begin with: no one, all, each alone, all but one."""
+def _corners(players: int) -> Members:
+    """The empty coalition, the grand coalition, each player alone, all but each player: (2 + 2Y, Y)."""
     alone = np.eye(players, dtype=bool)
     return np.concatenate([np.zeros((1, players), dtype=bool), np.ones((1, players), dtype=bool), alone, ~alone])
 
 
-def _pairs(players: int, rng: np.random.Generator) -> Members:
-    """As many random coalitions as players, half of them the complements of the others, of sizes between."""
-    sizes = rng.integers(2, players - 1, size=(players + 1) // 2)
-    chosen = rng.permuted(np.tile(np.arange(players), (len(sizes), 1)), axis=1) < sizes[:, None]
-    return np.concatenate([chosen, ~chosen])
+def _size_distribution(players: int) -> Floats:
+    """Probabilities (Y + 1,) of the sizes 2 to Y - 2 in the sample, in proportion to 1 / (size (Y - size))."""
+    sizes = np.arange(players + 1)
+    chances = np.where((sizes > 1) & (sizes < players - 1), 1 / np.maximum(sizes * (players - sizes), 1), 0)
+    found: Floats = chances / chances.sum()
+    return found
 
 
-@lru_cache(maxsize=16)
-def _functional(players: int, coalitions: int) -> tuple[Members, sparse.csr_array]:
-    """Coalitions (C, Y), and the matrix (Y, C) that makes Shapley values of their utilities.
+def _sample(players: int, budget: int, rng: np.random.Generator) -> Members:
+    """Distinct random coalitions and their complements, as many as the budget leaves besides the corners."""
+    chances = _size_distribution(players)
+    chosen: dict[bytes, Members] = {}
+    while 2 * (players + 1 + len(chosen) + 1) <= budget:
+        coalition = rng.permutation(players) < rng.choice(players + 1, p=chances)
+        coalition ^= coalition[0]  # of a coalition and its complement, the one without player 0
+        chosen[coalition.tobytes()] = coalition
+    half = np.array(list(chosen.values()))
+    return np.concatenate([half, ~half])
 
-    All coalitions if they are no more than wanted, else arcs of random circles. Few circles average less, so the
-    errors that they give are rather too large than too small.
+
+def _between(players: int, rng: np.random.Generator) -> Iterator[Members]:
+    """For each size from 2 to Y - 2, all coalitions of that size or a sample with each player equally often.
+
+    The sample is the arcs of that length of players on circles in random order.
     """
-    if 2**players > coalitions:
-        return _circles(players, coalitions)
-    members = (np.arange(2**players)[:, None] >> np.arange(players)) & 1 == 1
-    size = members.sum(axis=1)
-    weight = np.array([factorial(s) * factorial(players - s - 1) / factorial(players) for s in range(players)] + [0])
-    return members, sparse.csr_array(np.where(members.T, weight[size - 1], -weight[size]))
-
-
-def _circles(players: int, coalitions: int) -> tuple[Members, sparse.csr_array]:
-    """Arcs of random circles of players: see `cyclic` for how they make Shapley values."""
-    rng = np.random.default_rng(players)
-    count = max(2, coalitions // (players * (players + 1)))
-    circles = rng.permuted(np.tile(np.arange(players), (count, 1)), axis=1)  # player at each place
-    shape = (count, players, players + 1)  # circle, start, length
-    circle, start, place = np.ogrid[:count, :players, :players]
-    members = np.zeros((*shape, players), dtype=bool)
-    lengths = np.arange(players + 1)
-    for offset in range(players):  # an arc of length l holds the places start, ..., start + l - 1
-        who = circles[:, (np.arange(players) + offset) % players]
-        np.put_along_axis(
-            members, np.broadcast_to(who[:, :, None, None], (*shape, 1)), (lengths > offset)[:, None], axis=3
-        )
-    column = np.arange(np.prod(shape)).reshape(shape)
-    longer, shorter = column[:, :, 1:], column[:, :, :-1]
-    last = circles[circle, (start + place) % players]  # the player that a longer arc from the same start adds
-    first = circles[circle, np.broadcast_to(start, (count, players, players))]
-    without_first = column[circle, (start + 1) % players, place]
-    rows = np.stack([last, last, first, first])
-    columns = np.stack([longer, shorter, longer, without_first])
-    signs = np.broadcast_to(np.array([1.0, -1.0, 1.0, -1.0])[:, None, None, None], rows.shape) / (2 * players * count)
-    matrix = sparse.csr_array((signs.ravel(), (rows.ravel(), columns.ravel())), shape=(players, column.size))
-    return members.reshape(-1, players), matrix
+    for size in range(2, players - 1):
+        most = PREDICTED // size
+        if comb(players, size) <= most:
+            coalitions = np.zeros((comb(players, size), players), dtype=bool)
+            np.put_along_axis(coalitions, np.array(list(combinations(range(players), size))), True, axis=1)
+        else:
+            circles = rng.random((max(1, most // players), 1, players)).argsort(axis=2)
+            arcs = (circles - np.arange(players)[:, None]) % players < size
+            coalitions = arcs.reshape(-1, players)
+        yield coalitions

@@ -1,0 +1,9 @@
+"""What people look at: figures, the report and progress displays.
+
+style.py        the style of all figures
+comparison.py   figures of a comparison
+report.py       the HTML report of a comparison; report.html is its template
+sweep.py        figures of a sweep
+plan.py         the figure of a plan
+progress.py     live progress of runs
+"""

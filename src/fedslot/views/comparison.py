@@ -1,4 +1,4 @@
-"""The figures of a comparison: accuracy over slots and rounds, slots to reach targets, what the air carried."""
+"""The figures of a comparison: accuracy over slots and rounds, slots to reach targets, use of the uplink slots."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from scipy import stats
 
-from fedslot.experiments.comparison import CONFIDENCE, Comparison
+from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.estimates import half_width
 from fedslot.runs import Result
 from fedslot.views.style import COLUMN, look
 
-POINTS = 400  # of a curve over slots
+POINTS = 400  # number of points of a curve over slots
 
 
 def accuracy_by_slots(comparison: Comparison) -> Figure:
-    """Test accuracy against slots spent by the clock: the question that the tool is for."""
+    """Draw test accuracy against slots spent by the clock, the main result."""
     figure, axes = plt.subplots(figsize=(COLUMN, 0.72 * COLUMN))
     longest = max(result.slots_spent for results in comparison.runs.values() for result in results)
     slots = np.linspace(0, longest, POINTS)
@@ -33,7 +33,7 @@ def accuracy_by_slots(comparison: Comparison) -> Figure:
 
 
 def accuracy_by_round(comparison: Comparison) -> Figure:
-    """Test accuracy against global rounds, as papers usually show it."""
+    """Draw test accuracy against global rounds, as papers usually do."""
     figure, axes = plt.subplots(figsize=(COLUMN, 0.72 * COLUMN))
     for position, (name, results) in enumerate(comparison.runs.items()):
         shortest = min(len(result.rounds) for result in results)
@@ -45,17 +45,17 @@ def accuracy_by_round(comparison: Comparison) -> Figure:
 
 
 def slots_to_targets(comparison: Comparison) -> Figure:
-    """Slots until target accuracies, by the clock and as the paper sums them; a cross where a run fell short."""
+    """Draw the slots to target accuracies, by the clock and as the paper sums them; a cross if a run fell short."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.72 * COLUMN))
     titles = {"max": "By the clock (max rule)", "sum": "As plotted in the paper (sum rule)"}
     estimates = comparison.estimates()
     width = 0.8 / len(estimates)
     for axes, (rule, title) in zip(panels, titles.items(), strict=True):
         for position, (name, measures) in enumerate(estimates.items()):
-            for place, target in enumerate(comparison.targets):
-                x = place + (position - (len(estimates) - 1) / 2) * width
+            for index, target in enumerate(comparison.targets):
+                x = index + (position - (len(estimates) - 1) / 2) * width
                 estimate = measures[f"slots_to_{target:g}_{rule}"]
-                label = name if place == 0 else None
+                label = name if index == 0 else None
                 if estimate.count < estimate.total:
                     axes.bar(x, 0, width, color=look(name, position)["color"], label=label)
                     axes.annotate("×", (x, 0), ha="center", va="bottom", color=look(name, position)["color"])
@@ -72,7 +72,7 @@ def slots_to_targets(comparison: Comparison) -> Figure:
 
 
 def on_the_air(comparison: Comparison) -> Figure:
-    """What the uplink slots of an average frame carried, by strategy."""
+    """Draw the mean use of the uplink slots of a frame by strategy: received, collided, wasted."""
     parts = {
         "pulled": ("received in pull slots", "#0072B2"),
         "push_received": ("received in push slots", "#D55E00"),
@@ -104,7 +104,7 @@ FIGURES = {
 
 
 def _at_slots(result: Result, slots: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Accuracy of the last round that was complete at each of the slots; NaN before the first and after the last."""
+    """Return the accuracy of the last complete round at each of the slots; NaN before the first and after the last."""
     spent = result.rounds["slots_spent"].to_numpy()
     accuracy = np.concatenate([[np.nan], result.rounds["test_accuracy"].to_numpy()])
     found = accuracy[np.searchsorted(spent, slots, side="right")]
@@ -112,7 +112,7 @@ def _at_slots(result: Result, slots: NDArray[np.float64]) -> NDArray[np.float64]
 
 
 def _zoom(axes: Axes) -> tuple[float, float]:
-    """Limits that leave out the lowest tenth of the curves, where all of them climb and none can be told apart."""
+    """Return limits of the y-axis that leave out the lowest tenth, where all curves rise alike."""
     heights = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()])
     return float(np.floor(10 * np.quantile(heights, 0.1)) / 10), 1.0
 
@@ -121,8 +121,8 @@ def band(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], label:
     """Draw the mean of curves (seeds, points) with its confidence band, where every seed has a value."""
     here = ~np.isnan(curves).any(axis=0)
     x, curves = x[here], curves[:, here]
-    mean, count = curves.mean(axis=0), len(curves)
+    mean = curves.mean(axis=0)
     axes.plot(x, mean, label=label, **look)
-    if count > 1:
-        half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * curves.std(axis=0, ddof=1) / count**0.5
+    if len(curves) > 1:
+        half = half_width(curves)
         axes.fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)

@@ -1,4 +1,4 @@
-"""The plan as a picture: what every split of a frame yields, and what it costs."""
+"""The figure of a plan: expected yield and cost of every split of a frame."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ BLUE, ORANGE, GREEN, GREY = (
     "#d55e00",
     "#009e73",
     "#666666",
-)  # told apart by colour-blind readers too
+)  # safe for colour-blind readers
 
 
 def plot_plan(plan: Plan, path: Path | None = None) -> Figure:
     """Draw yield and cost against the number of pull slots; the paper's approximation is dashed.
 
-    path: where to save, as .png, .pdf or .svg; nowhere if None.
+    path: file to save to, as .png, .pdf or .svg; None: not saved.
     """
     figure = Figure(figsize=(7.0, 6.0), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
@@ -37,7 +37,7 @@ def plot_plan(plan: Plan, path: Path | None = None) -> Figure:
     for axes, field, label, color, style in series:
         values = [getattr(split, field) for split in plan.splits]
         if field == "expected_value" and values == [split.expected_received for split in plan.splits]:
-            continue  # pushed and pulled updates are worth the same: one curve says it
+            continue  # pushed and pulled updates have the same value: both curves are equal
         axes.plot(pull, values, style, color=color, label=label, marker="o" if len(pull) <= 41 else "", markersize=3)
         if simulated:
             spread = [2 * error.get(field, 0.0) for error in errors]

@@ -12,13 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from fedslot.round import Round
 
-MOST_BARS = 12  # of runs that are shown at a time, however many there are
+MOST_BARS = 12  # number of runs that are shown at a time
 
 
 class Display:
-    """Shows how far each of several runs is: round, accuracy, slots spent, time left.
+    """Shows the progress of several runs: round, accuracy, slots spent, time left.
 
-    labels: a name per run. rounds: rounds of each run at most.
+    labels: a name per run; rounds: the largest number of rounds of a run.
     """
 
     def __init__(self, labels: Sequence[str], rounds: int, console: Console | None = None) -> None:
@@ -54,8 +54,8 @@ class Display:
             self._progress.stop()
 
     def __call__(self, index: int, round: Round | None) -> None:
-        """Note a round of a run; None means that the run is over."""
-        if index not in self._under_way:  # what an earlier command has done does not count for the time left
+        """Record a round of a run; None means that the run is over."""
+        if index not in self._under_way:  # rounds of an earlier command do not count for the time left
             self._given += 1 if round is None else round.round / self.rounds
         if round is None:
             self._over += 1
@@ -71,7 +71,7 @@ class Display:
         if self._all is not None:
             progress.update(self._all, completed=self._done)
         if round is None:
-            if index in self._bars and self._all is not None:  # make room for those that go on
+            if index in self._bars and self._all is not None:  # its bar is free for another run
                 progress.remove_task(self._bars.pop(index))
             return
         note = f"accuracy {round.test_accuracy:.3f}  slots {round.slots_spent}"
@@ -81,7 +81,7 @@ class Display:
             progress.update(self._bars[index], completed=round.round + 1, note=note)
 
     def _is_worth_a_line(self, round: Round | None) -> bool:
-        """Ten lines for one run, one line for each of several."""
+        """Return whether to print a line: ten lines for one run, one line for each of several."""
         if len(self.labels) > 1:
             return round is None
         return round is not None and (round.round + 1) % max(1, self.rounds // 10) == 0
@@ -101,5 +101,5 @@ class Display:
 
     @property
     def _done(self) -> float:
-        """Runs that are done, those under way in part."""
+        """Number of runs that are done, with fractions of those under way."""
         return self._over + sum((round.round + 1) / self.rounds for round in self._under_way.values())

@@ -1,16 +1,15 @@
-"""The report of a comparison: one HTML file with everything in it, which opens without a network."""
+"""The report of a comparison: one self-contained HTML file."""
 
 from __future__ import annotations
 
 import base64
-import math
 from importlib import resources
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
 from fedslot import __version__
-from fedslot.experiments.comparison import Comparison, Estimate
+from fedslot.experiments.comparison import Comparison
 from fedslot.records import write_atomically
 from fedslot.views.comparison import FIGURES
 from fedslot.views.style import save, style
@@ -31,7 +30,11 @@ def write_report(comparison: Comparison, out: Path) -> Path:
             png, _ = save(draw(comparison), out / "figures" / name)
             images[name] = base64.b64encode(png.read_bytes()).decode()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"accuracy": _accuracy, "slots": _slots, "points": _points}
+    environment.filters |= {
+        "accuracy": lambda estimate: estimate.interval(".4f"),
+        "slots": lambda estimate: estimate.interval(".0f") + estimate.fraction(" ({} of {} runs)"),
+        "points": lambda estimate: estimate.percent.interval("+.2f"),
+    }
     template = environment.from_string(resources.files(__package__).joinpath("report.html").read_text("utf-8"))
     page = template.render(
         comparison=comparison,
@@ -45,23 +48,3 @@ def write_report(comparison: Comparison, out: Path) -> Path:
     file = out / "report.html"
     write_atomically(file, page)
     return file
-
-
-def _accuracy(estimate: Estimate) -> str:
-    return f"{estimate.mean:.4f}" + _interval(estimate, ".4f")
-
-
-def _slots(estimate: Estimate) -> str:
-    if estimate.count == 0:
-        return "never"
-    partly = f" ({estimate.count} of {estimate.total} runs)" if estimate.count < estimate.total else ""
-    return f"{estimate.mean:.0f}" + _interval(estimate, ".0f") + partly
-
-
-def _points(estimate: Estimate) -> str:
-    percent = Estimate(100 * estimate.mean, 100 * estimate.low, 100 * estimate.high, estimate.count, estimate.total)
-    return f"{percent.mean:+.2f}" + _interval(percent, "+.2f")
-
-
-def _interval(estimate: Estimate, form: str) -> str:
-    return "" if math.isnan(estimate.low) else f" [{estimate.low:{form}}, {estimate.high:{form}}]"

@@ -1,4 +1,4 @@
-"""One look for all figures: readable at the width of a column, safe for colour-blind readers and in grey."""
+"""One style for all figures: readable at the width of a column, by colour-blind readers and in grey."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ OTHERS = ["#E69F00", "#56B4E9", "#000000", "#8C564B", "#9467BD"]
 
 
 def look(name: str, position: int = 0) -> dict[str, Any]:
-    """Colour and line style of a strategy, always the same for ours."""
+    """Return colour and line style of a strategy, which are fixed for the built-in ones."""
     return LOOKS.get(name, {"color": OTHERS[position % len(OTHERS)], "linestyle": "-"})
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in our style, whatever the user's settings are."""
+    """Draw in this style, independently of the user's settings."""
     with (
         plt.rc_context(matplotlib.rcParamsDefault),
         plt.rc_context(
@@ -70,7 +70,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     files = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
     for file in files:
         temporary = file.with_name(f".{file.name}")
-        # no date in the file: the same run gives the same bytes
+        # no date in the file, so that the same run gives the same bytes
         metadata = {"CreationDate": None} if file.suffix == ".pdf" else {}
         figure.savefig(temporary, format=file.suffix[1:], metadata=metadata)
         temporary.replace(file)

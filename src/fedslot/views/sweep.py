@@ -1,4 +1,4 @@
-"""The figures of a sweep: a heat map over two axes, curves over one; further axes make small multiples."""
+"""The figures of a sweep: a heat map over two axes or curves over one; further axes give small multiples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.study import Combination, say_value
 from fedslot.experiments.sweeps import Sweep
 from fedslot.views.style import COLUMN, look, save, style
@@ -39,13 +39,13 @@ LABELS = {
     "rounds": "Rounds",
     "time_budget": "Time budget in slots",
 }
-NOTHING = "#eeeeee"  # the colour of a cell without a number
+EMPTY_CELL = "#eeeeee"
 WIDEST = 4  # panels side by side
-LETTER = 0.08  # inches that a letter of a label takes, generously
+LETTER = 0.08  # width of a letter of a label in inches, at most
 
 
 def write_figures(sweep: Sweep, out: Path) -> list[Path]:
-    """Draw every measure that any run has a number for, as PNG and PDF; returns the files."""
+    """Draw every measure that at least one run has a value of, as PNG and PDF; returns the files."""
     wanted = ["final_accuracy", "accuracy_at_horizon", *(f"slots_to_{target:g}_max" for target in sweep.targets)]
     drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates() if name in cell)]
     with style():
@@ -53,10 +53,10 @@ def write_figures(sweep: Sweep, out: Path) -> list[Path]:
 
 
 def draw(sweep: Sweep, measure: str) -> Figure:
-    """One measure over the grid.
+    """Draw one measure over the grid.
 
-    The first two axes with several values span a heat map, or curves where one of them is of words; a third
-    makes columns of panels, a fourth rows. Others are held at their first value, which the title says.
+    The first two axes with several values span a heat map, or curves if one of them has values of text. A third
+    axis gives columns of panels, a fourth rows. Others are held at their first value, which the title states.
     """
     axes = _Layout.of(sweep)
     rows = list(itertools.product(*(sweep.study.grid[key] for key in axes.rows)))
@@ -64,11 +64,11 @@ def draw(sweep: Sweep, measure: str) -> Figure:
     tall = len(rows) if axes.rows else -(-len(columns) // WIDEST)
     wide = -(-len(rows) * len(columns) // tall)
     figure, panels = plt.subplots(tall, wide, figsize=_size(sweep, axes, tall, wide), squeeze=False)
-    places = list(itertools.product(rows, columns))
+    cells = list(itertools.product(rows, columns))
     paint = _Heat(sweep, measure, axes) if axes.heat else _Curves(sweep, measure, axes)
-    for panel in panels.flat[len(places) :]:
+    for panel in panels.flat[len(cells) :]:
         panel.set_visible(False)
-    for panel, (row, column) in zip(panels.flat, places, strict=False):
+    for panel, (row, column) in zip(panels.flat, cells, strict=False):
         here = dict(zip((*axes.rows, *axes.columns), (*row, *column), strict=True))
         paint.panel(panel, {**axes.fixed, **here})
         panel.set_title(_title(here))
@@ -80,17 +80,17 @@ def draw(sweep: Sweep, measure: str) -> Figure:
 
 
 def is_numeric(values: Sequence[object]) -> bool:
-    """Whether all are numbers."""
+    """Return whether all values are numbers."""
     return all(type(value) in (int, float) for value in values)
 
 
 def label(key: str) -> str:
-    """What a reader calls an axis."""
+    """Return the label of an axis."""
     return LABELS.get(key, key)
 
 
 def measure_label(sweep: Sweep, measure: str) -> str:
-    """What a reader calls a measure."""
+    """Return the label of a measure."""
     if measure.startswith("slots_to_"):
         return f"Slots to accuracy {measure.split('_')[2]}"
     return {
@@ -101,7 +101,7 @@ def measure_label(sweep: Sweep, measure: str) -> str:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which axis goes where. x, y: of a panel; y is None for a single curve. fixed: axes that are not shown."""
+    """The role of each axis. x, y: of a panel; y is None for a single curve. fixed: axes that are not shown."""
 
     x: str
     y: str | None
@@ -123,8 +123,8 @@ class _Layout:
         return cls(x, y, heat, shown[2:3], shown[3:4], fixed)
 
 
-class _Grid:
-    """The estimates of one measure, to be looked up by combination."""
+class _Panels:
+    """Panels of one measure, and its estimates by combination."""
 
     def __init__(self, sweep: Sweep, measure: str, axes: _Layout) -> None:
         self.sweep, self.measure, self.axes = sweep, measure, axes
@@ -138,8 +138,8 @@ class _Grid:
         self.lower_is_better = measure.startswith("slots_to_")
 
     def at(self, where: Combination, x: object, y: object) -> Estimate:
-        spot = {**where, self.axes.x: x, **({self.axes.y: y} if self.axes.y else {})}
-        return self._estimates[_key({key: spot[key] for key in self.sweep.study.grid})]
+        full = {**where, self.axes.x: x, **({self.axes.y: y} if self.axes.y else {})}
+        return self._estimates[_key({key: full[key] for key in self.sweep.study.grid})]
 
     def means(self) -> list[float]:
         return [estimate.mean for estimate in self._estimates.values() if estimate.count] or [0.0]
@@ -148,8 +148,8 @@ class _Grid:
         return min(self.means()) if self.lower_is_better else max(self.means())
 
 
-class _Heat(_Grid):
-    """Cells with their means in them; bright is good, a frame marks the best of all panels."""
+class _Heat(_Panels):
+    """Heat maps with the means as text; bright is good, and a frame marks the best cell of all panels."""
 
     def __init__(self, sweep: Sweep, measure: str, axes: _Layout) -> None:
         super().__init__(sweep, measure, axes)
@@ -160,7 +160,7 @@ class _Heat(_Grid):
     def panel(self, panel: Axes, where: Combination) -> None:
         estimates = [[self.at(where, x, y) for x in self.xs] for y in self.ys]
         means = np.array([[estimate.mean for estimate in row] for row in estimates])
-        panel.set_facecolor(NOTHING)
+        panel.set_facecolor(EMPTY_CELL)
         self.image = panel.imshow(means, cmap=self.colors, norm=self.norm, aspect="auto", origin="lower")
         panel.grid(visible=False)
         panel.spines[:].set_visible(False)
@@ -175,11 +175,10 @@ class _Heat(_Grid):
                 panel.add_patch(frame).set_clip_on(False)
 
     def _write(self, panel: Axes, x: int, y: int, estimate: Estimate) -> None:
-        if not estimate.count:
-            text = "never" if self.lower_is_better else "failed"
-        else:
-            text = f"{estimate.mean:.0f}" if self.lower_is_better else f"{estimate.mean:.3f}"
-            text += f"\n{estimate.count}/{estimate.total}" if estimate.count < estimate.total else ""
+        form = ".0f" if self.lower_is_better else ".3f"
+        text = estimate.point(form, estimate.fraction("\n{}/{}"))
+        if not estimate.count and not self.lower_is_better:
+            text = "failed"
         dark = estimate.count and np.dot(self.colors(self.norm(estimate.mean))[:3], (0.3, 0.59, 0.11)) < 0.5
         panel.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=6.5)
 
@@ -190,34 +189,34 @@ class _Heat(_Grid):
         bar.set_label(fill(measure_label(self.sweep, self.measure), max(8, letters)))
 
 
-class _Curves(_Grid):
-    """Means with bands of their 95% confidence intervals, a curve for each value of the other axis."""
+class _Curves(_Panels):
+    """Curves of means with 95% confidence bands, one for each value of the other axis."""
 
     def panel(self, panel: Axes, where: Combination) -> None:
         numeric = is_numeric(self.xs)
         order = sorted(range(len(self.xs)), key=lambda i: self.xs[i]) if numeric else list(range(len(self.xs)))
-        places = np.array([self.xs[i] if numeric else i for i in order], dtype=float)
-        for position, y in enumerate(self.ys):
+        positions = np.array([self.xs[i] if numeric else i for i in order], dtype=float)
+        for index, y in enumerate(self.ys):
             estimates = [self.at(where, self.xs[i], y) for i in order]
             mean, low, high = (np.array([getattr(e, name) for e in estimates]) for name in ("mean", "low", "high"))
-            looks = {"color": "#0072B2", "linestyle": "-"} if y is None else look(say_value(y), position)
+            looks = {"color": "#0072B2", "linestyle": "-"} if y is None else look(say_value(y), index)
             name = None if y is None else say_value(y)
             if numeric:
-                panel.plot(places, mean, marker="o", markersize=3, label=name, **looks)
-                panel.fill_between(places, low, high, color=looks["color"], alpha=0.15, linewidth=0)
+                panel.plot(positions, mean, marker="o", markersize=3, label=name, **looks)
+                panel.fill_between(positions, low, high, color=looks["color"], alpha=0.15, linewidth=0)
             else:
-                for place, e in zip(places, estimates, strict=True):
-                    color = look(say_value(self.xs[int(place)]), int(place))["color"]
+                for position, e in zip(positions, estimates, strict=True):
+                    color = look(say_value(self.xs[int(position)]), int(position))["color"]
                     half = 0 if math.isnan(e.low) else e.high - e.mean
-                    panel.errorbar(place, e.mean, half, fmt="o", markersize=4, capsize=2, color=color)
-                panel.set_xlim(-0.5, len(places) - 0.5)
-        if numeric and places[0] > 0 and places[-1] / places[0] >= 50:
+                    panel.errorbar(position, e.mean, half, fmt="o", markersize=4, capsize=2, color=color)
+                panel.set_xlim(-0.5, len(positions) - 0.5)
+        if numeric and positions[0] > 0 and positions[-1] / positions[0] >= 50:
             panel.set_xscale("log")
-            panel.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
+            panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             panel.xaxis.set_minor_locator(NullLocator())
             panel.xaxis.set_minor_formatter(NullFormatter())
-        if len(places) <= 8:
-            panel.set_xticks(places, [say_value(self.xs[i]) for i in order])
+        if len(positions) <= 8:
+            panel.set_xticks(positions, [say_value(self.xs[i]) for i in order])
         panel.set(xlabel=label(self.axes.x), ylabel=measure_label(self.sweep, self.measure))
 
     def finish(self, figure: Figure, panels: Any) -> None:
@@ -232,7 +231,7 @@ class _Curves(_Grid):
 
 
 def _size(sweep: Sweep, axes: _Layout, tall: int, wide: int) -> tuple[float, float]:
-    """Inches: one column of a paper for one panel, both for several; more only where cells would not hold numbers."""
+    """Return width and height in inches: one column of a paper for one panel, two for several; more for many cells."""
     grid = sweep.study.grid
     width = COLUMN if wide == 1 else 2 * COLUMN
     if not axes.heat:
@@ -243,7 +242,7 @@ def _size(sweep: Sweep, axes: _Layout, tall: int, wide: int) -> tuple[float, flo
 
 
 def _title(combination: Combination) -> str:
-    """A combination as a title, without the symbols of the axes."""
+    """Return a combination as a title, without the symbols of the axes."""
     return ", ".join(f"{label(key).split(',')[0]} = {say_value(value)}" for key, value in combination.items())
 
 

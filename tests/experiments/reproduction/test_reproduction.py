@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedslot.experiments.comparison import Estimate
+from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.reproduction import page
 from fedslot.experiments.reproduction.experiments import (
     CURVES,
@@ -18,7 +18,7 @@ from fedslot.experiments.reproduction.experiments import (
     FIVE,
     PUBLISHED_EPOCHS,
     Experiment,
-    Laboratory,
+    Reproduction,
     experiments,
 )
 from fedslot.experiments.reproduction.figures import DRAWINGS
@@ -28,9 +28,9 @@ from fedslot.records import RunFolder
 from fedslot.scenario import Scenario
 
 
-def make_up(laboratory: Laboratory, figures: Sequence[str], accuracy: float = 0.9) -> None:
+def make_up(reproduction: Reproduction, figures: Sequence[str], accuracy: float = 0.9) -> None:
     """Runs that rise to an accuracy and cost what all-pull rounds cost, without any training."""
-    for task in laboratory.tasks(experiments(figures)):
+    for task in reproduction.tasks(experiments(figures)):
         rounds = np.arange(task.scenario.rounds)
         folder = RunFolder(task.folder)
         folder.prepare(task.scenario, resume=False)
@@ -48,10 +48,10 @@ def make_up(laboratory: Laboratory, figures: Sequence[str], accuracy: float = 0.
 
 
 @pytest.fixture
-def laboratory(tmp_path: Path) -> Laboratory:
-    laboratory = Laboratory(tmp_path, {"mnist": 2, "cifar10": 1})
-    make_up(laboratory, FIGURES)
-    return laboratory
+def reproduction(tmp_path: Path) -> Reproduction:
+    reproduction = Reproduction(tmp_path, {"mnist": 2, "cifar10": 1})
+    make_up(reproduction, FIGURES)
+    return reproduction
 
 
 def test_published_data_are_those_of_the_paper() -> None:
@@ -87,13 +87,13 @@ def test_presets_have_the_papers_numbers(preset: str) -> None:
 
 
 def test_no_run_twice_and_all_that_is_needed(tmp_path: Path) -> None:
-    laboratory = Laboratory(tmp_path, {"mnist": 2, "cifar10": 1})
+    reproduction = Reproduction(tmp_path, {"mnist": 2, "cifar10": 1})
     wanted = experiments(FIGURES)
     assert len(wanted) == len(set(wanted))
     assert {
         experiment.curve for experiment in wanted if experiment.epochs == 5 and experiment.dataset == "mnist"
     } >= set(FIVE)
-    folders = [task.folder for task in laboratory.tasks(wanted)]
+    folders = [task.folder for task in reproduction.tasks(wanted)]
     assert len(folders) == len(set(folders))
     assert set(experiments(["fig2"])) <= set(wanted)
     assert not any(experiment.dataset == "cifar10" for experiment in experiments(["fig2", "fig5", "fig6"]))
@@ -102,15 +102,15 @@ def test_no_run_twice_and_all_that_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("figure", FIGURES)
 def test_every_figure_alone(tmp_path: Path, figure: str) -> None:
     """A figure draws from its own runs and no others."""
-    laboratory = Laboratory(tmp_path, {"mnist": 1, "cifar10": 1}, rounds=12)
-    make_up(laboratory, [figure])
-    files = publish(laboratory, [figure])
+    reproduction = Reproduction(tmp_path, {"mnist": 1, "cifar10": 1}, rounds=12)
+    make_up(reproduction, [figure])
+    files = publish(reproduction, [figure])
     assert [file.suffix for file in files] == [".png", ".pdf"] * len(DRAWINGS[figure]) + [".md"]
     assert "quick look with 12 rounds" in files[-1].read_text()
 
 
-def test_the_page_shows_what_was_measured(laboratory: Laboratory) -> None:
-    files = publish(laboratory, FIGURES)
+def test_the_page_shows_what_was_measured(reproduction: Reproduction) -> None:
+    files = publish(reproduction, FIGURES)
     text = files[-1].read_text()
     final = Estimate.of([0.9 * (1 - np.exp(-20)), 0.9 * (1 - np.exp(-20)) + 0.001])
     assert f"| Proposed (10/10) | {final.mean:.3f} ±" in text
@@ -119,7 +119,7 @@ def test_the_page_shows_what_was_measured(laboratory: Laboratory) -> None:
     assert re.search(r"\| GreedyShap to 0\.93 \| 14260 \| never \| not reached \|", text)
     assert "| FedAvg to 0.4 | 2760 | 1380 ± 0 | differs by -1380 |" in text
     for image in re.findall(r"\]\((images/[^)]+)\)", text):
-        assert (laboratory.out / image).is_file()
+        assert (reproduction.out / image).is_file()
     assert "0.9975" in text
 
 
@@ -136,4 +136,4 @@ def test_verdicts() -> None:
 
 def test_quick_looks_do_not_mix_with_full_runs(tmp_path: Path) -> None:
     seeds = {"mnist": 1, "cifar10": 1}
-    assert Laboratory(tmp_path, seeds, rounds=40).runs != Laboratory(tmp_path, seeds).runs
+    assert Reproduction(tmp_path, seeds, rounds=40).runs != Reproduction(tmp_path, seeds).runs

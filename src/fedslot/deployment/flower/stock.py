@@ -11,8 +11,8 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.deployment.aggregation import Received
 from fedslot.deployment.flower.arrays import to_arrays, to_flat
-from fedslot.deployment.server import Received
 from fedslot.learning.models import Model
 
 Aggregate = Callable[[int, list[Message]], tuple[ArrayRecord | None, MetricRecord | None]]
@@ -36,10 +36,11 @@ class StockAggregation:
         self.sent: dict[int, Message] = {}
         self.metrics: dict[str, Any] = {}
 
-    def __call__(self, model: Tensor, received: Received, round: int) -> Tensor:
+    def __call__(self, model: Tensor, received: Received, round: int) -> tuple[Tensor, Tensor]:
         arrays, metrics = self.aggregate(round + 1, self._replies(received))
         self.metrics = dict(metrics or {})
-        return model if arrays is None else to_flat(self.model, arrays)
+        new = model if arrays is None else to_flat(self.model, arrays)
+        return new, new
 
     def _replies(self, received: Received) -> list[Message]:
         """Return the updates as messages, with the sizes that count and the metrics that all UEs have."""

@@ -20,6 +20,7 @@ from fedslot.deployment.flower.messages import LABEL, FlowerReply, read_turn, wr
 from fedslot.deployment.flower.stock import StockAggregation
 from fedslot.deployment.screening import Limits
 from fedslot.deployment.server import ParameterServer
+from fedslot.errors import InputError
 from fedslot.held_out import HeldOut
 from fedslot.learning.models import Model
 from fedslot.scenario import Scenario
@@ -59,6 +60,9 @@ class SlotAccess(FedAvg):
     ) -> None:
         # the scheduler decides who trains, and the frame has no slots for federated evaluation
         super().__init__(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=0, min_available_nodes=0, **options)
+        if scenario.aggregation.name != "average":
+            allowed = "average: over Flower the stock strategy aggregates, as in `class Mine(SlotAccess, FedAdam)`"
+            raise InputError("aggregation.name", scenario.aggregation.name, allowed)
         self.deadline, self.poll, self.wait = deadline, poll, wait
         self.stock = StockAggregation(self, super().aggregate_train, model)
         self.server = ParameterServer(

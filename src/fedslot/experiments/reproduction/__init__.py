@@ -1,1 +1,8 @@
-"""The paper's figures from our own runs, beside the published curves, and a page that says what agrees."""
+"""The paper's figures from our own runs, beside the published curves, and a page that compares them.
+
+experiments.py  the runs that the figures need
+published.py    the published numbers
+figures.py      the figures
+page.py         the page of tables and verdicts; page.md is its template
+report.py       writes figures and page
+"""

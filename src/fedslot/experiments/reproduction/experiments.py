@@ -1,4 +1,4 @@
-"""Which runs the figures are made of. A run serves every figure that needs it, and is never run twice."""
+"""The runs that the figures need. Figures share runs, so that none is done twice."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fedslot.experiments.tasks import Task
 from fedslot.runs import Result, is_finished, load
 from fedslot.scenario import Scenario
 
-FEW, MANY = 5, 30  # local epochs: what the curves of FedAvg and Centralized show, and those of the others
+FEW, MANY = 5, 30  # local epochs that match the published curves of FedAvg and Centralized, and of the others
 CONTENDERS = (5, 10, 20, 40)  # Fig. 5's sweep
-QUICK_SAMPLES = 200  # validation images that judge coalitions in a quick look
+QUICK_SAMPLES = 200  # validation images for utilities with --quick
 
 CURVES: dict[str, dict[str, object]] = {
     "Proposed (5/10)": {"strategy.name": "push-pull", "push.contenders": 5},
@@ -27,39 +27,37 @@ CURVES: dict[str, dict[str, object]] = {
 PUBLISHED_EPOCHS = {name: FEW if name in {"FedAvg (20)", "Centralized (20)"} else MANY for name in CURVES}
 FIG2 = ("Proposed (5/10)", "Proposed (10/10)", "Proposed (20/10)", "GreedyShap (20)", "FedAvg (20)", "Centralized (20)")
 FIVE = ("Proposed (10/10)", "GreedyShap (20)", "Only pull", "FedAvg (20)", "Centralized (20)")
-CIFAR = FIVE
 FIGURES = ("fig2", "fig3", "fig5", "fig6")
 
 
 @dataclass(frozen=True, order=True)
 class Experiment:
-    """One curve: a data set, a name from `CURVES`, and local epochs that hold for it."""
+    """One curve: a data set, a name from `CURVES`, and the number of local epochs."""
 
     dataset: str
     curve: str
     epochs: int
 
     def scenario(self, rounds: int | None = None) -> Scenario:
-        """The scenario of the experiment, from the preset of its data set; `rounds` makes it a quick look."""
+        """Return the scenario, from the preset of the data set; `rounds` shortens it for --quick."""
         preset = "paper" if self.dataset == "mnist" else f"paper-{self.dataset}"
         shorter: dict[str, object] = {} if rounds is None else {"rounds": rounds, "valuation.samples": QUICK_SAMPLES}
         return Scenario.load(preset, {**CURVES[self.curve], "training.epochs": self.epochs, **shorter})
 
     def folder(self, seed: int) -> str:
-        """The name of its run folder."""
+        """Return the name of the run folder."""
         word = self.curve.replace(" ", "-").replace("/", "-").replace("(", "").replace(")", "").lower()
         return f"{self.dataset}-{word}-E{self.epochs}-seed{seed}"
 
 
 def experiments(figures: Iterable[str]) -> list[Experiment]:
-    """What the figures need, each experiment once, the quick ones first."""
+    """Return the experiments that the figures need, each once, the quick ones first."""
     as_published = {Experiment("mnist", name, PUBLISHED_EPOCHS[name]) for name in FIG2}
     equal = {Experiment("mnist", name, epochs) for name in FIVE for epochs in (FEW, MANY)}
     sweep = {Experiment("mnist", f"Proposed ({n}/10)", MANY) for n in CONTENDERS}
     needs = {
         "fig2": as_published | equal,
-        "fig3": {Experiment("mnist", name, FEW) for name in FIVE}
-        | {Experiment("cifar10", name, FEW) for name in CIFAR},
+        "fig3": {Experiment("mnist", name, FEW) for name in FIVE} | {Experiment("cifar10", name, FEW) for name in FIVE},
         "fig5": as_published | equal | sweep,
         "fig6": as_published | equal,
     }
@@ -68,10 +66,10 @@ def experiments(figures: Iterable[str]) -> list[Experiment]:
 
 
 @dataclass(frozen=True)
-class Laboratory:
-    """Where the runs are, how many seeds each experiment has, and how long they are.
+class Reproduction:
+    """The folder of the runs, the number of seeds of each experiment, and their length.
 
-    seeds: by data set. rounds: a limit for a quick look; None for the full length.
+    seeds: by data set. rounds: number of rounds with --quick; None for the full length.
     """
 
     out: Path
@@ -79,7 +77,7 @@ class Laboratory:
     rounds: int | None = None
 
     def tasks(self, wanted: Sequence[Experiment]) -> list[Task]:
-        """The runs of experiments: all experiments for the first seed, then for the next."""
+        """Return the runs of experiments: all experiments for the first seed, then for the next."""
         return [
             Task(experiment.scenario(self.rounds).replace({"seed": seed}), self.path(experiment, seed))
             for seed in range(max(self.seeds.values()))
@@ -89,15 +87,15 @@ class Laboratory:
 
     @property
     def runs(self) -> Path:
-        """The folder of all runs; a quick look has its own."""
+        """The folder of all runs; --quick has its own."""
         return self.out / ("runs" if self.rounds is None else f"runs-{self.rounds}-rounds")
 
     def path(self, experiment: Experiment, seed: int) -> Path:
-        """The folder of one run."""
+        """Return the folder of one run."""
         return self.runs / experiment.folder(seed)
 
     def results(self, dataset: str, curve: str, epochs: int) -> list[Result]:
-        """The finished runs of an experiment, one per seed."""
+        """Return the finished runs of an experiment, one per seed."""
         experiment = Experiment(dataset, curve, epochs)
         paths = [self.path(experiment, seed) for seed in range(self.seeds[dataset])]
         return [load(path) for path in paths if is_finished(path)]

@@ -1,4 +1,4 @@
-"""The paper's figures, drawn from our runs; what the paper published is dashed."""
+"""The paper's figures, drawn from our runs; published curves are dashed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from fedslot.experiments.comparison import Estimate
-from fedslot.experiments.reproduction.experiments import CONTENDERS, FEW, FIG2, FIVE, MANY, PUBLISHED_EPOCHS, Laboratory
+from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.reproduction.experiments import (
+    CONTENDERS,
+    FEW,
+    FIG2,
+    FIVE,
+    MANY,
+    PUBLISHED_EPOCHS,
+    Reproduction,
+)
 from fedslot.experiments.reproduction.published import published
 from fedslot.runs import Rule
 from fedslot.views.comparison import band
@@ -27,56 +35,56 @@ COLORS = {
 HEIGHT = 0.75 * COLUMN
 
 
-def fig2_as_published(laboratory: Laboratory) -> Figure:
-    """Fig. 2 with the unequal local epochs that its curves show; the published curves dashed."""
+def fig2_as_published(reproduction: Reproduction) -> Figure:
+    """Draw Fig. 2 with the unequal local epochs that match its curves."""
     figure, axes = plt.subplots(figsize=(COLUMN, 1.1 * HEIGHT))
     paper = published("fig2")
     for name in FIG2:
         epochs = PUBLISHED_EPOCHS[name]
-        _curve(axes, laboratory, "mnist", name, epochs, label=f"{name}, E = {epochs}")
-        shown = paper[name].iloc[: laboratory.rounds or len(paper)]
+        _curve(axes, reproduction, "mnist", name, epochs, label=f"{name}, E = {epochs}")
+        shown = paper[name].iloc[: reproduction.rounds or len(paper)]
         axes.plot(shown.index, shown, color=COLORS[name], linestyle="--", linewidth=0.7)
     axes.plot([], [], color="black", linestyle="--", linewidth=0.7, label="published")
     _finish(axes, "as published: unequal epochs")
     return figure
 
 
-def fig2_equal(laboratory: Laboratory) -> Figure:
-    """Fig. 2's question asked fairly: every strategy with the same local epochs, few or many."""
+def fig2_equal(reproduction: Reproduction) -> Figure:
+    """Draw Fig. 2 with the same number of local epochs for every strategy, few or many."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT), sharey=True)
     for axes, epochs in zip(panels, (FEW, MANY), strict=True):
         for name in FIVE:
-            _curve(axes, laboratory, "mnist", name, epochs, label=name)
+            _curve(axes, reproduction, "mnist", name, epochs, label=name)
         _finish(axes, f"E = {epochs} for all")
-        axes.set_ylim(0.8, 0.95)  # where the strategies part, if they do
+        axes.set_ylim(0.8, 0.95)  # the range in which the strategies differ
     return figure
 
 
-def fig3(laboratory: Laboratory) -> Figure:
-    """Fig. 3: convergence on MNIST and CIFAR-10 at equal budgets (its published data are not at hand)."""
+def fig3(reproduction: Reproduction) -> Figure:
+    """Draw Fig. 3: convergence on MNIST and CIFAR-10 at equal local epochs (its published data are not available)."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT))
     for axes, (dataset, title) in zip(panels, {"mnist": "MNIST, MLP", "cifar10": "CIFAR-10, CNN"}.items(), strict=True):
         for name in FIVE:
-            _curve(axes, laboratory, dataset, name, FEW, label=name)
+            _curve(axes, reproduction, dataset, name, FEW, label=name)
         _finish(axes, f"{title}, E = {FEW} for all")
     panels[1].set_ylim(0, 0.6)
     return figure
 
 
-def fig5(laboratory: Laboratory) -> Figure:
-    """Fig. 5: final accuracy by number of contenders; strategies without push are flat by construction."""
+def fig5(reproduction: Reproduction) -> Figure:
+    """Draw Fig. 5: final accuracy by number of contenders, on which strategies without push do not depend."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT), sharey=True)
     paper = published("fig5")
     others = {"GreedyShap (20)": "GreedyShap", "Only pull": "Only pull", "FedAvg (20)": "FedAvg"}
     others |= {"Centralized (20)": "Centralized"}
     for axes, equal in zip(panels, (False, True), strict=True):
-        for place, (name, column) in enumerate({"Proposed (10/10)": "Proposed", **others}.items()):
-            x = np.array(CONTENDERS) + 0.4 * (place - 2)  # side by side, so that intervals can be told apart
+        for index, (name, column) in enumerate({"Proposed (10/10)": "Proposed", **others}.items()):
+            x = np.array(CONTENDERS) + 0.4 * (index - 2)  # side by side, so that intervals do not overlap
             epochs = MANY if equal else PUBLISHED_EPOCHS[name]
             curves = [name] * len(CONTENDERS)
             if column == "Proposed":
                 curves = [f"Proposed ({contenders}/10)" for contenders in CONTENDERS]
-            finals = [_final(laboratory, curve, epochs) for curve in curves]
+            finals = [_final(reproduction, curve, epochs) for curve in curves]
             half = [np.nan_to_num(estimate.high - estimate.mean) for estimate in finals]
             means = [estimate.mean for estimate in finals]
             axes.errorbar(x, means, half, color=COLORS[name], marker="o", markersize=3, label=column, capsize=2)
@@ -92,8 +100,8 @@ def fig5(laboratory: Laboratory) -> Figure:
     return figure
 
 
-def fig6(laboratory: Laboratory) -> Figure:
-    """Fig. 6: slots to reach target accuracies, under the rule that it plots and by the clock."""
+def fig6(reproduction: Reproduction) -> Figure:
+    """Draw Fig. 6: slots to target accuracies, by the sum rule that the paper plots and by the clock."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT))
     paper = published("fig6")
     names = {"FedAvg (20)": "FedAvg", "GreedyShap (20)": "GreedyShap", "Proposed (10/10)": "Proposed"}
@@ -102,7 +110,7 @@ def fig6(laboratory: Laboratory) -> Figure:
     for axes, (rule, title) in zip(panels, titles.items(), strict=True):
         for position, (name, column) in enumerate(names.items()):
             x = np.arange(len(paper)) + (position - 1) * width
-            estimates = [slots_to(laboratory, name, PUBLISHED_EPOCHS[name], target, rule) for target in paper.index]
+            estimates = [slots_to(reproduction, name, PUBLISHED_EPOCHS[name], target, rule) for target in paper.index]
             means = [estimate.mean if estimate.count == estimate.total else np.nan for estimate in estimates]
             half = np.nan_to_num([estimate.high - estimate.mean for estimate in estimates])
             axes.bar(x, means, width, color=COLORS[name], label=f"{column}, E = {PUBLISHED_EPOCHS[name]}")
@@ -127,17 +135,17 @@ DRAWINGS = {
 }
 
 
-def slots_to(laboratory: Laboratory, name: str, epochs: int, target: float, rule: Rule) -> Estimate:
-    """Slots until a target accuracy over seeds."""
-    return Estimate.of([result.slots_to(target, rule) for result in laboratory.results("mnist", name, epochs)])
+def slots_to(reproduction: Reproduction, name: str, epochs: int, target: float, rule: Rule) -> Estimate:
+    """Estimate the slots to a target accuracy over seeds."""
+    return Estimate.of([result.slots_to(target, rule) for result in reproduction.results("mnist", name, epochs)])
 
 
-def _final(laboratory: Laboratory, name: str, epochs: int) -> Estimate:
-    return Estimate.of([result.final_accuracy for result in laboratory.results("mnist", name, epochs)])
+def _final(reproduction: Reproduction, name: str, epochs: int) -> Estimate:
+    return Estimate.of([result.final_accuracy for result in reproduction.results("mnist", name, epochs)])
 
 
-def _curve(axes: Axes, laboratory: Laboratory, dataset: str, name: str, epochs: int, label: str) -> None:
-    results = laboratory.results(dataset, name, epochs)
+def _curve(axes: Axes, reproduction: Reproduction, dataset: str, name: str, epochs: int, label: str) -> None:
+    results = reproduction.results(dataset, name, epochs)
     curves = np.array([result.rounds["test_accuracy"].to_numpy() for result in results])
     band(axes, np.arange(curves.shape[1], dtype=float), curves, label=label, color=COLORS[name])
 

@@ -12,15 +12,15 @@ from jinja2 import Environment, StrictUndefined
 from fedslot import __version__
 from fedslot.access.analysis import PushPeriod
 from fedslot.access.latency import printed_bound
-from fedslot.experiments.comparison import Estimate
-from fedslot.experiments.reproduction.experiments import CONTENDERS, FEW, FIVE, MANY, PUBLISHED_EPOCHS, Laboratory
+from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.reproduction.experiments import CONTENDERS, FEW, FIVE, MANY, PUBLISHED_EPOCHS, Reproduction
 from fedslot.experiments.reproduction.figures import slots_to
 from fedslot.experiments.reproduction.published import published
 from fedslot.runs import load
 
 ROUNDS = (20, 50, 100, 199)
-# Three seeds know an accuracy to about a point. While a curve is steep (round 20 and before) a round earlier or later
-# is worth several points; later, two points are more than seeds and data split explain.
+# Three seeds give an accuracy to about one percentage point. While a curve is steep (up to round 20) one round is worth
+# several points; later, two points are more than seeds and data split explain.
 STEEP, SETTLED, COST = 0.05, 0.02, 0.25
 
 
@@ -46,7 +46,7 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """In a word or two."""
+        """The result of the check in a few words."""
         if math.isnan(self.measured.mean):
             return "not reached"
         if self.agrees:
@@ -54,40 +54,44 @@ class Check:
         return f"differs by {self.measured.mean - self.published:+.{self.digits}f}"
 
 
-def write(laboratory: Laboratory, figures: Iterable[str]) -> str:
-    """The page as Markdown, for the figures that were asked for."""
+def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
+    """Return the page as Markdown, for the given figures."""
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.filters |= {"number": _number, "interval": _interval, "points": _points}
+    environment.filters |= {
+        "number": _number,
+        "interval": _margin,
+        "points": lambda estimate: estimate.percent.margin("+.2f"),
+    }
     template = environment.from_string(resources.files(__package__).joinpath("page.md").read_text("utf-8"))
     wanted = set(figures)
-    facts: dict[str, object] = {"figures": wanted, "seeds": laboratory.seeds, "rounds": laboratory.rounds}
+    facts: dict[str, object] = {"figures": wanted, "seeds": reproduction.seeds, "rounds": reproduction.rounds}
     if wanted & {"fig2", "fig6", "fig5"}:
-        facts |= {"equal": equal_budgets(laboratory), "round0": first_round(laboratory)}
+        facts |= {"equal": equal_budgets(reproduction), "round0": first_round(reproduction)}
     if "fig2" in wanted:
-        facts["fig2"] = fig2_checks(laboratory)
+        facts["fig2"] = fig2_checks(reproduction)
     if "fig3" in wanted:
-        facts["cifar"] = {name: _accuracies(laboratory, "cifar10", name, FEW, -1) for name in FIVE}
+        facts["cifar"] = {name: _accuracies(reproduction, "cifar10", name, FEW, -1) for name in FIVE}
     if "fig5" in wanted:
-        facts["fig5"] = fig5_checks(laboratory)
+        facts["fig5"] = fig5_checks(reproduction)
     if "fig6" in wanted:
-        facts |= {"fig6": fig6_checks(laboratory), "clock": clock_costs(laboratory)}
+        facts |= {"fig6": fig6_checks(reproduction), "clock": clock_costs(reproduction)}
     facts["cost"] = PushPeriod(10, 10)
     facts["theorem"] = printed_bound(8.0, ues=200, frame_length=20, budget=20, epsilon=0.1, theta=0.1, p=1e-6, q=0.5)
-    facts["hours"] = _hours(laboratory)
+    facts["hours"] = _hours(reproduction)
     return template.render(**facts, few=FEW, many=MANY, version=__version__)
 
 
-def fig2_checks(laboratory: Laboratory) -> list[Check]:
-    """Fig. 2 at four rounds, each curve with the epochs that it shows."""
+def fig2_checks(reproduction: Reproduction) -> list[Check]:
+    """Compare Fig. 2 at four rounds, each curve with the local epochs that match it."""
     paper = published("fig2")
-    last = laboratory.rounds or len(paper)
+    last = reproduction.rounds or len(paper)
     return [
         Check(
             f"{name}, E = {PUBLISHED_EPOCHS[name]}, round {round}",
             float(paper.loc[round, name]),  # type: ignore[arg-type]
-            _accuracies(laboratory, "mnist", name, PUBLISHED_EPOCHS[name], round),
+            _accuracies(reproduction, "mnist", name, PUBLISHED_EPOCHS[name], round),
             STEEP if round <= 20 else SETTLED,
         )
         for name in paper.columns
@@ -96,14 +100,14 @@ def fig2_checks(laboratory: Laboratory) -> list[Check]:
     ]
 
 
-def fig5_checks(laboratory: Laboratory) -> list[Check]:
-    """Fig. 5's final accuracies; only the proposal's depend on the number of contenders."""
+def fig5_checks(reproduction: Reproduction) -> list[Check]:
+    """Compare Fig. 5's final accuracies; only those of the proposal depend on the number of contenders."""
     paper = published("fig5")
     checks = [
         Check(
             f"Proposed, N = {contenders}",
             float(paper.loc[contenders, "Proposed"]),  # type: ignore[arg-type]
-            _accuracies(laboratory, "mnist", f"Proposed ({contenders}/10)", MANY, -1),
+            _accuracies(reproduction, "mnist", f"Proposed ({contenders}/10)", MANY, -1),
             SETTLED,
         )
         for contenders in CONTENDERS
@@ -113,7 +117,7 @@ def fig5_checks(laboratory: Laboratory) -> list[Check]:
             Check(
                 f"{column}, N = {contenders} (ours does not depend on N)",
                 float(paper.loc[contenders, column]),  # type: ignore[arg-type]
-                _accuracies(laboratory, "mnist", name, PUBLISHED_EPOCHS[name], -1),
+                _accuracies(reproduction, "mnist", name, PUBLISHED_EPOCHS[name], -1),
                 SETTLED,
             )
             for contenders in (CONTENDERS[0], CONTENDERS[-1])
@@ -121,15 +125,15 @@ def fig5_checks(laboratory: Laboratory) -> list[Check]:
     return checks
 
 
-def fig6_checks(laboratory: Laboratory) -> list[Check]:
-    """Fig. 6's costs under the sum rule, which it plots."""
+def fig6_checks(reproduction: Reproduction) -> list[Check]:
+    """Compare Fig. 6's costs under the sum rule, which it plots."""
     paper = published("fig6")
     names = {"FedAvg": "FedAvg (20)", "GreedyShap": "GreedyShap (20)", "Proposed": "Proposed (10/10)"}
     return [
         Check(
             f"{column} to {target:g}",
             float(cost),
-            slots_to(laboratory, name, PUBLISHED_EPOCHS[name], float(str(target)), "sum"),
+            slots_to(reproduction, name, PUBLISHED_EPOCHS[name], float(str(target)), "sum"),
             COST * float(cost),
             digits=0,
         )
@@ -139,17 +143,17 @@ def fig6_checks(laboratory: Laboratory) -> list[Check]:
     ]
 
 
-def clock_costs(laboratory: Laboratory) -> dict[str, dict[float, Estimate]]:
-    """Slots by the clock to the same targets, at equal budgets of many epochs."""
+def clock_costs(reproduction: Reproduction) -> dict[str, dict[float, Estimate]]:
+    """Return the slots by the clock to target accuracies, with many local epochs for all strategies."""
     targets = (0.8, 0.9, 0.92, 0.93)
-    return {name: {target: slots_to(laboratory, name, MANY, target, "max") for target in targets} for name in FIVE}
+    return {name: {target: slots_to(reproduction, name, MANY, target, "max") for target in targets} for name in FIVE}
 
 
-def equal_budgets(laboratory: Laboratory) -> dict[int, dict[str, tuple[Estimate, Estimate]]]:
-    """Final accuracy of the five strategies, and the paired difference to the proposal, by local epochs."""
+def equal_budgets(reproduction: Reproduction) -> dict[int, dict[str, tuple[Estimate, Estimate]]]:
+    """Return the final accuracy of five strategies, and the paired difference to the proposal, by local epochs."""
     table: dict[int, dict[str, tuple[Estimate, Estimate]]] = {}
     for epochs in (FEW, MANY):
-        finals = {name: [r.final_accuracy for r in laboratory.results("mnist", name, epochs)] for name in FIVE}
+        finals = {name: [r.final_accuracy for r in reproduction.results("mnist", name, epochs)] for name in FIVE}
         reference = finals[FIVE[0]]
         table[epochs] = {
             name: (Estimate.of(values), Estimate.of([a - b for a, b in zip(values, reference, strict=True)]))
@@ -158,31 +162,31 @@ def equal_budgets(laboratory: Laboratory) -> dict[int, dict[str, tuple[Estimate,
     return table
 
 
-def first_round(laboratory: Laboratory) -> dict[str, tuple[Estimate, Estimate]]:
-    """Accuracy after round 0 with few and with many local epochs, when no strategy knows anything yet."""
+def first_round(reproduction: Reproduction) -> dict[str, tuple[Estimate, Estimate]]:
+    """Return the accuracy after round 0, before any valuation, with few and with many local epochs."""
     names = [name for name in FIVE if name != "Centralized (20)"]
     return {
         name: (
-            _accuracies(laboratory, "mnist", name, FEW, 0),
-            _accuracies(laboratory, "mnist", name, MANY, 0),
+            _accuracies(reproduction, "mnist", name, FEW, 0),
+            _accuracies(reproduction, "mnist", name, MANY, 0),
         )
         for name in names
     }
 
 
-def _accuracies(laboratory: Laboratory, dataset: str, name: str, epochs: int, round: int) -> Estimate:
-    results = laboratory.results(dataset, name, epochs)
+def _accuracies(reproduction: Reproduction, dataset: str, name: str, epochs: int, round: int) -> Estimate:
+    results = reproduction.results(dataset, name, epochs)
     return Estimate.of([float(result.rounds["test_accuracy"].iloc[round]) for result in results])
 
 
-def _hours(laboratory: Laboratory) -> dict[str, float]:
-    """Computing time of the finished runs by data set, in hours of one core."""
+def _hours(reproduction: Reproduction) -> dict[str, float]:
+    """Return the computing time of the finished runs by data set, in hours of one core."""
     return {
         dataset: sum(
-            load(file.parent).rounds["seconds"].sum() for file in laboratory.runs.glob(f"{dataset}-*/summary.json")
+            load(file.parent).rounds["seconds"].sum() for file in reproduction.runs.glob(f"{dataset}-*/summary.json")
         )
         / 3600
-        for dataset in laboratory.seeds
+        for dataset in reproduction.seeds
     }
 
 
@@ -190,14 +194,9 @@ def _number(value: float, digits: int = 3) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def _interval(estimate: Estimate, digits: int = 3) -> str:
-    if math.isnan(estimate.mean):
-        return "never"
-    half = estimate.high - estimate.mean
-    partly = f" ({estimate.count} of {estimate.total})" if estimate.count < estimate.total else ""
-    return f"{estimate.mean:.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}") + partly
+def _margin(estimate: Estimate, digits: int = 3) -> str:
+    return estimate.margin(f".{digits}f") + estimate.fraction(" ({} of {})")
 
 
-def _points(estimate: Estimate) -> str:
-    half = 100 * (estimate.high - estimate.mean)
-    return f"{100 * estimate.mean:+.2f}" + ("" if math.isnan(half) else f" ± {half:.2f}")
+def _points(difference: Estimate) -> str:
+    return difference.percent.margin("+.2f")

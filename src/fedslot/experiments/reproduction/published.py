@@ -1,4 +1,4 @@
-"""The numbers behind the paper's Figures 2, 5 and 6, as its source gives them (Fig. 3's are not in it)."""
+"""The numbers of the paper's Figures 2, 5 and 6, from its source (which does not have those of Fig. 3)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pandas as pd
 
 
 def published(figure: str) -> pd.DataFrame:
-    """The data of a figure, one column per curve, indexed by what its x-axis shows.
+    """Return the data of a figure, one column per curve, indexed by the values of the x-axis.
 
     >>> float(published("fig2").loc[199, "FedAvg (20)"])
     0.8752

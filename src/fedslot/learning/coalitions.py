@@ -1,17 +1,9 @@
-"""ModelAverage of Algorithm 1, and the averages of coalitions: rows of weights times rows of updates."""
+"""Averaging weights of coalitions."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-
-
-def average(updates: Tensor, sizes: NDArray[np.int64]) -> Tensor:
-    """(P,) data-weighted average of updates (Y, P) from UEs with `sizes` (Y,) samples."""
-    weights = torch.as_tensor(sizes / sizes.sum(), dtype=updates.dtype, device=updates.device)
-    return weights @ updates
 
 
 def coalition_weights(members: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.float64]:

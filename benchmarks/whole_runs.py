@@ -1,0 +1,130 @@
+"""Whole runs of presets, round by round in turns with the plain implementation.
+
+Every setting is measured in a process of its own with an empty cache of compiled code, so that totals contain all that
+a user waits for: compiling, UEs that train for the first time, rounds that are harder to value than others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plain
+import torch
+
+from fedslot.data import cache
+from fedslot.scenario import Scenario
+from fedslot.scenario import Valuation as ValuationOptions
+from fedslot.simulation import Simulation
+from fedslot.threads import Threads
+
+DEFAULT = ValuationOptions().method
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the table: a preset with overrides, and how many rounds of it are measured."""
+
+    preset: str
+    overrides: Mapping[str, Any]
+    rounds: int = 100
+
+    @property
+    def name(self) -> str:
+        return f"`{self.preset}`, {self.scenario().strategy.name}"
+
+    def scenario(self, **changes: Any) -> Scenario:
+        """The scenario, on digits where its own data are not in the cache."""
+        fields = {"rounds": self.rounds, **self.overrides, **changes}
+        known = Scenario.load(self.preset).data.dataset
+        if known != "digits" and cache.state(known) != "cached":
+            fields["data.dataset"] = "digits"
+        return Scenario.load(self.preset, fields)
+
+
+SETTINGS = (
+    Setting("quickstart", {}),
+    Setting("paper", {"strategy.name": "fedavg"}),
+    Setting("paper", {"strategy.name": "greedy-shap"}),
+    Setting("paper", {"strategy.name": "push-pull"}),
+    Setting("paper-cifar10", {"strategy.name": "push-pull", "strategy.warmup": 4}, rounds=8),
+)
+
+
+def contestants(setting: Setting, threads: Threads) -> dict[str, Simulation]:
+    """The plain run, ours with the same valuation, and ours with the default valuation where values are needed."""
+    scenario = setting.scenario(**{"valuation.method": "gtg"})
+    found = {"plain": plain.simulation(scenario), "gtg": Simulation(scenario, threads=threads)}
+    if found["gtg"].strategy.needs_values:
+        found[DEFAULT] = Simulation(setting.scenario(**{"valuation.method": DEFAULT}), threads=threads)
+    return found
+
+
+def measure(setting: Setting, count: int) -> dict[str, list[float]]:
+    """Return the seconds of every round of each contestant. count: threads of both sides."""
+    with Threads(count) as threads:
+        runs: dict[str, Iterator[Any]] = {
+            name: simulation.rounds() for name, simulation in contestants(setting, threads).items()
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for _ in range(setting.rounds):
+            for name, rounds in runs.items():
+                torch.set_num_threads(count if name == "plain" else 1)  # ours has threads of its own
+                began = time.perf_counter()
+                next(rounds)
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+def table(count: int) -> list[str]:
+    """Measure all settings; the lines of the table."""
+    lines = [
+        "| run | rounds | implementation, valuation | total | first round | mean of the others | slowest of them | "
+        "times faster |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for number, setting in enumerate(SETTINGS):
+        with tempfile.TemporaryDirectory() as compiled:
+            done = subprocess.run(
+                [sys.executable, __file__, "--setting", str(number), "--threads", str(count)],
+                env={**os.environ, "NUMBA_CACHE_DIR": compiled},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        seconds = json.loads(done.stdout)
+        for name, taken in seconds.items():
+            first, others = taken[0], np.array(taken[1:])
+            who = "plain, `gtg`" if name == "plain" else f"fedslot, `{name}`"
+            if len(seconds) == 2:
+                who = who.split(",")[0]  # no updates are valued
+            lines.append(
+                f"| {setting.name} | {setting.rounds} | {who} | {sum(taken):.1f} s | {first:.2f} s | "
+                f"{others.mean():.3f} s | {others.max():.3f} s | **{sum(seconds['plain']) / sum(taken):.1f}** |"
+            )
+        print(f"{setting.name}: {sum(map(sum, seconds.values())):.0f} s", file=sys.stderr)
+    return lines
+
+
+def main() -> None:
+    """Measure one setting; the seconds of its rounds as JSON."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--setting", type=int, required=True)
+    options.add_argument("--threads", type=int, required=True)
+    chosen = options.parse_args()
+    print(json.dumps(measure(SETTINGS[chosen.setting], chosen.threads)))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()

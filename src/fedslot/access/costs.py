@@ -1,0 +1,53 @@
+"""Expected cost of a frame by its last received slot, exact and as the paper approximates it (eq. 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedslot.access.contenders import Floats, contender_pmf
+
+
+def expected_cost_max(pull: int, last_slot_mean: float, nothing: float, ready: float = 1.0) -> float:
+    """Return the expected `cost_max`: 1 + Q + X if a push was received, else 1 + the last used pull slot.
+
+    last_slot_mean: E[X], X being the last received push slot, 0 if there is none.
+    nothing: probability that no push is received.
+    ready: probability that a pulled UE is ready by its slot, independently of the others.
+    """
+    return 1 + pull * (1 - nothing) + last_slot_mean + nothing * last_pull_mean(pull, ready)
+
+
+def last_pull_mean(pull: int, ready: float) -> float:
+    """Return the expected last pull slot whose UE was ready, 0 if none: sum of z r (1-r)^(Q-z) over z = 1..Q."""
+    z = np.arange(1, pull + 1)
+    return float(z @ (ready * (1 - ready) ** (pull - z)))
+
+
+def paper_cost(slots: int, contenders: int, pull: int = 0) -> float:
+    """Return the paper's expected cost (eq. 5), which takes successes as independent and slots as continuous.
+
+    slots: push slots, L; contenders: N; pull: Q. The printed success probability is undefined without push slots
+    and above 1 without contenders; nothing can be received then, and the cost is Q.
+    """
+    return pull + paper_push_cost(slots, contender_pmf(contenders))
+
+
+def paper_push_cost(slots: int, pmf: Floats) -> float:
+    """Return the push part of eq. (5), averaged over the number of contenders: `pmf[n]` is the probability of n."""
+    numbers = np.flatnonzero(pmf[1:]) + 1
+    n: Floats = numbers.astype(float)
+    if slots == 0 or n.size == 0:
+        return 0.0
+    p = (1 - 1 / slots) ** (n - 1)
+    # The factors of Q add up to 1. With l_i = (L+1)(N-i+1)/(N+1), the rest is (L+1)/(N+1) times the sum of
+    # 1 - (1-p)^k over k = 1..N, which is N - (1-p) (1 - (1-p)^N) / p. If N p is small these two terms cancel,
+    # and the power series in p, with coefficients (-1)^(j+1) C(N+1,j+1), is used instead.
+    several = n * p > 0.01
+    usual, few = np.where(several & (p < 1), p, 0.5), np.where(several, 0.0, p)
+    result = np.where(p < 1, n + (1 - usual) / usual * np.expm1(n * np.log1p(-usual)), n)
+    series, term = np.zeros_like(n), n * (n + 1) / 2 * few
+    for j in range(1, 9):
+        series += term
+        term = -term * few * (n - j) / (j + 2)
+    costs = (slots + 1) / (n + 1) * np.where(several, result, series)
+    return float(pmf[numbers] @ costs)

@@ -1,0 +1,77 @@
+"""What the PS makes of the updates that it received, found by name or by `package.module:Name`.
+
+base.py             the interface: `Updates` in, `Aggregate` out, state carried along
+average.py          data-weighted average, ModelAverage of Algorithm 1
+fedavgm.py          server momentum
+fedadam.py          server Adam
+fedyogi.py          server Yogi
+median.py           coordinate-wise median
+trimmed_mean.py     coordinate-wise trimmed mean
+krum.py             Krum and Multi-Krum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedslot.aggregation.average import Average, average
+from fedslot.aggregation.base import Aggregate, Aggregation, NoState, Updates
+from fedslot.aggregation.fedadam import FedAdam
+from fedslot.aggregation.fedavgm import FedAvgM
+from fedslot.aggregation.fedyogi import FedYogi
+from fedslot.aggregation.krum import Krum
+from fedslot.aggregation.median import Median
+from fedslot.aggregation.trimmed_mean import TrimmedMean
+from fedslot.errors import InputError
+from fedslot.plugins import find
+
+__all__ = ["AGGREGATIONS", "Aggregate", "Aggregation", "NoState", "Updates", "average", "make_aggregation"]
+
+AGGREGATIONS: dict[str, type[Aggregation[Any]]] = {
+    "average": Average,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "krum": Krum,
+}
+OPTIONS_FIELD = "aggregation.options"
+
+
+def make_aggregation(name: str, options: Mapping[str, Any]) -> Aggregation[Any]:
+    """The aggregation of that name with its options, or your own as `package.module:Name`.
+
+    >>> make_aggregation("fedadam", {"lr": 0.05}).lr
+    0.05
+    >>> make_aggregation("fedadam", {"lr": 0})
+    Traceback (most recent call last):
+    fedslot.errors.InputError: aggregation.options.lr: 0 is not allowed; it must be greater than 0
+    """
+    maker = find("aggregation.name", name, AGGREGATIONS)
+    try:
+        aggregation = maker(**options)
+    except ValidationError as error:
+        raise _refusal(name, error) from None
+    except InputError as error:
+        raise InputError(f"{OPTIONS_FIELD}.{error.field}", error.value, error.allowed) from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(OPTIONS_FIELD, dict(options), f"options that {name} takes ({error})") from error
+    parts = ("init", "apply")
+    missing = [part for part in parts if not callable(getattr(aggregation, part, None))]
+    if missing:
+        raise InputError("aggregation.name", name, f"an aggregation with {', '.join(parts)}; it has no {missing[0]}")
+    return aggregation
+
+
+def _refusal(name: str, error: ValidationError) -> InputError:
+    """The first of pydantic's complaints about the options of an aggregation."""
+    first = error.errors()[0]
+    field = ".".join([OPTIONS_FIELD, *map(str, first["loc"])])
+    if first["type"] == "unexpected_keyword_argument":
+        return InputError(field, first["input"], f"left out: {name} has no such option")
+    allowed = first["msg"].removeprefix("Input should be ")
+    return InputError(field, first["input"], allowed.replace("valid integer", "whole number").replace("valid ", ""))

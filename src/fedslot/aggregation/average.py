@@ -1,0 +1,33 @@
+"""ModelAverage of Algorithm 1: the data-weighted average of the local models (McMahan et al., 2017)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from fedslot.aggregation.base import OPTIONS, Aggregate, NoState, Updates
+
+
+def average(local: Tensor, sizes: NDArray[np.int64]) -> Tensor:
+    """(P,) average of local models (Y, P), weighted by the number of training samples `sizes` (Y,).
+
+    >>> average(torch.tensor([[0.0, 4.0], [8.0, 0.0]]), np.array([30, 10]))
+    tensor([2., 3.])
+    """
+    weights = torch.as_tensor(sizes / sizes.sum(), dtype=local.dtype, device=local.device)
+    return weights @ local
+
+
+@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+class Average:
+    """The average is both broadcast and reported; there are no options."""
+
+    def init(self, model: Tensor, ues: int) -> NoState:
+        return NoState()
+
+    def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:
+        model = average(updates.local, updates.sizes)
+        return Aggregate(model, model, state)

@@ -1,0 +1,106 @@
+"""What an aggregation is: two pure functions on explicit state.
+
+    init(model, ues) -> state               before the first round
+    apply(state, updates) -> Aggregate      the model to broadcast next, the model to report, the new state
+
+The state is a frozen dataclass of tensors, NumPy arrays and plain numbers, which is how a checkpoint saves it.
+`docs/aggregation.md` has a skeleton to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ConfigDict
+from torch import Tensor
+
+from fedslot.learning.models import Model
+from fedslot.messages import UEs
+
+S = TypeVar("S")
+
+OPTIONS = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # for the options of those built in
+NORMAL_MEDIAN = 0.6745  # median of |z| for a standard normal z
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """What the PS received in a round, and what it knows of it. All local models are finite.
+
+    model: the network; `model.unflatten` views flat vectors (..., P) as tensors (..., *shape) by parameter name.
+    start: (P,) the model that was broadcast.
+    local: (Y, P) the local models received, Y >= 1.
+    ues: (Y,) the UEs that sent them; -1 for a model that the PS trained on pooled data.
+    sizes: (Y,) training samples of each UE.
+    values: (Y,) values of this round; zeros where the strategy needs none.
+    inputs: (V, *shape) validation inputs of the PS, without labels.
+    val_loss: returns the validation loss of a model (P,); the only use of labels.
+    """
+
+    model: Model
+    start: Tensor
+    local: Tensor
+    ues: UEs
+    sizes: NDArray[np.int64]
+    values: NDArray[np.float64]
+    inputs: Tensor
+    val_loss: Callable[[Tensor], float]
+
+    @cached_property
+    def steps(self) -> Tensor:
+        """(Y, P) what each UE changed, `local - start`."""
+        return self.local - self.start
+
+    @cached_property
+    def norms(self) -> NDArray[np.float64]:
+        """(Y,) Euclidean norm of each step."""
+        return _float64(torch.linalg.vector_norm(self.steps, dim=1))
+
+    @cached_property
+    def noise(self) -> NDArray[np.float64]:
+        """(Y,) estimated standard deviation of each update's noise; correct where the noise dominates the step."""
+        return _float64(self.steps.abs().median(dim=1).values) / NORMAL_MEDIAN
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate(Generic[S]):
+    """What came of a round's updates.
+
+    broadcast: (P,) the model from which the UEs train next.
+    report: (P,) the model that is evaluated and saved; the same one for most aggregations.
+    state: the aggregation's new state.
+    """
+
+    broadcast: Tensor
+    report: Tensor
+    state: S
+
+
+class Aggregation(Protocol[S]):
+    """Makes the next global model from the updates that were received."""
+
+    def __init__(self, **options: Any) -> None: ...
+
+    def init(self, model: Tensor, ues: int) -> S:
+        """The state before the first round, whose broadcast is `model` (P,), in a cell of `ues` UEs."""
+        ...
+
+    def apply(self, state: S, updates: Updates) -> Aggregate[S]:
+        """The models after a round in which at least one update was received."""
+        ...
+
+
+@dataclass(frozen=True)
+class NoState:
+    """The state of an aggregation that remembers nothing."""
+
+
+def _float64(numbers: Tensor) -> NDArray[np.float64]:
+    array: NDArray[np.float64] = numbers.double().cpu().numpy()
+    return array

@@ -1,0 +1,33 @@
+"""Coordinate-wise trimmed mean: each parameter without its smallest and largest values (Yin et al., 2018)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from fedslot.aggregation.base import OPTIONS, Aggregate, NoState, Updates
+
+
+def trimmed_mean(local: Tensor, trimmed: int) -> Tensor:
+    """(P,) unweighted mean over local models (Y, P) without the `trimmed` lowest and highest values of each parameter.
+
+    >>> import torch
+    >>> trimmed_mean(torch.tensor([[1.0, 9.0], [2.0, -50.0], [4.0, 7.0], [900.0, 8.0]]), 1)
+    tensor([3.0000, 7.5000])
+    """
+    return local.sort(dim=0).values[trimmed : len(local) - trimmed].mean(dim=0)
+
+
+@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+class TrimmedMean:
+    """fraction: share of the received updates that is trimmed at each end, rounded down to whole updates."""
+
+    fraction: float = Field(0.2, ge=0, lt=0.5)
+
+    def init(self, model: Tensor, ues: int) -> NoState:
+        return NoState()
+
+    def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:
+        model = trimmed_mean(updates.local, int(self.fraction * len(updates.local)))
+        return Aggregate(model, model, state)

@@ -1,0 +1,85 @@
+"""Local training of any network with any optimiser, one UE after the other, by PyTorch's autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from fedslot.errors import InputError
+from fedslot.learning.jobs import Job, Recipe
+from fedslot.learning.models import Model
+from fedslot.plugins import find
+
+OptimizerFactory = Callable[[Iterable[Tensor], float], torch.optim.Optimizer]
+
+
+class AutogradTraining:
+    """Trains a network on the samples x (n, *shape) with labels y (n,)."""
+
+    stack_size = 1
+
+    def __init__(self, model: Model, x: Tensor, y: Tensor, recipe: Recipe) -> None:
+        self.model, self.x, self.y, self.recipe = model, x, y, recipe
+        self.make_optimizer = _optimizer_factory(model, recipe)
+        self.is_random = _is_random(model, x)
+
+    def train(self, start: Tensor, jobs: list[Job]) -> Tensor:
+        """Local models (len(jobs), P), trained from start (P,)."""
+        return torch.stack([self._train(start, job) for job in jobs])
+
+    def _train(self, start: Tensor, job: Job) -> Tensor:
+        module = self.model.copy().module.train()  # threads cannot share a module
+        parameters = list(module.parameters())
+        with torch.no_grad():
+            nn.utils.vector_to_parameters(start.clone(), parameters)
+        anchors = [parameter.detach().clone() for parameter in parameters]
+        optimizer, mu = self.make_optimizer(parameters, self.recipe.lr), self.recipe.proximal
+        edges = self.recipe.edges(job).tolist()
+        for order in job.shuffle():
+            samples = torch.from_numpy(job.share[order]).to(self.x.device)
+            for begin, end in pairwise(edges):
+                index = samples[begin:end]
+                loss = nn.functional.cross_entropy(module(_take(self.x, index)), self.y[index])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                if mu:
+                    for parameter, anchor in zip(parameters, anchors, strict=True):
+                        drift = parameter.detach() - anchor
+                        parameter.grad = mu * drift if parameter.grad is None else parameter.grad.add_(drift, alpha=mu)
+                optimizer.step()
+        return nn.utils.parameters_to_vector(parameters).detach()
+
+
+def _optimizer_factory(model: Model, recipe: Recipe) -> OptimizerFactory:
+    def sgd(parameters: Iterable[Tensor], lr: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr, momentum=recipe.momentum)
+
+    field = "training.optimizer"
+    factory = find(field, recipe.optimizer, {"sgd": sgd})
+    try:
+        made = factory(model.copy().module.parameters(), recipe.lr)
+    except Exception as error:
+        raise InputError(field, recipe.optimizer, f"a factory of (parameters, lr) ({error})") from error
+    if not isinstance(made, torch.optim.Optimizer):
+        raise InputError(
+            field, recipe.optimizer, f"a factory of a torch.optim.Optimizer, not of a {type(made).__name__}"
+        )
+    return factory
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """Samples (b, *shape) by index (b,), in the memory order of x."""
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return x.index_select(0, index)
+
+
+def _is_random(model: Model, x: Tensor) -> bool:
+    """Whether a forward pass in training mode moves PyTorch's random generator, as dropout does."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        before = torch.get_rng_state()
+        model.copy().module.train()(x[:1])
+        return not torch.equal(before, torch.get_rng_state())

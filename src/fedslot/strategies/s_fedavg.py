@@ -1,0 +1,39 @@
+"""S-FedAvg (Nagalapatti and Narayanam 2021): every slot pulls a UE at random, the more valued the likelier."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.messages import Grant, Receipt
+from fedslot.strategies.base import Cell, Options
+from fedslot.strategies.ledger import Ledger
+from fedslot.strategies.selection import draw
+
+
+class SFedAvg:
+    """Pull M UEs, drawn without replacement with probabilities softmax(value / (temperature * spread)).
+
+    The paper takes softmax(value); with differences of losses as values that is nearly uniform, so values are divided
+    by their standard deviation over the UEs, `spread`. A UE that was never received has value 0, as in the paper's
+    beginning all UEs are equal; its first value counts in full. There is no warm-up.
+    """
+
+    needs_values = True
+    options: ClassVar[Options] = {"temperature": 1.0}
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.temperature = cell.number("temperature", least=0.01, most=1e6)
+
+    def init(self) -> Ledger:
+        return Ledger.blank(self.cell.ues)
+
+    def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
+        value = np.where(state.seen > 0, state.value, 0.0)
+        return Grant(draw(value / (self.temperature * state.spread), self.cell.slots, rng))
+
+    def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:
+        return state.smooth(receipt, values, self.cell.memory)

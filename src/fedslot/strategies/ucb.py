@@ -1,0 +1,45 @@
+"""UCB: every slot pulls one of the UEs with the highest upper confidence bound on their value."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.messages import Grant, Receipt
+from fedslot.strategies.base import Cell, Options
+from fedslot.strategies.ledger import Ledger
+from fedslot.strategies.selection import top
+
+
+class UCB:
+    """Pull with all M slots: UEs without a value first, then those of the highest value + bonus.
+
+    The bonus of UE k is exploration * spread * sqrt(ln t / n_k), where n_k counts the values observed of k and t those
+    of all UEs (UCB1 of Auer et al. 2002). Values have no fixed scale: their standard deviation over the UEs, `spread`,
+    takes the place of the range of rewards. `strategy.memory: mean` gives the means of UCB1.
+    """
+
+    needs_values = True
+    options: ClassVar[Options] = {"exploration": 1.0}
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.exploration = cell.number("exploration", least=0, most=1e6)
+
+    def init(self) -> Ledger:
+        return Ledger.blank(self.cell.ues)
+
+    def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
+        known = state.seen > 0
+        bound = np.full(self.cell.ues, np.inf)
+        times = state.seen[known]
+        bonus = self.exploration * state.spread * np.sqrt(np.log(max(times.sum(), 1)) / times)
+        bound[known] = state.value[known] + bonus
+        return Grant(top(bound, self.cell.slots))
+
+    def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:
+        # a wasted pull contributed nothing; as a value of 0 it counts as a visit, else the UE would be pulled forever
+        wasted = receipt.wasted
+        return state.smooth(receipt, values, self.cell.memory).mix(wasted, np.zeros(len(wasted)), self.cell.memory)

@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedslot.aggregation import Updates
+from fedslot.learning.models import Model
+
+
+def test_steps_and_norms_by_hand(updates):
+    received = updates([[1.0, 2.0, 5.0], [4.0, 6.0, 1.0]], start=[1.0, 2.0, 1.0])
+    assert received.steps.tolist() == [[0.0, 0.0, 4.0], [3.0, 4.0, 0.0]]
+    assert received.norms.tolist() == [4.0, 5.0]
+    assert received.steps is received.steps  # computed once
+
+
+def test_noise_is_estimated_where_it_dominates():
+    """The median over 40,000 parameters has a relative standard error of about 0.6%; the step moves 1% of them."""
+    draw = torch.Generator().manual_seed(1)
+    deviations = torch.tensor([0.01, 0.05, 0.3])
+    model = Model(nn.Linear(40_000, 1, bias=False))
+    step = torch.where(torch.rand(40_000, generator=draw) < 0.01, 2.0, 0.0)
+    local = model.initial + step + deviations[:, None] * torch.randn(3, 40_000, generator=draw)
+    known = np.arange(3), np.ones(3, int), np.zeros(3), torch.zeros(1, 40_000)
+    received = Updates(model, model.initial, local, *known, val_loss=lambda flat: 0.0)
+    np.testing.assert_allclose(received.noise, deviations, rtol=0.04)
+    assert received.noise.dtype == received.norms.dtype == np.float64
+
+
+def test_the_layer_view_of_the_steps():
+    model = Model(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 4)))
+    local = model.initial + torch.arange(2.0)[:, None]
+    known = np.arange(2), np.ones(2, int), np.zeros(2), torch.zeros(5, 3)
+    received = Updates(model, model.initial, local, *known, val_loss=lambda flat: 0.0)
+    layers = model.unflatten(received.steps)
+    assert {name: tuple(layer.shape) for name, layer in layers.items()} == {
+        "0.weight": (2, 2, 3),
+        "0.bias": (2, 2),
+        "2.weight": (2, 4, 2),
+        "2.bias": (2, 4),
+    }
+    assert all(layer[0].abs().max() == 0 and layer[1].mean() == pytest.approx(1, abs=1e-5) for layer in layers.values())

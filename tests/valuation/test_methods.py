@@ -1,0 +1,135 @@
+"""Methods by name, methods of one's own, and values other than Shapley's."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedslot
+from fedslot.errors import InputError
+from fedslot.valuation import METHODS, Banzhaf, Game, LeaveOneOut, banzhaf, exact, make_method, shapley
+
+OWN = """
+import numpy as np
+from fedslot.valuation import Valuation
+
+class Alone:
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+    def __call__(self, game, rng):
+        alone = game(np.eye(game.players, dtype=bool)) - game.empty
+        return Valuation(self.factor * alone, np.zeros(game.players), game.utilities)
+
+def number():
+    return 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_valuation.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def table_game(utilities: np.ndarray) -> Game:
+    players = int(np.log2(len(utilities)))
+    return Game(players, lambda members: utilities[members @ (1 << np.arange(players))])
+
+
+def by_definition(utilities: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sums over sizes of the weight times the mean marginal contribution to coalitions of that size."""
+    players = len(weights)
+    values = np.zeros(players)
+    for player in range(players):
+        others = [other for other in range(players) if other != player]
+        for size in range(players):
+            codes = [sum(1 << member for member in members) for members in combinations(others, size)]
+            values[player] += weights[size] * np.mean([utilities[c | 1 << player] - utilities[c] for c in codes])
+    return values
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 7), st.integers(0, 1000))
+def test_exact_semivalues_follow_their_definition(players: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    utilities, weights = rng.normal(size=2**players), rng.dirichlet(np.ones(players))
+    for semivalue in (shapley, banzhaf, lambda _: weights):
+        found = exact(table_game(utilities), semivalue).values
+        np.testing.assert_allclose(found, by_definition(utilities, semivalue(players)), atol=1e-9)
+
+
+@pytest.mark.parametrize("players", [1, 2, 4, 6])
+def test_banzhaf_is_the_mean_marginal_contribution_over_all_coalitions(players: int) -> None:
+    utilities = np.random.default_rng(players).normal(size=2**players)
+    codes = np.arange(2**players)
+    truth = [np.mean(utilities[codes | 1 << player] - utilities[codes & ~(1 << player)]) for player in range(players)]
+    np.testing.assert_allclose(Banzhaf()(table_game(utilities), np.random.default_rng(0)).values, truth, atol=1e-12)
+
+
+def test_banzhaf_of_a_vote() -> None:
+    """A party with two votes and three with one each, majority of five: 6 and 2 swings out of 8 each."""
+    game = Game(4, lambda members: (members @ np.array([2, 1, 1, 1]) >= 3).astype(float))
+    np.testing.assert_allclose(Banzhaf()(game, np.random.default_rng(0)).values, [6 / 8, 2 / 8, 2 / 8, 2 / 8])
+
+
+def test_leave_one_out_is_what_the_grand_coalition_loses() -> None:
+    utilities = np.random.default_rng(0).normal(size=32)
+    game = table_game(utilities)
+    found = LeaveOneOut()(game, np.random.default_rng(0))
+    np.testing.assert_allclose(found.values, [utilities[31] - utilities[31 & ~(1 << player)] for player in range(5)])
+    assert found.utilities == 6
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_utilities_that_are_not_finite_are_refused(name: str) -> None:
+    game = Game(8, lambda members: np.where(members.sum(axis=1) == 7, np.nan, 1.0 * members[:, 0]))
+    with pytest.raises(ValueError, match="finite"):
+        make_method(name, {}, {})(game, np.random.default_rng(0))
+
+
+def test_settings_reach_the_methods_that_have_them() -> None:
+    settings = {"utilities_per_ue": 4, "permutations": 7, "samples": 3}
+    assert make_method("banzhaf", settings, {}) == Banzhaf(utilities_per_ue=4)
+    assert make_method("leave-one-out", settings, {}) == LeaveOneOut()
+
+
+@pytest.mark.usefixtures("own")
+def test_a_method_of_your_own() -> None:
+    game = Game(3, lambda members: members @ np.array([1.0, 2.0, 3.0]))
+    found = make_method("own_valuation:Alone", {"permutations": 3}, {"factor": 2.0})(game, np.random.default_rng(0))
+    np.testing.assert_allclose(found.values, [2, 4, 6])
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("name", "options", "field", "allowed"),
+    [
+        ("guess", {}, "valuation.method", "one of kriging, cyclic, gtg, exact, leave-one-out, banzhaf, or package"),
+        ("own_valuation:Nothing", {}, "valuation.method", "can be imported"),
+        ("own_valuation:number", {}, "valuation.method", "called with (game, rng)"),
+        ("own_valuation:Alone", {"speed": 1}, "valuation.options", "speed"),
+        ("gtg", {"speed": 1}, "valuation.options", "options that gtg takes"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_in_one_line(
+    name: str, options: dict[str, object], field: str, allowed: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        make_method(name, {}, options)
+    assert refused.value.field == field
+    assert allowed in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("name", ["leave-one-out", "banzhaf", "own_valuation:Alone"])
+def test_a_run_takes_any_method(name: str) -> None:
+    overrides = {"rounds": 2, "valuation.method": name, "strategy.name": "greedy-shap"}
+    rounds = fedslot.run(fedslot.Scenario.load("quickstart", overrides)).rounds
+    assert (rounds["utilities"] > 0).all()
