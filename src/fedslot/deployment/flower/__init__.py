@@ -11,8 +11,7 @@
     mod.py       slot_access, the device's side
     grid.py      DeadlineGrid, which closes rounds on time
     nodes.py     asks nodes which UE they are
-    labels.py    the records that are added to messages
-    replies.py   devices' replies as the ParameterServer reads them
+    messages.py  the record that is added to messages, and replies as the ParameterServer reads them
     arrays.py    flat models to and from records of arrays
 
 The public names are imported on first use, so that a barred device answers without loading PyTorch.

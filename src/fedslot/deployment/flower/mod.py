@@ -5,7 +5,7 @@ from __future__ import annotations
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedslot.deployment.flower.labels import LABEL, UE, WHO, read_turn, write_slots
+from fedslot.deployment.flower.messages import LABEL, UE, WHO, read_turn, write_slots
 
 PARTITION = "partition-id"  # key of Flower's node config that says which UE a device is
 

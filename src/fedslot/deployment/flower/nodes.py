@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from fedslot.deployment.faults import Fault
 from fedslot.deployment.flower.grid import Answer, DeadlineGrid
-from fedslot.deployment.flower.labels import LABEL, UE, WHO
+from fedslot.deployment.flower.messages import LABEL, UE, WHO
 from fedslot.deployment.roster import Roster
 from fedslot.errors import RefusedError
 

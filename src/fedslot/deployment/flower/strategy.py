@@ -16,8 +16,7 @@ from fedslot.deployment.faults import Fault
 from fedslot.deployment.flower import nodes
 from fedslot.deployment.flower.arrays import to_arrays, to_flat
 from fedslot.deployment.flower.grid import POLL, DeadlineGrid, SomeNodes
-from fedslot.deployment.flower.labels import LABEL, read_turn, write_turn
-from fedslot.deployment.flower.replies import FlowerReply
+from fedslot.deployment.flower.messages import LABEL, FlowerReply, read_turn, write_turn
 from fedslot.deployment.flower.stock import StockAggregation
 from fedslot.deployment.screening import Limits
 from fedslot.deployment.server import ParameterServer
