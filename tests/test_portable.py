@@ -28,8 +28,8 @@ FRAME = ["pulled", "wasted", "contenders", "push_received", "collided", "cost_ma
 LABELS = np.arange(3000) % 10
 SAME = {
     "fleet": "3115cd601ab133f1",
-    "contention": "0a02d355591dde74",
-    "costs": "61127aa797ed09ad",
+    "contention": "b2b56a1ba94dad4f",
+    "costs": "6aa8a47f2774337a",
 }
 
 PROBE = """
@@ -59,7 +59,7 @@ class RandomPulls(FedAvg):
         return Grant(pull, push=True, probability=self.cell.barring(len(pull)))
 
     def observe(self, state, receipt, values):
-        self.receipts.append({name: ues.tolist() for name, ues in vars(receipt).items()})
+        self.receipts.append({name: np.asarray(part).tolist() for name, part in vars(receipt).items()})
         return state
 
 
