@@ -42,7 +42,7 @@ def test_seeded_frames_end_as_in_the_simulator(channel: str, seed: int, push: in
     random = stream(seed, CONTENTION, 3), stream(seed, CHANNEL, 3)
     expected = play(announced.grant, 8, announced.backlogged, None, make_channel(channel), *random)
     for name, ues in vars(expected).items():
-        assert getattr(found, name).tolist() == ues.tolist(), name
+        np.testing.assert_array_equal(getattr(found, name), ues, err_msg=name)
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
