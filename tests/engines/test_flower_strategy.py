@@ -162,7 +162,7 @@ def scenario(**changes: object) -> Scenario:
 
 def make(wanted: Scenario, kind: type[SlotAccess] = SlotAccess, **options: Any) -> SlotAccess:
     simulation = Simulation(wanted)
-    given = {"deadline": 30.0, "poll": 0.005, "wait": 5.0, **options}
+    given = {"deadline": 300.0, "poll": 0.005, "wait": 5.0, **options}
     return kind(scenario=wanted, model=simulation.model, held_out=simulation.held_out, **given)
 
 
