@@ -111,7 +111,8 @@ def measure(preset: str, strategy: str, rounds: int) -> list[str]:
     for name in METHODS:
         seconds, utilities = np.array(seconds_and_utilities[name]).T
         actual, stated = np.array(errors[name]).T
-        relative, ratio = np.sqrt(actual) / spreads, np.sqrt(actual / stated)
+        estimated = stated > 0  # with few UEs values are exact
+        relative, ratio = np.sqrt(actual) / spreads, np.sqrt(actual[estimated] / stated[estimated])
         cells = [
             f"`{name}`",
             f"{other + seconds.sum():.1f}",
