@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext
+from typing import TYPE_CHECKING
 
-from fedslot.experiments.tasks import Listener, Over, Settings, Task, attempt
-from fedslot.round import Round
+if TYPE_CHECKING:
+    from fedslot.experiments.tasks import Listener, Over, Settings, Task
+    from fedslot.round import Round
 
 
 def run_in_processes(
@@ -25,23 +29,24 @@ def run_in_processes(
         while waiting or busy:
             while waiting and idle:
                 index, worker = waiting.pop(), idle.pop()
-                worker.pipe.send((tasks[index], settings))
+                with suppress(OSError):  # the process has ended, which reading from its pipe will tell
+                    worker.pipe.send((tasks[index], settings))
                 busy[worker.pipe] = index, worker
             for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)
                 index, worker = busy[pipe]
                 try:
                     message: Round | _Over = pipe.recv()
-                except (EOFError, ConnectionResetError):
+                except (EOFError, OSError):  # ended, perhaps within a message
                     worker.end()
                     worker = _Worker(context)
                     message = _Over("its process was killed, perhaps for want of memory; --resume tries again")
-                if isinstance(message, Round):
-                    hear(index, message)
-                else:
+                if isinstance(message, _Over):
                     del busy[pipe]
                     idle.append(worker)
                     over(index, message.failure)
+                else:
+                    hear(index, message)
     finally:
         for worker in [*idle, *(worker for _, worker in busy.values())]:
             worker.end()  # where stopped within a run, its checkpoint is a few rounds behind at most
@@ -70,12 +75,17 @@ class _Worker:
 
 
 def _serve(pipe: Connection) -> None:
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches every process of a terminal; the parent ends the others
+    from fedslot.experiments.tasks import attempt  # takes seconds, in which Ctrl-C would print a traceback
+
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
         while True:
             task, settings = pipe.recv()
             pipe.send(_Over(attempt(task, settings, pipe.send)))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):  # the parent has ended, or ends all
+    except (EOFError, OSError):  # the parent has ended
         return
 
 
