@@ -1,10 +1,10 @@
-"""The one kind of error that is the user's to mend."""
+"""Errors that the user can correct, each with a message of one line."""
 
 from __future__ import annotations
 
 
 class InputError(ValueError):
-    """Bad input, said in one line that names the field, the value and what is allowed.
+    """Bad input; the message names the field, its value and the allowed values in one line.
 
     The command line prints the line and exits with code 2; in Python it is an ordinary `ValueError`.
 
@@ -15,19 +15,19 @@ class InputError(ValueError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, value, allowed
-        # field and reasons may come from the user or from other libraries, with line breaks
+        # fields and reasons come from users and from other libraries, and may have line breaks
         super().__init__(" ".join(f"{field}: {_short(value)} is not allowed; it must be {allowed}".split()))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
-        return InputError, (self.field, self.value, self.allowed)  # comes whole from another process
+        return InputError, (self.field, self.value, self.allowed)  # for pickle, by which it comes back from another process
 
 
 class RefusedError(RuntimeError):
-    """Something other than a value stands in the way, say a folder in use; one line says what to do."""
+    """A problem that is no bad value, such as a folder in use; the message says what to do in one line."""
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in one line.
+    """Return the reason of a failure as one line.
 
     >>> reason(KeyError("x"))
     "KeyError: 'x'"

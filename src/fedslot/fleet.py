@@ -1,4 +1,4 @@
-"""Who takes part: data shares, stragglers, update noise and computing times, drawn once from the seed."""
+"""The fleet of a run: the UEs with their data shares, stragglers, update noise and computing times."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedslot.scenario import Computing, Scenario
 
 @dataclass(frozen=True)
 class Fleet:
-    """The UEs of a scenario.
+    """The UEs of a scenario, drawn once from its seed.
 
-    shares: who holds which training samples.
+    shares: the training samples of each UE.
     epochs: (K,) local epochs that each UE completes.
     noise: (K,) standard deviation of the noise on each UE's update.
     """
@@ -53,21 +53,24 @@ class Fleet:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """(K,) training samples of each UE."""
+        """Number of training samples of each UE, (K,)."""
         return self.shares.sizes
 
     def ready(self, round: int) -> NDArray[np.float64] | None:
-        """(K,) time at which each UE's update is ready, in slots after the downlink slot; None: all at once."""
+        """Return the time at which each UE's update is ready, (K,) in slots after the downlink slot.
+
+        None means that all are ready at once.
+        """
         if self._computing is None:
             return None
         return computing_times(self._computing, self.sizes, self._seed, round)
 
 
 def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, round: int) -> NDArray[np.float64]:
-    """Computing times T = I(eps) D c / f in slots, with c ~ Gamma(shape, scale) cycles per bit (Sec. II-C).
+    """Draw the computing time of each UE, (K,) in slots: T = I(eps) D c / f with c ~ Gamma cycles per bit (Sec. II-C).
 
-    The density in the paper is normalised by an incomplete gamma function, with which it does not integrate
-    to one; this is the ordinary Gamma distribution.
+    The paper normalises the Gamma density by an incomplete gamma function, with which it does not integrate to one. This
+    is the ordinary Gamma distribution.
     """
     rng = stream(seed, COMPUTING, *([round] if computing.redraw else []))
     cycles_per_bit = rng.gamma(computing.shape, computing.scale, size=len(sizes))
@@ -77,6 +80,7 @@ def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, r
 
 
 def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.int64]:
+    """Draw the number of local epochs of each UE, (K,)."""
     rng = stream(seed, STRAGGLERS)
     slow = rng.permutation(ues) < round(stragglers * ues)
     fewer = 1 + np.floor(rng.random(ues) * epochs).astype(np.int64)
@@ -84,5 +88,6 @@ def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.i
 
 
 def _noise(noise: float, order: str, ues: int, seed: int) -> NDArray[np.float64]:
+    """Return the standard deviation of the noise on each UE's update, (K,)."""
     levels = np.arange(ues) * noise / ues  # sigma_k = (k - 1) sigma / K for k = 1..K
     return stream(seed, NOISE_LEVELS).permutation(levels) if order == "shuffled" else levels

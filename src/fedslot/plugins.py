@@ -1,4 +1,4 @@
-"""Parts by name: one of ours, or the user's own as `package.module:Name`."""
+"""Find a strategy, channel, model etc. by name: a built-in one, or the user's own as `package.module:Name`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def find(field: str, name: str, known: Mapping[str, T]) -> T:
-    """Look a part up in `known`, or import it; `field` is the scenario's key, for the message.
+    """Return the part with a name in `known`, or import it; `field` is the scenario's key in error messages.
 
     >>> find("training.model", "cnm", {"mlp": print, "cnn": print})
     Traceback (most recent call last):

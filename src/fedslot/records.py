@@ -1,4 +1,4 @@
-"""The run folder: scenario, a row per round, checkpoints, summary. No pickles; nothing is left half-written."""
+"""The run folder: scenario, one row per round, checkpoint and summary, without pickles and never half-written."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ COLUMNS = [field.name for field in fields(Round)]
 
 
 class RunFolder:
-    """Where one run leaves its results, and from where it goes on."""
+    """The folder in which a run saves its results, and from which it can be resumed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def check(self, scenario: Scenario, resume: bool) -> None:
-        """Refuse a folder that is not the scenario's: neither new nor empty, nor with `resume` one that holds it."""
+        """Refuse a folder that is not empty, unless `resume` is set and it holds a run of this scenario."""
         if self.path.exists() and not self.path.is_dir():
             raise RefusedError(f"{self.path} is a file; give a folder for the results")
         if self.path.is_dir() and not is_empty(self.path):
@@ -47,7 +47,7 @@ class RunFolder:
                 raise RefusedError(f"{self.path} belongs to another scenario{self.scenario().difference(scenario)}")
 
     def prepare(self, scenario: Scenario, resume: bool) -> None:
-        """Claim the folder for a scenario."""
+        """Create the folder and write the scenario into it."""
         self.check(scenario, resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -57,15 +57,15 @@ class RunFolder:
             raise RefusedError(f"{self.path} cannot be written ({error.strerror})") from None
 
     def scenario(self) -> Scenario:
-        """The complete scenario of the run."""
+        """Read the complete scenario of the run."""
         return Scenario.load(self.path / SCENARIO)
 
     def rounds(self) -> pd.DataFrame:
-        """The rows written so far, one per round."""
+        """Read the rows written so far, one per round."""
         return pd.read_csv(self.path / ROUNDS)
 
     def open_rows(self, keep: int) -> RowWriter:
-        """Go on writing `rounds.csv` behind its first `keep` rows; what stands after them is dropped."""
+        """Open `rounds.csv` to append to its first `keep` rows; later rows are deleted."""
         file = self.path / ROUNDS
         lines = file.read_text("utf-8").splitlines(keepends=True)[: keep + 1] if file.is_file() and keep else []
         if not lines:
@@ -76,7 +76,7 @@ class RunFolder:
         return RowWriter(file)
 
     def save(self, now: Snapshot, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
-        """Write a checkpoint from which the run can go on; `more` is whatever else the run must remember."""
+        """Write a checkpoint from which the run can be resumed; `more` holds further arrays, by name."""
         arrays: dict[str, Any] = {f"more.{name}": array for name, array in more.items()}
         for part in ("state", "aggregation"):
             arrays |= {f"{part}.{name}": array for name, array in state_arrays(getattr(now, part)).items()}
@@ -86,7 +86,7 @@ class RunFolder:
         write_atomically(self.path / CHECKPOINT, buffer.getvalue())
 
     def restore(self, start: Snapshot) -> Snapshot:
-        """The last checkpoint, or `start` if there is none; `start` also says what must be in it."""
+        """Read the last checkpoint, or return `start` if there is none. Its arrays must have the shapes of `start`."""
         file = self.path / CHECKPOINT
         if not file.is_file():
             return start
@@ -104,7 +104,7 @@ class RunFolder:
         return Snapshot(**plain, **states)
 
     def more(self) -> dict[str, NDArray[Any]]:
-        """What else the last checkpoint holds."""
+        """Read the further arrays of the last checkpoint, by name."""
         file = self.path / CHECKPOINT
         if not file.is_file():
             return {}
@@ -112,15 +112,15 @@ class RunFolder:
             return {name.removeprefix("more."): saved[name] for name in saved if name.startswith("more.")}
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary, the mark of a finished run."""
+        """Write the summary, which marks the run as finished."""
         write_atomically(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
     def pack(self) -> dict[str, bytes]:
-        """The files of the run by name, to take it to another machine."""
+        """Return the content of the run's files by name, to send to another machine."""
         return {name: (self.path / name).read_bytes() for name in FILES if (self.path / name).is_file()}
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
-        """Write what `pack` gave, the mark of a finished run last; files of other names are left out."""
+        """Write files that `pack` returned, the summary last, since it marks a finished run; ignore any others."""
         try:
             if files:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ class RunFolder:
 
 
 class RowWriter:
-    """Appends rounds to `rounds.csv`, each complete on disk before the next begins."""
+    """Appends rounds to `rounds.csv`, and flushes each one."""
 
     def __init__(self, file: Path) -> None:
         self._file: IO[str] = file.open("a", encoding="utf-8", newline="")
@@ -144,7 +144,7 @@ class RowWriter:
         self._file.flush()
 
     def sync(self) -> None:
-        """Make sure that what was appended outlives a crash of the machine."""
+        """Make sure that the rows written so far survive a crash of the machine."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class RowWriter:
 
 
 def write_atomically(file: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all: to a temporary name beside it, then renamed."""
+    """Write a file completely or not at all: write a temporary file beside it, then rename that."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
@@ -163,25 +163,25 @@ def write_atomically(file: Path, content: str | bytes) -> None:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder holds nothing but what `write_atomically` left behind when it was killed."""
+    """Return whether a folder holds nothing but temporary files of a killed `write_atomically`."""
     return set(folder.iterdir()) == set(folder.glob(LEFTOVERS))
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Delete what `write_atomically` left behind when it was killed."""
+    """Delete temporary files of a killed `write_atomically`."""
     for file in folder.glob(LEFTOVERS):
         file.unlink(missing_ok=True)
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:
-    """The summary of a finished run; None if it is not finished."""
+    """Read the summary of a run; None if it is not finished."""
     file = path / SUMMARY
     summary: dict[str, Any] | None = json.loads(file.read_text("utf-8")) if file.is_file() else None
     return summary
 
 
 def _array(value: Any) -> NDArray[Any]:
-    """A tensor, an array or a plain number as an array."""
+    """Convert a tensor, an array or a number into an array."""
     return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
@@ -191,7 +191,7 @@ def state_arrays(state: Any) -> dict[str, NDArray[Any]]:
 
 
 def restore_state(pattern: Any, saved: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
-    """Return the state of which `state_arrays` gave the arrays; every field must be like that of the pattern."""
+    """Rebuild a state from its `state_arrays`; each must have the dtype and shape of that field of `pattern`."""
     restored = {
         field.name: _like(getattr(pattern, field.name), saved[prefix + field.name]) for field in fields(pattern)
     }
@@ -199,10 +199,10 @@ def restore_state(pattern: Any, saved: Mapping[str, NDArray[Any]], prefix: str =
 
 
 def _like(pattern: Any, array: NDArray[Any]) -> Any:
-    """The saved array, if it has the type and shape of the pattern: as a tensor, an array or a plain number."""
+    """Convert a saved array into a tensor, an array or a number, as `pattern` is; refuse another dtype or shape."""
     expected = _array(pattern)
     if array.dtype != expected.dtype or array.shape != expected.shape:
-        raise ValueError(f"{array.dtype}{array.shape} in place of {expected.dtype}{expected.shape}")
+        raise ValueError(f"{array.dtype}{array.shape} instead of {expected.dtype}{expected.shape}")
     if isinstance(pattern, torch.Tensor):
         return torch.from_numpy(array).to(pattern.device)
     return array if isinstance(pattern, np.ndarray) else array.item()

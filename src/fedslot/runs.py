@@ -1,4 +1,4 @@
-"""Run a scenario: `run` it, in memory or into a folder that can be resumed, and look at its `Result`."""
+"""Run a scenario, in memory or in a folder from which it can be resumed, and return a `Result`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ Rule = Literal["max", "sum"]
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run.
+    """The result of a run.
 
-    scenario: what was run.
+    scenario: the scenario that was run.
     rounds: one row per round, the columns of `rounds.csv`.
-    model: (P,) the global model; None when only the rows were read back.
-    state: the strategy's last state; None when only the rows were read back.
-    engine: `torch` or `compiled`, which trained the UEs; None when only the rows were read back.
+    model: (P,) the last global model. state: the last state of the strategy.
+    engine: `torch` or `compiled`, which trained the UEs.
+
+    `load` reads scenario and rounds only; the others are then None.
     """
 
     scenario: Scenario
@@ -46,23 +47,23 @@ class Result:
 
     @property
     def slots_spent(self) -> int:
-        """Slots that the run took, by the clock (`cost_max`)."""
+        """Number of slots that the run took, by the clock (`cost_max`)."""
         return int(self.rounds["cost_max"].sum())
 
     def accuracy_at(self, slots: int) -> float:
-        """Test accuracy of the last round that was complete after `slots` slots; NaN if none was."""
+        """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was."""
         done = self.rounds.loc[self.rounds["slots_spent"] <= slots, "test_accuracy"]
         return float(done.iloc[-1]) if len(done) else float("nan")
 
     def slots_to(self, accuracy: float, rule: Rule = "max") -> float:
-        """Slots until the test accuracy first reached a target, by the clock or as the paper sums; else NaN."""
+        """Return the slots until the test accuracy first reached a target, by cost rule; NaN if it never did."""
         reached = np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
         if not len(reached):
             return float("nan")
         return float(self.rounds[f"cost_{rule}"].iloc[: reached[0] + 1].sum())
 
     def summary(self) -> dict[str, Any]:
-        """The few numbers that `summary.json` holds."""
+        """Return the content of `summary.json`."""
         rounds = self.rounds
         return {
             "strategy": self.scenario.strategy.name,
@@ -93,11 +94,11 @@ def run(
 ) -> Result:
     """Run a scenario to its end.
 
-    out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and checkpoints; None keeps all in memory.
-    resume: continue what the folder holds, if it is this scenario; the result is that of an unbroken run.
+    out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and the checkpoint; None writes nothing.
+    resume: continue the run in the folder; the result is the same as without the interruption.
     threads: threads that share the work of a round; the result does not depend on their number.
     distribute: wraps the local training, e.g. `fedslot.experiments.cluster.distributed_training` on a Dask cluster.
-    on_round: called with each round as it is done.
+    on_round: called with each round when it is done.
 
     >>> from fedslot import Scenario
     >>> result = run(Scenario.load("quickstart", {"rounds": 2}))
@@ -112,13 +113,13 @@ def run(
 
 
 def load(out: str | Path) -> Result:
-    """Read a run folder back, finished or not (without model and state)."""
+    """Read scenario and rounds of a run folder, finished or not."""
     folder = RunFolder(Path(out))
     return Result(folder.scenario(), folder.rounds())
 
 
 def is_finished(out: str | Path) -> bool:
-    """Whether the run in a folder is complete."""
+    """Return whether the run in a folder is complete."""
     return read_summary(Path(out)) is not None
 
 

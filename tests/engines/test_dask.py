@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -10,16 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments import cluster
-from fedslot.experiments.cluster import _outcome, distributed_training, find_workers
+from fedslot.experiments.cluster import distributed_training, find_workers
 from fedslot.experiments.sweeps import sweep
 from fedslot.round import Round
 from fedslot.runs import Result, is_finished, load, run
@@ -58,21 +61,21 @@ def local(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Cluster:
-    """A scheduler and two workers, each a process."""
+    """A scheduler and workers with the given numbers of threads, each a process."""
 
     def __init__(self, start: Start, folder: Path, *threads: int) -> None:
-        def launch(module: str, *words: str) -> subprocess.Popen[bytes]:
-            with (folder / f"{module}.log").open("ab") as log:
-                return start(sys.executable, "-m", f"distributed.cli.{module}", *words, cwd=folder, stderr=log)
-
-        self.file = folder / "scheduler.json"
-        words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file)]
-        self.scheduler = launch("dask_scheduler", *words)
+        self.start, self.folder, self.file = start, folder, folder / "scheduler.json"
+        self.scheduler = self.launch("scheduler", "--port", "0")
         _wait(self.file.is_file, self.scheduler)
         self.address = str(json.loads(self.file.read_text())["address"])
-        words = ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(self.file)]
-        self.workers = [launch("dask_worker", "--nthreads", str(n), *words) for n in threads]
+        self.workers = [self.launch("worker", "--no-nanny", "--nthreads", str(n)) for n in threads]
         _wait(lambda: len(find_workers(self.address)) == len(threads), *self.workers)
+
+    def launch(self, module: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        common = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(self.file)]
+        command = [sys.executable, "-m", f"distributed.cli.dask_{module}", *words, *common]
+        with (self.folder / f"{module}.log").open("ab") as log:
+            return self.start(*command, cwd=self.folder, stderr=log, **options)
 
 
 def _wait(done: Callable[[], bool], *processes: subprocess.Popen[bytes]) -> None:
@@ -224,21 +227,6 @@ def test_the_scheduler_is_lost_while_a_run_trains(fresh: Cluster, scenario: Scen
     assert_same_result(run(scenario, tmp_path / "lost", resume=True), run(scenario))
 
 
-@pytest.mark.parametrize("error", [OSError("connection reset"), CancelledError("lost")])
-def test_the_scheduler_is_lost_while_a_result_is_on_its_way(error: Exception) -> None:
-    class Finished:
-        def exception(self) -> None: ...
-
-        def cancelled(self) -> bool:
-            return False
-
-        def result(self) -> None:
-            raise error
-
-    with pytest.raises(RefusedError, match=r"scheduler at tcp://here:1 is gone.*--resume"):
-        _outcome(Finished(), "tcp://here:1")
-
-
 def test_a_failing_combination_stops_no_other(shared: Cluster, fedslot_command: Command, tmp_path: Path) -> None:
     words = ["sweep", "quickstart", "-o", "rounds=2", "--grid", "training.lr=0.05,1e6", "--grid", "data.ues=100,2000"]
     words += ["--seeds", "1", "--out"]
@@ -287,22 +275,49 @@ def test_what_the_workers_lack_is_said(shared: Cluster, scenario: Scenario, tmp_
     assert "data.dataset: 'not/there.npz'" in found.failures[1]
 
 
-def test_other_versions_are_refused(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def pretend_version(folder: Path, package: str, version: str) -> Path:
+    """Return a folder that makes `importlib.metadata` report a version of a package when it comes first on the path."""
+    about = folder / f"{package}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    return folder
+
+
+def test_other_versions_are_refused(shared: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(find_workers(shared.address).values()) == [1, 3]
-    monkeypatch.setattr(cluster, "_versions", lambda: {**dict.fromkeys(cluster.SAME, "0"), "fedslot": "9.9"})
-    with pytest.raises(RefusedError, match=r"has fedslot .*, not 9.9; equal results need equal versions"):
+    monkeypatch.syspath_prepend(pretend_version(tmp_path, "fedslot", "9.9"))
+    with pytest.raises(
+        RefusedError, match=r"fedslot is .* on Dask .*, but 9.9 here; equal results need equal versions"
+    ):
         find_workers(shared.address)
 
 
-def test_a_worker_of_another_version_that_comes_late(
-    shared: Cluster, scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_not_installed_here(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba is optional, but training by PyTorch gives other digits than compiled training."""
+    installed = metadata.version
+
+    def version(package: str) -> str:
+        if package == "numba":
+            raise metadata.PackageNotFoundError(package)
+        return installed(package)
+
+    monkeypatch.setattr(metadata, "version", version)
+    with pytest.raises(RefusedError, match=r"numba is .* on Dask .*, but not installed here"):
+        find_workers(shared.address)
+
+
+def test_a_worker_of_another_version_that_comes_late(start: Start, scenario: Scenario, tmp_path: Path) -> None:
     """It does not spoil the table: its runs fail."""
-    ours = cluster._versions()
-    monkeypatch.setattr(cluster, "_versions", lambda: {**ours, "numpy": "1.0"})
-    monkeypatch.setattr(cluster, "_check_versions", lambda *_: None)
-    found = sweep(scenario, {"frame.pull": [5]}, 1, tmp_path, dask=shared.address)
-    assert "not 1.0" in found.failures[0]
+    (tmp_path / "cluster").mkdir()
+    other = Cluster(start, tmp_path / "cluster")
+    paths = [str(pretend_version(tmp_path, "numpy", "1.0")), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    out = tmp_path / "sweep"
+    sweeping = ThreadPoolExecutor(1).submit(sweep, scenario, {"frame.pull": [5]}, 1, out, dask=other.address)
+    with Client(other.address, set_as_default=False) as client:
+        _wait(lambda: bool(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))))
+    other.launch("worker", "--no-nanny", "--nthreads", "1", env=env)
+    assert sweeping.result().failures[0].startswith("numpy is 1.0 on Dask worker")
 
 
 def test_a_bad_address_is_one_line(fedslot_command: Command, tmp_path: Path) -> None:

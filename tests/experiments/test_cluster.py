@@ -1,4 +1,4 @@
-"""What the cluster relies on, without a cluster: stacks that may be trained anywhere. tests/engines has the rest."""
+"""Tests that need no cluster: stacks of UEs can be trained anywhere. tests/engines has those on a real cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.cluster import _fewer, connect
+from fedslot.experiments.cluster import connect, merge_stacks
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 
@@ -36,14 +36,14 @@ def simulations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulatio
 @pytest.mark.parametrize("model", ["mlp", "stacked", "cnn"])
 @settings(max_examples=10)
 @given(received=st.lists(st.integers(0, 59), unique=True, max_size=40), round=st.integers(0, 3))
-def test_stacks_alone_give_the_same_rows(
+def test_stacks_alone_give_the_same_models(
     simulations: dict[str, Simulation], model: str, received: list[int], round: int
 ) -> None:
-    """Bit for bit: what a worker trains for itself is what one machine trains among all."""
+    """Bit for bit: a worker that trains one stack gets the models that one machine gets when it trains all UEs."""
     here, ues = simulations[model], np.array(received[:4] if model == "cnn" else received, dtype=np.int64)
     whole = here.train(here.model.initial, ues, round).models
-    stacks = _fewer(here.train.stacks(ues, round), 3)
-    assert sorted(place for stack in stacks for place in stack) == list(range(len(ues)))
+    stacks = merge_stacks(here.train.stacks(ues, round), 3)
+    assert sorted(ue for stack in stacks for ue in stack) == list(range(len(ues)))
     apart = torch.empty_like(whole)
     for stack in stacks:
         apart[stack] = here.train(here.model.initial, ues[stack], round).models
@@ -52,7 +52,7 @@ def test_stacks_alone_give_the_same_rows(
 
 def test_a_round_has_several_stacks(simulations: dict[str, Simulation]) -> None:
     """Else the test above would say nothing."""
-    stacks = {name: _fewer(each.train.stacks(np.arange(40), 0), 3) for name, each in simulations.items()}
+    stacks = {name: merge_stacks(each.train.stacks(np.arange(40), 0), 3) for name, each in simulations.items()}
     assert [len(stacks["mlp"]), len(stacks["cnn"])] == [3, 3]
     assert len(stacks["stacked"]) > 3
     assert max(map(len, stacks["stacked"])) > 1

@@ -4,7 +4,9 @@ comparison.py   several strategies under the same seeds
 study.py        a grid of scenario fields and its combinations
 sweeps.py       all combinations of a study, with one table of all runs
 estimates.py    means over seeds with confidence intervals
-pool.py         many runs over processes
-cluster.py      many runs, or the training of one, over a Dask cluster
+tasks.py        a task: one run into a folder of its own
+pool.py         many tasks: in this process, in several processes or on a Dask cluster
+processes.py    tasks in several local processes
+cluster.py      tasks, or the local training of one run, on a Dask cluster
 reproduction/   the paper's figures from our own runs
 """

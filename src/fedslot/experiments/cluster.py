@@ -1,7 +1,7 @@
-"""Work on a Dask cluster: whole runs, or the local training of one run. All that knows of Dask is here.
+"""Run many scenarios, or the local training of one, on a Dask cluster. No other module imports Dask.
 
-What a worker is given is a scenario, a seed in it and a few numbers, all that a result depends on; so a task
-that is lost with its worker is simply done again by another one.
+The result of a task depends only on its arguments: a scenario with its seed, and a few numbers and arrays. So Dask can
+repeat a task on another worker when a worker dies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -39,36 +39,39 @@ if TYPE_CHECKING:
 
 PATIENCE = 5  # seconds in which a scheduler must answer
 SAME = ("fedslot", "torch", "numpy", "scipy", "numba")  # packages on whose versions the digits of a result depend
+Versions = Mapping[str, str | None]
 
-_turn = threading.Lock()  # threads and generators of PyTorch are the process's: the tasks of a worker take turns
+# PyTorch has one number of threads and one random generator per process, so a worker runs one task at a time
+_one_task = threading.Lock()
 
 
 @contextmanager
 def connect(address: str) -> Iterator[Client]:
-    """A client of a cluster that has our versions."""
+    """Connect to a cluster, and refuse one whose packages have other versions than ours."""
     try:
         from distributed import Client
     except ImportError:
         raise RefusedError("--dask needs Dask; type: pip install 'fedslot[dask]'") from None
     try:
-        with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has a loop already
-            thread.submit(asyncio.run, _greet(address)).result()
-    except Exception as error:  # whatever else may listen there says nearly anything
+        with ThreadPoolExecutor(1) as thread:  # the main thread of a notebook already runs an event loop
+            thread.submit(asyncio.run, _check_scheduler(address)).result()
+    except Exception as error:  # a server of another kind may answer anything
         why = str(error) if isinstance(error, ValueError) else f"no such answer in {PATIENCE} s"
         allowed = f"the address of a Dask scheduler that runs, e.g. tcp://host:8786 ({why})"
         raise InputError("dask", address, allowed) from None
     with _quiet(), Client(address, timeout=PATIENCE, set_as_default=False) as client:
-        with _there(address):
+        with _report_loss(address):
             found = client.get_versions(packages=SAME)
-        _check_versions(_versions(), found["scheduler"]["packages"], f"scheduler {address}")  # it reads tasks too
-        for worker, here in found["workers"].items():
-            _check_versions(_versions(), here["packages"], f"worker {worker}")
+        # the scheduler unpickles tasks too
+        _check_versions(_versions(), found["scheduler"]["packages"], f"scheduler {address}")
+        for worker, answer in found["workers"].items():
+            _check_versions(_versions(), answer["packages"], f"worker {worker}")
         yield client
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Dask's own tales of connections that were lost and models that are large: we say what matters."""
+    """Silence Dask's own messages about lost connections and large models; errors become one line of ours."""
     import dask
 
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
@@ -83,8 +86,8 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-async def _greet(address: str) -> None:
-    """Ask who is there: a client that finds no scheduler would hang or complain in many lines."""
+async def _check_scheduler(address: str) -> None:
+    """Raise an error unless a scheduler answers; Dask's client would hang, or complain in many lines."""
     from distributed import Security
     from distributed.core import rpc
 
@@ -97,8 +100,8 @@ async def _greet(address: str) -> None:
 
 
 def find_workers(address: str) -> dict[str, int]:
-    """The workers of a cluster with their numbers of threads; a cluster that cannot be used is refused."""
-    with connect(address) as client, _there(address):
+    """Return the number of threads of each worker, by address; a cluster that cannot be used is refused."""
+    with connect(address) as client, _report_loss(address):
         return dict(client.nthreads())
 
 
@@ -110,11 +113,11 @@ def run_on_cluster(
     hear: Listener,
     over: Over,
 ) -> None:
-    """Run the tasks of the indices `todo` on the cluster; their files are written here, as they come back."""
+    """Run the tasks with the indices `todo` on a cluster, and write the files of each run as it comes back."""
     with connect(address) as client:
         news: queue.SimpleQueue[tuple[int, list[Any] | None]] = queue.SimpleQueue()
         topic = f"fedslot-{client.id}"
-        with _there(address):
+        with _report_loss(address):
             client.subscribe_topic(topic, lambda event: news.put(event[1]))
         pending: dict[int, Future[Any]] = {}
         for index in todo:
@@ -124,16 +127,16 @@ def run_on_cluster(
             except RefusedError as error:
                 over(index, str(error))
                 continue
-            fields, held = tasks[index].scenario.model_dump(), folder.pack()
-            with _there(address):
+            fields, files = tasks[index].scenario.model_dump(), folder.pack()
+            with _report_loss(address):
                 pending[index] = future = client.submit(
-                    _run, fields, held, settings.threads, _versions(), topic, index, key=f"{topic}-{index}", pure=False
+                    _run, fields, files, settings.threads, _versions(), topic, index, key=f"{topic}-{index}", pure=False
                 )
             future.add_done_callback(lambda future, index=index: news.put((index, None)))
         while pending:
             index, round = news.get()
             if index not in pending:
-                continue  # the last rounds of a run may come after its result
+                continue  # the last rounds of a run may arrive after its result
             if round is not None:
                 hear(index, Round(*round))
                 continue
@@ -146,7 +149,7 @@ def run_on_cluster(
 
 @contextmanager
 def distributed_training(address: str) -> Iterator[Distribute]:
-    """Spread the local training of a run over a cluster; the result is that of one machine.
+    """Spread the local training of a run over a cluster; the result is the same as on one machine.
 
     with distributed_training("tcp://host:8786") as distribute:
         run(scenario, distribute=distribute)
@@ -161,13 +164,13 @@ class _Distributed:
     def __init__(self, local: LocalTraining, client: Client) -> None:
         self._local, self._client, self._address = local, client, client.scheduler.address
         self._fields = local.scenario.model_dump()
-        with _there(self._address):
-            self._tasks = 2 * len(client.nthreads())  # of a round
+        with _report_loss(self._address):
+            self._most_tasks = 2 * len(client.nthreads())  # in a round, where UEs are trained one by one
 
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
-        stacks = _fewer(self._local.stacks(received, round), self._tasks)
-        with _there(self._address):
-            # a task of its own, so that the model travels once and is not lost with a worker that held it
+        stacks = merge_stacks(self._local.stacks(received, round), self._most_tasks)
+        with _report_loss(self._address):
+            # the model is a task of its own: it is sent once, and computed again if its worker dies
             sent = self._client.submit(np.asarray, start.cpu().numpy(), pure=False)
             futures = [
                 self._client.submit(_train, self._fields, sent, received[stack], round, _versions(), pure=False)
@@ -175,25 +178,29 @@ class _Distributed:
             ]
         models = start.new_empty(len(received), len(start))
         for stack, future in zip(stacks, futures, strict=True):
-            trained, reason = _outcome(future, self._address)
-            if reason is not None:
-                raise RefusedError(reason)
+            trained, failure = _outcome(future, self._address)
+            if failure is not None:
+                raise RefusedError(failure)
             models[stack] = torch.from_numpy(trained).to(start)
         return Trained(models, received, self._local.fleet.sizes[received])
 
 
-def _fewer(stacks: list[list[int]], most: int) -> list[list[int]]:
-    """At most so many tasks, where UEs are trained one by one; larger stacks stay as they are."""
+def merge_stacks(stacks: list[list[int]], most: int) -> list[list[int]]:
+    """Merge stacks of one UE each into at most `most`; larger stacks are trained in one batch and stay as they are.
+
+    >>> merge_stacks([[4], [0], [3], [1], [2]], 2)
+    [[4, 3, 2], [0, 1]]
+    """
     if any(len(stack) > 1 for stack in stacks):
         return stacks
-    return [[place for (place,) in stacks[first::most]] for first in range(min(most, len(stacks)))]
+    return [[ue for (ue,) in stacks[first::most]] for first in range(min(most, len(stacks)))]
 
 
 def _outcome(future: Future[Any], address: str) -> tuple[Any, str | None]:
-    """What came of a task: its result, or why there is none."""
+    """Return the result of a task and None, or None and the reason why it failed."""
     from distributed import KilledWorker
 
-    with _there(address):
+    with _report_loss(address):
         error = future.exception()
         if future.cancelled():
             raise CancelledError
@@ -205,22 +212,22 @@ def _outcome(future: Future[Any], address: str) -> tuple[Any, str | None]:
 
 
 @contextmanager
-def _there(address: str) -> Iterator[None]:
-    """What is asked of Dask: one line if the scheduler is gone, in whatever way Dask notices."""
+def _report_loss(address: str) -> Iterator[None]:
+    """Turn the various errors by which Dask reports a lost scheduler into one line."""
     from distributed.client import ClosedClientError
 
     try:
         yield
     except (OSError, CancelledError, ClosedClientError):
         raise RefusedError(
-            f"the Dask scheduler at {address} is gone; what is finished is kept, and --resume goes on from there"
+            f"the Dask scheduler at {address} is gone; finished runs are saved, and --resume continues"
         ) from None
 
 
 def _run(
-    fields: dict[str, Any], held: dict[str, bytes], threads: int, versions: dict[str, str], topic: str, index: int
+    fields: dict[str, Any], files: dict[str, bytes], threads: int, versions: Versions, topic: str, index: int
 ) -> tuple[dict[str, bytes], str | None]:
-    """On a worker: go on with the run whose files are held, and give back its files and why it failed, if it did."""
+    """Start or continue a run on a worker; return its files and, if it failed, the reason."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -230,23 +237,23 @@ def _run(
         worker.log_event(topic, [index, list(astuple(round))])
         task = worker.state.tasks.get(key)
         if task is None or task.state == "cancelled":
-            raise RefusedError("nobody waits for it any more")
+            raise RefusedError("the task was cancelled")
 
-    with _turn, TemporaryDirectory() as path:
+    with _one_task, TemporaryDirectory() as path:
         _check_versions(versions, _versions(), f"worker {worker.address}")
         folder = RunFolder(Path(path) / "run")
-        folder.unpack(held)
+        folder.unpack(files)
         failure = attempt(Task(Scenario(**fields), folder.path), Settings(threads, resume=True), report)
         return folder.pack(), failure
 
 
 def _train(
-    fields: dict[str, Any], start: NDArray[np.float32], ues: UEs, round: int, versions: dict[str, str]
+    fields: dict[str, Any], start: NDArray[np.float32], ues: UEs, round: int, versions: Versions
 ) -> NDArray[np.float32]:
-    """On a worker: train some UEs."""
+    """Train UEs (n,) on a worker and return their models (n, P)."""
     from distributed import get_worker
 
-    with _turn, Threads():
+    with _one_task, Threads():
         _check_versions(versions, _versions(), f"worker {get_worker().address}")
         train = _local_training(Scenario(**fields))
         trained = train(torch.tensor(start).to(train.trainer.model.initial), ues, round)
@@ -265,12 +272,20 @@ def _local_training(scenario: Scenario) -> LocalTraining:
     return _cache[scenario.digest]
 
 
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in SAME}
+def _versions() -> Versions:
+    """Return the versions of the installed packages in `SAME`, None for a missing one."""
+    return {name: _version(name) for name in SAME}
 
 
-def _check_versions(ours: Mapping[str, str], theirs: Mapping[str, str | None], who: str) -> None:
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _check_versions(ours: Versions, theirs: Versions, who: str) -> None:
     for name in SAME:
         if ours[name] != theirs[name]:
-            has = f"has {name} {theirs[name]}, not {ours[name]}" if theirs[name] else f"lacks {name} {ours[name]}"
-            raise RefusedError(f"Dask {who} {has}; equal results need equal versions")
+            there, here = (versions[name] or "not installed" for versions in (theirs, ours))
+            raise RefusedError(f"{name} is {there} on Dask {who}, but {here} here; equal results need equal versions")
