@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.learning.coalitions import coalition_weights
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
 from fedslot.rng import HELD_OUT, VALUATION, stream
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
 from fedslot.threads import ONE_THREAD, Threads
 from fedslot.valuation import Game, Geometry, Valuation, make_method
+from fedslot.valuation.coalitions import coalition_weights
 
 PARAMETERS = 8192  # per block of inner products
 
