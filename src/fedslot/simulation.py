@@ -70,8 +70,6 @@ class Simulation:
         if scenario.pools_data:
             if self.strategy.needs_values:
                 raise InputError("training.pooled", True, f"false for {scenario.strategy.name}, which values updates")
-            if scenario.aggregation.name != "average":
-                raise InputError("aggregation.name", scenario.aggregation.name, "average where the PS pools the data")
             self.train = PooledTraining(scenario, self.fleet, self.trainer)
         else:
             self.train = distribute(self.local) if distribute else self.local
