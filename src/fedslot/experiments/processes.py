@@ -1,4 +1,4 @@
-"""Tasks over local processes. A process that is killed costs its own run and no other."""
+"""Run tasks in several local processes; if a process is killed, only its own run is lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fedslot.round import Round
 def run_in_processes(
     tasks: Sequence[Task], todo: Sequence[int], workers: int, settings: Settings, hear: Listener, over: Over
 ) -> None:
-    """Run the tasks of the indices `todo`, `workers` at a time."""
-    # fresh processes: forking after PyTorch has started its threads is not safe
+    """Run the tasks with the indices `todo` in a number of processes, `workers`."""
+    # spawn, since forking a process in which PyTorch has started threads is not safe
     context = multiprocessing.get_context("spawn")
     waiting, idle = list(reversed(todo)), [_Worker(context) for _ in range(workers)]
     busy: dict[Connection, tuple[int, _Worker]] = {}
@@ -35,7 +35,7 @@ def run_in_processes(
                 except (EOFError, ConnectionResetError):
                     worker.end()
                     worker = _Worker(context)
-                    message = _Over("its process was killed, perhaps for want of memory; --resume tries again")
+                    message = _Over("its process was killed, perhaps for lack of memory; --resume tries again")
                 if isinstance(message, Round):
                     hear(index, message)
                 else:
@@ -44,24 +44,24 @@ def run_in_processes(
                     over(index, message.failure)
     finally:
         for worker in [*idle, *(worker for _, worker in busy.values())]:
-            worker.end()  # where stopped within a run, its checkpoint is a few rounds behind at most
+            worker.end()  # a run that is stopped here has a checkpoint that is at most a few rounds old
 
 
 class _Over:
-    """Says that a task is over and, if it failed, why."""
+    """Message of a worker that its task is over and, if it failed, the reason."""
 
     def __init__(self, failure: str | None) -> None:
         self.failure = failure
 
 
 class _Worker:
-    """A process that does one task after the other."""
+    """A process that runs tasks one after the other."""
 
     def __init__(self, context: SpawnContext) -> None:
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self._process.start()
-        theirs.close()  # so that reading from the pipe ends when the process does
+        theirs.close()  # so that reading from the pipe fails once the process has ended
 
     def end(self) -> None:
         self._process.terminate()
@@ -70,17 +70,19 @@ class _Worker:
 
 
 def _serve(pipe: Connection) -> None:
+    """Run the tasks that arrive on a pipe, and send back their rounds."""
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
         while True:
             task, settings = pipe.recv()
             pipe.send(_Over(attempt(task, settings, pipe.send)))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):  # the parent has ended, or ends all
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):  # the parent process has ended, or Ctrl-C
         return
 
 
 def _die_with_parent() -> None:
+    """End this process once its parent has ended, since its run is then of no use."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        os._exit(1)  # nobody waits for this run any more
+        os._exit(1)
