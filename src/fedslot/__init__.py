@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedslot.aggregation import Aggregate, Aggregation, Updates
     from fedslot.deployment.server import ParameterServer
     from fedslot.errors import InputError, RefusedError
+    from fedslot.experiments.cluster import distributed_training
     from fedslot.experiments.comparison import Comparison, compare
     from fedslot.experiments.sweeps import Sweep, sweep
     from fedslot.held_out import HeldOut
@@ -39,6 +40,7 @@ _NAMES = {  # by module
     "runs": ["Result", "load", "run"],
     "experiments.comparison": ["Comparison", "compare"],
     "experiments.sweeps": ["Sweep", "sweep"],
+    "experiments.cluster": ["distributed_training"],
     "strategies": ["Cell", "Ledger", "NoState", "Strategy", "warm_up"],
     "messages": ["Grant", "Receipt"],
     "access.channels": ["Channel"],
@@ -78,6 +80,7 @@ __all__ = [
     "ValuationMethod",
     "__version__",
     "compare",
+    "distributed_training",
     "load",
     "make_model",
     "parse_overrides",

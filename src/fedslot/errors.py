@@ -19,11 +19,7 @@ class InputError(ValueError):
         super().__init__(" ".join(f"{field}: {_short(value)} is not allowed; it must be {allowed}".split()))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
-        return InputError, (
-            self.field,
-            self.value,
-            self.allowed,
-        )  # for pickle, by which it comes back from another process
+        return InputError, (self.field, self.value, self.allowed)  # pickle needs all three
 
 
 class RefusedError(RuntimeError):

@@ -69,8 +69,8 @@ class Fleet:
 def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, round: int) -> NDArray[np.float64]:
     """Draw the computing time of each UE, (K,) in slots: T = I(eps) D c / f with c ~ Gamma cycles per bit (Sec. II-C).
 
-    The paper normalises the Gamma density by an incomplete gamma function, with which it does not integrate to one. This
-    is the ordinary Gamma distribution.
+    The paper normalises the Gamma density by an incomplete gamma function, with which it does not integrate to one.
+    This is the ordinary Gamma distribution.
     """
     rng = stream(seed, COMPUTING, *([round] if computing.redraw else []))
     cycles_per_bit = rng.gamma(computing.shape, computing.scale, size=len(sizes))

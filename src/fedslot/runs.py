@@ -97,7 +97,7 @@ def run(
     out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and the checkpoint; None writes nothing.
     resume: continue the run in the folder; the result is the same as without the interruption.
     threads: threads that share the work of a round; the result does not depend on their number.
-    distribute: wraps the local training, e.g. `fedslot.experiments.cluster.distributed_training` on a Dask cluster.
+    distribute: wraps the local training; `fedslot.distributed_training` spreads it over a Dask cluster.
     on_round: called with each round when it is done.
 
     >>> from fedslot import Scenario

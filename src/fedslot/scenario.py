@@ -1,7 +1,7 @@
-"""What to run: one validated, documented, serialisable description.
+"""Scenarios: a scenario has all parameters of a run, validated and documented.
 
-A scenario comes from a preset, a YAML file or Python, takes overrides by dotted keys, and writes itself
-out completely, so that a run folder says everything about its run.
+It comes from a preset, a YAML file or Python, with overrides by dotted keys. A run folder holds the complete scenario,
+so that the run can be repeated.
 
 >>> scenario = Scenario.load("quickstart", {"frame.pull": 5})
 >>> scenario.frame.pull, scenario.data.dataset
@@ -24,16 +24,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedslot.errors import InputError
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
-MOST = 10**9  # UEs, samples of each, slots, contenders: what 64 bits hold products of
+MOST = 10**9  # UEs, samples per UE, slots, contenders: products of two of them fit into 64 bits
 MOST_NESTED = 20  # levels of lists and mappings in options
-MOST_EXACT_PLAYERS = 16  # 65,536 utilities a round; each further UE doubles that
+MOST_EXACT_PLAYERS = 16  # 65,536 utilities per round; one more UE doubles the number
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
-    """Strict, immutable, no unknown keys, no NaN."""
+    """A part of a scenario: immutable, with strict types, no unknown keys and no NaN."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -41,25 +41,25 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    """Which samples there are, and how the UEs share them."""
+    """The data set, and how its samples are divided among the UEs."""
 
     dataset: str = "digits"
     """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file."""
     ues: int = Field(50, ge=1, le=MOST)
     """Number of UEs in the cell, K."""
     alpha: float = Field(1.0, gt=0)
-    """Each UE's label mix is drawn from Dirichlet(alpha); small means few labels per UE."""
+    """The label distribution of each UE is drawn from Dirichlet(alpha); a small alpha means few labels per UE."""
     sizes: Literal["power-law", "equal"] = "power-law"
-    """How much data a UE has: in proportion to draws with density 3x^2 on (0, 1), or equal."""
+    """Numbers of samples per UE: in proportion to draws with density 3x^2 on (0, 1), or equal."""
     samples_per_ue: int | None = Field(None, ge=1, le=MOST)
-    """Mean number of samples per UE, drawn by each on its own, so that UEs may share samples and be any number.
-    Null deals every training sample to one UE."""
+    """Mean number of samples per UE. Each UE draws its own, so that UEs may have samples in common and there can be
+    any number of UEs. Null: every training sample belongs to exactly one UE."""
     validation: float = Field(0.5, gt=0, lt=1)
-    """Share of the test samples that the PS uses for valuation; the others measure test accuracy."""
+    """Share of the test samples that are the PS's validation set; the others measure test accuracy."""
 
 
 class Computing(Section):
-    """Computing times: T = I(eps) D c / f with c ~ Gamma(shape, scale) cycles per bit, eps-accurate locally."""
+    """Computing times of the UEs: T = I(eps) D c / f with c ~ Gamma(shape, scale) cycles per bit."""
 
     shape: float = Field(4.0, gt=0)
     """Shape of the Gamma distribution of cycles per bit, kappa."""
@@ -70,44 +70,46 @@ class Computing(Section):
     frequency: float = Field(1e9, gt=0)
     """Computing frequency of a UE, f [cycles/s]."""
     accuracy: float = Field(0.1, gt=0, lt=1)
-    """Local accuracy eps that a UE trains to; the number of local iterations is in proportion to log(1/eps)."""
+    """Local accuracy eps to which a UE trains; the number of local iterations is proportional to log(1/eps)."""
     iterations: float = Field(10.0, gt=0)
     """Local iterations per unit of log(1/eps)."""
     slot: float = Field(0.1, gt=0)
     """Length of a slot, tau [s]."""
     redraw: bool = False
-    """Draw cycles per bit afresh in every frame (true), or once per UE, so that a slow UE stays slow (false)."""
+    """Whether cycles per bit are drawn in every frame, or once per UE (false), so that a slow UE stays slow."""
 
 
 class Fleet(Section):
-    """How the UEs differ, apart from their data."""
+    """Differences between the UEs, apart from their data."""
 
     stragglers: Fraction = 0.5
-    """Share of UEs that train only a number of epochs that is uniform in [1, epochs], drawn once per UE."""
+    """Share of UEs that train fewer epochs: a number uniform in [1, epochs], drawn once per UE."""
     noise: float = Field(0.1, ge=0, le=1e6)
-    """Standard deviation sigma of the noise on updates; UE k of K adds k * sigma / K to every parameter."""
+    """Standard deviation sigma of the noise on updates. UE k of 0..K-1 adds Gaussian noise of standard deviation
+    k * sigma / K to every parameter."""
     noise_order: Literal["shuffled", "index"] = "shuffled"
-    """Whether the rising noise levels are dealt to the UEs at random or by index."""
+    """Whether the noise levels k * sigma / K are assigned to the UEs at random or by index."""
     computing: Computing | None = None
     """Computing times; null means that every UE is ready as soon as the frame begins."""
 
 
 class Frame(Section):
-    """One global round: a downlink slot, pull slots, push slots."""
+    """A frame is one global round: a downlink slot, pull slots and push slots."""
 
     slots: int = Field(20, ge=1, le=MOST)
     """Uplink slots per frame, M."""
     pull: int = Field(10, ge=0)
-    """Slots that are granted to chosen UEs, Q; the remaining M - Q are open to contention."""
+    """Uplink slots that are granted to chosen UEs, Q; the other M - Q are open to contention."""
 
 
 class Push(Section):
-    """Who contends for the push slots, and on what channel."""
+    """The contenders for the push slots, and the channel."""
 
     contenders: Annotated[int, Field(ge=0, le=MOST)] | Literal["ready"] = 10
-    """UEs that would push in a frame, drawn among those not pulled; `ready` means all whose computing is done."""
+    """Number of backlogged UEs, which would push in a frame, drawn from those not pulled; `ready`: all whose computing
+    is done."""
     probability: Probability | Literal["auto"] = 1.0
-    """Access barring: contend with this probability; `auto` keeps the load at one contender per push slot."""
+    """Access barring: a UE contends with this probability; `auto` aims at one contender per push slot."""
     channel: str = "collision"
     """`collision`, `capture`, `crdsa`, `irsa`, or a channel of your own as `package.module:Name`."""
     channel_options: dict[str, Any] = {}
@@ -122,7 +124,7 @@ class Training(Section):
     epochs: int = Field(5, ge=1)
     """Local epochs, E."""
     epochs_by_strategy: dict[str, Annotated[int, Field(ge=1)]] = {}
-    """Epochs for particular strategies in place of `epochs`; unequal budgets, as in the published figures."""
+    """Epochs of particular strategies instead of `epochs`: unequal budgets, as in the published figures."""
     batches: int = Field(5, ge=1)
     """Minibatches per epoch, B."""
     lr: float = Field(0.01, gt=0, le=1e6)
@@ -135,37 +137,37 @@ class Training(Section):
     """`sgd`, or `package.module:factory`, called with (parameters, lr) for each UE and round,
     which returns a `torch.optim.Optimizer`; `momentum` is then not used."""
     engine: Literal["auto", "torch", "compiled"] = "auto"
-    """`torch` trains any network; `compiled` (Numba) only plain ReLU perceptrons by SGD on a CPU, faster and equal
-    up to rounding; `auto` is `compiled` where that is possible. `summary.json` says which was used."""
+    """`torch` trains any network. `compiled` (Numba) trains only plain ReLU perceptrons by SGD on a CPU; it is faster
+    and gives the same models up to rounding. `auto`: `compiled` where possible. `summary.json` says which was used."""
     pooled: bool | None = None
-    """Whether received UEs send their samples, and the PS trains on all of them, instead of model updates; no update
-    can then be valued. Null: only under `centralized`."""
+    """Whether received UEs send their samples instead of model updates, and the PS trains on them; then no update can
+    be valued. Null: only under `centralized`."""
     device: str = "cpu"
-    """Where PyTorch computes: `cpu`, `cuda`, `cuda:1`."""
+    """Device of PyTorch: `cpu`, `cuda`, `cuda:1`."""
 
 
 class Strategy(Section):
-    """Who is granted the pull slots."""
+    """The strategy, which grants the pull slots."""
 
     name: str = "push-pull"
     """`push-pull` (the paper's), `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `fedavg`,
     `round-robin`, `centralized`, or `package.module:Name`."""
     warmup: int | None = Field(None, ge=0)
-    """First rounds in which all slots pull: a full pass over the UEs, then greedy. Null: just the full pass. Of
-    `push-pull`, `only-pull` and `greedy-shap`."""
+    """Number of warm-up rounds, in which all slots pull: every UE once, then the most valued. Null: until every UE
+    was pulled once. Used by `push-pull`, `only-pull` and `greedy-shap`."""
     memory: Annotated[float, Field(ge=0, lt=1)] | Literal["mean"] = 0.5
-    """Weight of the old value in the exponential smoothing; `mean` keeps the running mean."""
+    """Weight of the old value in the exponential smoothing; `mean`: the running mean instead."""
     share: Probability = 0.1
     """Share of the UEs that send their data to the PS under `centralized`."""
     options: dict[str, Any] = {}
-    """Options of this strategy alone. `ucb`: `exploration`, factor of the confidence bonus (1.0). `s-fedavg`:
-    `temperature` of the softmax, relative to the spread of values (1.0). `power-of-choice`: `candidates` that are asked
-    for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). Or those of your own
-    strategy."""
+    """Options of the strategy. `ucb`: `exploration`, factor of the confidence bonus (1.0). `s-fedavg`: `temperature`
+    of the softmax, relative to the spread of values (1.0). `power-of-choice`: `candidates`, number of UEs that are
+    asked for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). A strategy of
+    your own has its own."""
 
 
 class Valuation(Section):
-    """How the PS values the updates that it received."""
+    """How the PS values the received updates."""
 
     method: str = "kriging"
     """Shapley values by `kriging` (the default: predicts most utilities), `cyclic` (no assumptions), `gtg` (the
@@ -173,25 +175,25 @@ class Valuation(Section):
     utility: Literal["loss", "accuracy"] = "loss"
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1)
-    """Use only this many validation samples for utilities, a fixed random subset; null means all."""
+    """Number of validation samples that measure utilities, a fixed random subset; null means all."""
     utilities_per_ue: int = Field(5, ge=3, le=1000)
-    """`kriging`, `banzhaf`: number of coalition utilities to evaluate in a round, divided by that of received UEs."""
+    """`kriging`, `banzhaf`: number of coalition utilities to evaluate in a round, per received UE."""
     max_utilities: int = Field(1000, ge=2)
-    """`cyclic`: number of coalition utilities to evaluate in a round at most, if that allows for two blocks."""
+    """`cyclic`: largest number of coalition utilities to evaluate in a round; two blocks are always evaluated."""
     tolerance: float = Field(0.25, gt=0)
     """`cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
     permutations: int = Field(20, ge=1)
     """`gtg`: permutations per round, rounded up to whole sweeps over the received UEs."""
     between: float = Field(1e-4, ge=0)
-    """`gtg`: leave a round out (all values 0) if it changed the utility by less than this."""
+    """`gtg`: all values are 0 in a round that changed the utility by less than this."""
     within: float = Field(1e-4, ge=0)
-    """`gtg`: cut a permutation short once its utility is this close to that of all UEs."""
+    """`gtg`: truncate a permutation once its utility is this close to that of all UEs."""
     options: dict[str, Any] = {}
-    """Options of a method of your own, which is called with them as keyword arguments."""
+    """Keyword arguments of a method of your own."""
 
 
 class Aggregation(Section):
-    """What the PS makes of the updates that it received."""
+    """How the PS combines the received updates into the next global model."""
 
     name: str = "average"
     """`average` (the paper's), `fedavgm`, `fedadam`, `fedyogi`, `median`, `trimmed-mean`, `krum`, or
@@ -201,14 +203,14 @@ class Aggregation(Section):
 
 
 class Scenario(Section):
-    """Everything that determines a run's result."""
+    """All parameters that determine the result of a run."""
 
     seed: int = Field(0, ge=0)
-    """Seed of every random stream. Strategies with one seed see the same fleet, noise and contention."""
+    """Seed of all random streams. With the same seed, all strategies see the same fleet, noise and contention."""
     rounds: int = Field(60, ge=1)
-    """Global rounds at most."""
+    """Largest number of global rounds."""
     time_budget: int | None = Field(None, ge=1)
-    """Slots that may be spent; a frame begins only if a whole one still fits. Null: no limit."""
+    """Number of slots that may be spent; a frame begins only if it fits completely. Null: no limit."""
     data: Data = Data()
     fleet: Fleet = Fleet()
     frame: Frame = Frame()
@@ -259,7 +261,7 @@ class Scenario(Section):
 
     @property
     def pools_data(self) -> bool:
-        """Whether received UEs send their samples, on which the PS itself trains, instead of model updates."""
+        """Whether received UEs send their samples instead of model updates, and the PS trains on them."""
         pooled = self.training.pooled
         return self.strategy.name == "centralized" if pooled is None else pooled
 
@@ -270,11 +272,14 @@ class Scenario(Section):
 
     @property
     def digest(self) -> str:
-        """A fingerprint: equal for equal scenarios, wherever they came from."""
+        """Hash of all fields: equal for equal scenarios."""
         return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
 
     def difference(self, other: Scenario, apart_from: Iterable[str] = ()) -> str:
-        """The first field in which another scenario differs, in words; empty if there is none."""
+        """Return the first field in which another scenario differs as text; empty if they are equal.
+
+        apart_from: fields and sections that may differ.
+        """
         ours, theirs = _flat(self.model_dump()), _flat(other.model_dump())
         for key in {**theirs, **ours}:
             ignored = any(f"{key}.".startswith(f"{prefix}.") for prefix in apart_from)
@@ -284,7 +289,7 @@ class Scenario(Section):
 
     @classmethod
     def load(cls, source: str | Path | Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Self:
-        """Take a preset by name, a YAML file or a mapping of fields, then apply overrides by dotted keys."""
+        """Load a preset by name, a YAML file or a mapping of fields, then apply overrides by dotted keys."""
         given = source if isinstance(source, Mapping) else read_fields(source)
         fields = {str(key): value for key, value in given.items()}
         for key, value in (overrides or {}).items():
@@ -292,7 +297,7 @@ class Scenario(Section):
         return cls(**fields)
 
     def replace(self, overrides: Mapping[str, object]) -> Self:
-        """A copy with some fields changed, by dotted keys.
+        """Return a copy with some fields changed, by dotted keys.
 
         >>> Scenario().replace({"seed": 3, "strategy.name": "fedavg"}).strategy.name
         'fedavg'
@@ -303,24 +308,24 @@ class Scenario(Section):
         return type(self)(**fields)
 
     def to_yaml(self) -> str:
-        """The complete scenario, every field, in the order of the documentation."""
+        """Return the complete scenario as YAML."""
         return write_yaml(self.model_dump())
 
 
 def presets() -> dict[str, str]:
-    """Names of the presets in the package, each with the first comment line of its file."""
+    """Return the presets of the package by name, each with the first comment line of its file."""
     files = sorted(resources.files("fedslot").joinpath("presets").iterdir(), key=lambda file: file.name[:-5])
     texts = {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in files if file.name.endswith(".yaml")}
     return {name: text.splitlines()[0].lstrip("# ") for name, text in texts.items()}
 
 
 def preset_text(name: str) -> str:
-    """The YAML of a preset, comments included."""
+    """Return the YAML of a preset, with its comments."""
     return resources.files("fedslot").joinpath("presets", f"{name}.yaml").read_text("utf-8")
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, object]:
-    """Turn `key=value` words into overrides; values are read as YAML.
+    """Parse `key=value` arguments into overrides; the values are read as YAML.
 
     >>> parse_overrides(["frame.pull=5", "strategy.memory=mean"])
     {'frame.pull': 5, 'strategy.memory': 'mean'}
@@ -338,26 +343,27 @@ def parse_overrides(words: Iterable[str]) -> dict[str, object]:
 
 
 def keys() -> dict[str, str]:
-    """Every dotted key of a scenario with its documentation, for completion and help."""
+    """Return all dotted keys of a scenario with their documentation."""
 
-    def walk(model: type[BaseModel], prefix: str) -> Iterable[tuple[str, str]]:
+    def fields(model: type[BaseModel], prefix: str) -> Iterable[tuple[str, str]]:
         for name, field in model.model_fields.items():
             inner = _section(field.annotation)
             if inner is None or name == "computing":
                 yield prefix + name, field.description or ""
             if inner is not None:
-                yield from walk(inner, f"{prefix}{name}.")
+                yield from fields(inner, f"{prefix}{name}.")
 
-    return dict(walk(Scenario, ""))
+    return dict(fields(Scenario, ""))
 
 
 def _section(annotation: object) -> type[BaseModel] | None:
+    """Return the section class in the annotation of a field; None if the field is no section."""
     kinds = getattr(annotation, "__args__", (annotation,))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 def read_fields(source: str | Path) -> dict[str, Any]:
-    """The fields that a preset or a YAML file gives, not yet checked."""
+    """Read the fields of a preset or a YAML file, without validating them."""
     names = list(presets())
     if str(source) in names:
         text = preset_text(str(source))
@@ -385,7 +391,7 @@ def read_fields(source: str | Path) -> dict[str, Any]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # say, a name that is too long
+    except OSError:  # e.g. a name that is too long
         return False
 
 
@@ -409,7 +415,7 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _plain(field: str, value: object, depth: int = 0) -> None:
-    """Refuse what cannot be written to a file and read back as it was."""
+    """Refuse values that do not survive being written as YAML and read again."""
     if isinstance(value, dict) and all(isinstance(key, str) for key in value) | all(type(key) is int for key in value):
         inside: Iterable[object] = value.values()
     elif isinstance(value, list):
@@ -425,14 +431,14 @@ def _plain(field: str, value: object, depth: int = 0) -> None:
 
 
 def _one_line(error: ValidationError) -> InputError:
-    """The first of pydantic's complaints, as one line in our words."""
+    """Convert the first error of pydantic into an `InputError` of one line."""
     first = error.errors()[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
         return cause
     known = keys()
     parts = [str(part) for part in first["loc"]]
-    # pydantic appends the alternatives of a union ("int", "literal['ready']") to the path; keep the field
+    # pydantic appends the alternatives of a union ("int", "literal['ready']") to the path of the field
     while len(parts) > 1 and not any(key.startswith(".".join(parts)) for key in known):
         if first["type"] == "extra_forbidden":
             break

@@ -157,6 +157,6 @@ def test_every_command_has_help(command: str) -> None:
 def test_completion_offers_names_and_keys() -> None:
     from fedslot.cli import options
 
-    assert "quickstart" in options._complete_scenario("quick")
-    assert "frame.pull=" in options._complete_override("frame.")
-    assert options._complete_strategies("fedavg,push") == ["fedavg,push-pull"]
+    assert "quickstart" in options.complete_scenario("quick")
+    assert "frame.pull=" in options.complete_override("frame.")
+    assert options.complete_strategies("fedavg,push") == ["fedavg,push-pull"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedslot.cli.data import _complete, _complete_or_all, data_app
+from fedslot.cli.data import complete_name, complete_name_or_all, data_app
 from fedslot.data import cache
 from fedslot.data.catalogue import CATALOGUE
 from fedslot.data.download import Pinned
@@ -127,10 +127,10 @@ def test_path(room: Path) -> None:
 
 
 def test_names_complete() -> None:
-    assert _complete("") == ["mnist", "fashion-mnist", "cifar10"]
-    assert _complete_or_all("") == ["mnist", "fashion-mnist", "cifar10", "all"]
-    assert _complete_or_all("c") == ["cifar10"]
-    assert _complete_or_all("a") == ["all"]
+    assert complete_name("") == ["mnist", "fashion-mnist", "cifar10"]
+    assert complete_name_or_all("") == ["mnist", "fashion-mnist", "cifar10", "all"]
+    assert complete_name_or_all("c") == ["cifar10"]
+    assert complete_name_or_all("a") == ["all"]
 
 
 def test_help_needs_no_heavy_import() -> None:

@@ -1,4 +1,16 @@
-"""The command line: one file per command. Heavy imports happen inside commands; `--help` is instant."""
+"""The command line, one file per command.
+
+Modules here import heavy libraries inside of commands only, so that `--help` is quick.
+
+options.py      arguments that several commands share
+run.py          fedslot run
+compare.py      fedslot compare
+sweep.py        fedslot sweep
+plan.py         fedslot plan
+reproduce.py    fedslot reproduce
+scenarios.py    fedslot presets, fedslot schema
+data.py         fedslot data
+"""
 
 from __future__ import annotations
 
@@ -47,8 +59,8 @@ app.add_typer(data_app, name="data")
 
 
 def main() -> None:
-    """Run the command line; what the user can mend is one line on stderr and exit code 2."""
-    sys.path.insert(0, "")  # a strategy, model or channel of the user's own may stand in the current folder
+    """Run the command line; an error that the user can correct is one line on stderr and exit code 2."""
+    sys.path.insert(0, "")  # the current folder may hold the user's own strategy, model or channel
     try:
         app()
     except (InputError, RefusedError) as error:

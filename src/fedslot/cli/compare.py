@@ -1,4 +1,4 @@
-"""`fedslot compare`: several strategies under the same seeds, with table, figures and report."""
+"""`fedslot compare`: run several strategies with the same seeds; print a table, write figures and a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedslot.cli.options import (
     TargetsOption,
     ThreadsOption,
     WorkersOption,
-    greet_cluster,
+    check_cluster,
     read_scenario,
     read_targets,
     watch,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def compare(
     scenario: ScenarioArgument,
     strategies: StrategiesOption = "push-pull,greedy-shap,only-pull,fedavg,centralized",
-    seeds: Annotated[int, typer.Option(help="How many seeds, beginning with the scenario's.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the scenario's is the first.")] = 3,
     override: OverrideOption = [],  # noqa: B006
     targets: TargetsOption = "0.7,0.8,0.9",
     out: Annotated[Path, typer.Option(help="Folder for runs, tables, figures and report.html.")] = Path("out/compare"),
@@ -41,7 +41,7 @@ def compare(
     dask: DaskOption = None,
     resume: ResumeOption = False,
 ) -> None:
-    """Compare strategies over paired seeds: means with 95% confidence intervals, costs under both rules.
+    """Compare strategies with the same seeds: means with 95% confidence intervals, costs under both rules.
 
     Example: fedslot compare quickstart --strategies push-pull,fedavg --seeds 5
     """
@@ -56,7 +56,7 @@ def compare(
     from fedslot.views.report import write_report
 
     tasks = plan_tasks(wanted, names, seeds, out)
-    greet_cluster(dask)
+    check_cluster(dask)
     labels = [f"{task.scenario.strategy.name}, seed {task.scenario.seed}" for task in tasks]
     with watch(labels, wanted.rounds, SAME_AND_RESUME) as display:
         comparison = compare_strategies(
@@ -83,7 +83,7 @@ def _table(comparison: Comparison) -> Table:
 
     table = Table(
         title=f"{len(comparison.seeds)} seeds, mean and 95% confidence interval",
-        caption="Slots by the clock, in brackets as the paper sums them. 2/3: two of three runs got there.",
+        caption="Slots by the clock, in brackets by the paper's sum rule. 2/3: two of three runs reached the target.",
         box=SIMPLE_HEAD,
     )
     table.add_column("strategy", no_wrap=True)

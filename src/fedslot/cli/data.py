@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 data_app = typer.Typer(help="List, fetch and find the data sets.", no_args_is_help=True)
 
 
-def _complete(incomplete: str) -> list[str]:
+def complete_name(incomplete: str) -> list[str]:
+    """Return the data sets whose names begin with `incomplete`."""
     from fedslot.data.catalogue import CATALOGUE
 
     return [name for name in CATALOGUE if name.startswith(incomplete)]
 
 
-def _complete_or_all(incomplete: str) -> list[str]:
-    return [*_complete(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
+def complete_name_or_all(incomplete: str) -> list[str]:
+    """Return the data sets, and `all`, whose names begin with `incomplete`."""
+    return [*complete_name(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
 
 
 @data_app.command("list")
 def list_() -> None:
-    """List the data sets, and which are in the cache."""
+    """List the data sets, and say which are in the cache."""
     from fedslot.data import cache
     from fedslot.data.catalogue import CATALOGUE
 
@@ -50,11 +52,11 @@ def list_() -> None:
 def fetch(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Data sets, or `all`.", autocompletion=_complete_or_all),
+        typer.Argument(metavar="NAME...", help="Data sets, or `all`.", autocompletion=complete_name_or_all),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Fetch even what is in the cache.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Fetch also data sets that are in the cache.")] = False,
 ) -> None:
-    """Fetch data sets into the cache; what is there and intact is left alone."""
+    """Fetch data sets into the cache; those that are already there and intact are not fetched again."""
     from fedslot.data.catalogue import CATALOGUE
     from fedslot.errors import InputError, RefusedError
 
@@ -80,9 +82,11 @@ def fetch(
 
 @data_app.command()
 def path(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set.", autocompletion=_complete)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A data set.", autocompletion=complete_name)
+    ] = None,
 ) -> None:
-    """Print the cache folder, or the file in which a data set is or will be."""
+    """Print the path of the cache folder, or that of a data set's file in it."""
     from fedslot.data import cache
 
     typer.echo(cache.path(name) if name else cache.folder())

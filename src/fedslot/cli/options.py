@@ -1,4 +1,4 @@
-"""Arguments that several commands share, with their completion."""
+"""Arguments and options that several commands share, with shell completion."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ if TYPE_CHECKING:
     from fedslot.views.progress import Display
 
 
-def _complete_scenario(incomplete: str) -> list[str]:
+def complete_scenario(incomplete: str) -> list[str]:
+    """Return the presets and YAML files whose names begin with `incomplete`."""
     from fedslot.scenario import presets
 
     files = [str(file) for file in Path().glob(f"{incomplete}*.y*ml")]
     return [name for name in presets() if name.startswith(incomplete)] + files
 
 
-def _complete_override(incomplete: str) -> list[str]:
+def complete_override(incomplete: str) -> list[str]:
+    """Return the keys of a scenario that begin with `incomplete`."""
     from fedslot.scenario import keys
 
     return [f"{key}=" for key in keys() if key.startswith(incomplete)]
 
 
-def _complete_strategies(incomplete: str) -> list[str]:
+def complete_strategies(incomplete: str) -> list[str]:
+    """Return completions of the last name in a list of strategies with commas between."""
     from fedslot.strategies import STRATEGIES
 
     before, comma, last = incomplete.rpartition(",")
@@ -39,7 +42,7 @@ ScenarioArgument = Annotated[
     typer.Argument(
         metavar="SCENARIO",
         help="A preset (see `fedslot presets`) or a YAML file.",
-        autocompletion=_complete_scenario,
+        autocompletion=complete_scenario,
     ),
 ]
 OverrideOption = Annotated[
@@ -50,7 +53,7 @@ OverrideOption = Annotated[
         metavar="KEY=VALUE",
         help="Change a field of the scenario, e.g. `-o frame.pull=5`; may be repeated. `fedslot schema --keys` "
         "lists the fields.",
-        autocompletion=_complete_override,
+        autocompletion=complete_override,
         show_default=False,
     ),
 ]
@@ -58,15 +61,15 @@ StrategiesOption = Annotated[
     str,
     typer.Option(
         metavar="A,B,C",
-        help="Strategies to compare, the first being the reference of the differences.",
-        autocompletion=_complete_strategies,
+        help="Strategies to compare; differences are to the first.",
+        autocompletion=complete_strategies,
     ),
 ]
 ThreadsOption = Annotated[
-    int, typer.Option(min=1, help="Threads that share the work of a round; for several runs, processes are better.")
+    int, typer.Option(min=1, help="Threads of each run; for several runs, more processes are better.")
 ]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Continue what the folder holds; the result is that of an unbroken run.")
+    bool, typer.Option("--resume", help="Continue in the folder; the result is the same as without the interruption.")
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
@@ -82,14 +85,14 @@ DaskOption = Annotated[
 
 
 def read_scenario(source: str, overrides: list[str]) -> Scenario:
-    """The scenario that the arguments ask for."""
+    """Load the scenario that the arguments describe."""
     from fedslot.scenario import Scenario, parse_overrides
 
     return Scenario.load(source, parse_overrides(overrides))
 
 
 def read_targets(words: str) -> list[float]:
-    """Target accuracies, which stand with commas between."""
+    """Parse target accuracies with commas between."""
     from fedslot.errors import InputError
 
     try:
@@ -100,7 +103,7 @@ def read_targets(words: str) -> list[float]:
 
 @contextmanager
 def watch(labels: Sequence[str], rounds: int, again: str) -> Iterator[Display]:
-    """Show how far runs are. Ctrl-C ends the command with one line: what was stopped, and how to go on (`again`)."""
+    """Show the progress of runs; Ctrl-C ends the command with one line, which says how to continue (`again`)."""
     from fedslot.views.progress import Display
 
     try:
@@ -111,8 +114,8 @@ def watch(labels: Sequence[str], rounds: int, again: str) -> Iterator[Display]:
         raise typer.Exit(130) from None
 
 
-def greet_cluster(address: str | None) -> None:
-    """Refuse a Dask cluster that cannot be used before anything is written; say what will make it slow."""
+def check_cluster(address: str | None) -> None:
+    """Refuse a Dask cluster that cannot be used, before anything is written, and warn of one that will be slow."""
     if address is None:
         return
     from fedslot.experiments.cluster import find_workers
@@ -122,4 +125,4 @@ def greet_cluster(address: str | None) -> None:
         typer.secho(f"{address} has no workers yet; the work waits for them", err=True)
     elif max(threads) > 1:
         advice = "start one per core: dask worker ADDRESS --nworkers auto --nthreads 1"
-        typer.secho(f"a worker has {max(threads)} threads, of which one will work at a time; {advice}", err=True)
+        typer.secho(f"a worker has {max(threads)} threads, but runs one task at a time; {advice}", err=True)

@@ -1,4 +1,4 @@
-"""`fedslot plan`: how many slots to pull and how many to leave open."""
+"""`fedslot plan`: compare the splits of a frame into pull and push slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedslot.access.planner import FrameSplit, Plan
 
 ROWS = 25
-"""Number of splits in a table; of more, those around the best and evenly spaced ones are shown."""
+"""Largest number of splits in a table; of more, it shows those around the best and evenly spaced ones."""
 
 
 def plan(
@@ -26,18 +26,18 @@ def plan(
     contenders: Annotated[
         str,
         typer.Option(
-            help="UEs that would contend for push slots: a number, poisson:MEAN, binomial:N:P, or numbers "
+            help="Number of UEs that would contend for push slots: a number, poisson:MEAN, binomial:N:P, or numbers "
             "with their probabilities as 5:0.5,10:0.5.",
         ),
     ] = "10",
     pull: Annotated[int | None, typer.Option(help="Only this number of pull slots, Q.")] = None,
-    value_ratio: Annotated[float, typer.Option(help="Worth of a pushed update, a pulled one being 1.")] = 1.0,
+    value_ratio: Annotated[float, typer.Option(help="Value of a pushed update; that of a pulled one is 1.")] = 1.0,
     ready: Annotated[
         float, typer.Option(help="Probability that a pulled UE is ready; one that is not wastes its slot.")
     ] = 1.0,
     budget: Annotated[
         float | None,
-        typer.Option(help="Slots to spend; the best split is then the one with most value in them."),
+        typer.Option(help="Slots to spend; the best split is then the one with the most value in this budget."),
     ] = None,
     barring: Annotated[
         str,
@@ -45,7 +45,7 @@ def plan(
     ] = "1",
     channel: Annotated[
         str,
-        typer.Option(help="collision (computed exactly), or by simulation: capture, crdsa, irsa, package.module:Name."),
+        typer.Option(help="collision (computed exactly); capture, crdsa, irsa or package.module:Name (simulated)."),
     ] = "collision",
     threshold_db: Annotated[
         float | None, typer.Option(help="Capture threshold in dB (with --channel capture; 6 if not given).")
@@ -54,11 +54,11 @@ def plan(
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw yield and cost against the split into a .png, .pdf or .svg file."),
+        typer.Option(help="Draw yield and cost of all splits into a .png, .pdf or .svg file."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Compare the splits of a frame into pull and push slots: what they yield and what they cost."""
+    """Compare the yield and the cost of all splits of a frame into pull and push slots."""
     import json
 
     from fedslot.access.contenders import parse_contenders
@@ -170,7 +170,7 @@ def _print_split(console: Console, split: FrameSplit) -> None:
 
 
 def _print_table(console: Console, result: Plan, contenders: str) -> None:
-    """Print a table that fits 80 columns, without columns that do not apply or repeat another."""
+    """Print a table that fits into 80 characters, without columns that do not apply or repeat another."""
     from rich.table import Table
 
     best, splits = result.best, result.splits

@@ -1,4 +1,4 @@
-"""`fedslot reproduce`: the paper's figures from our own runs, and a page that compares them."""
+"""`fedslot reproduce`: draw the paper's figures from our own runs, and write a page that compares them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from fedslot.cli.options import DaskOption, WorkersOption, greet_cluster, watch
+from fedslot.cli.options import DaskOption, WorkersOption, check_cluster, watch
 
 
 class Figure(StrEnum):
-    """What can be reproduced."""
+    """Figures that can be reproduced."""
 
     fig2 = "fig2"
     fig3 = "fig3"
@@ -27,15 +27,15 @@ QUICK_ROUNDS = 40
 def reproduce(
     figure: Annotated[Figure, typer.Argument(help="A figure of the paper, or all of them.")],
     out: Annotated[Path, typer.Option(help="Folder for runs, figures and reproduction.md.")] = Path("out/reproduction"),
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds on MNIST; CIFAR-10 has one, unless --cifar-seeds.")] = 3,
-    cifar_seeds: Annotated[int, typer.Option(min=1, help="Seeds on CIFAR-10.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help=f"One seed and {QUICK_ROUNDS} rounds, for a look.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds on MNIST.")] = 3,
+    cifar_seeds: Annotated[int, typer.Option(min=1, help="Number of seeds on CIFAR-10.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help=f"Only one seed and {QUICK_ROUNDS} rounds.")] = False,
     workers: WorkersOption = None,
     dask: DaskOption = None,
 ) -> None:
-    """Make the paper's figures from our own runs, the published curves dashed beside them.
+    """Draw the paper's figures from our own runs, with the published curves dashed.
 
-    What was already run in the folder is reused; an interrupted reproduction goes on where it stopped.
+    Finished runs in the folder are reused; the same command continues an interrupted reproduction.
 
     Example: fedslot reproduce fig2 --quick
     """
@@ -48,9 +48,9 @@ def reproduce(
     count = {"mnist": 1, "cifar10": 1} if quick else {"mnist": seeds, "cifar10": cifar_seeds}
     reproduction = Reproduction(out, count, QUICK_ROUNDS if quick else None)
     tasks = reproduction.tasks(experiments(figures))
-    greet_cluster(dask)
+    check_cluster(dask)
     labels, rounds = [task.folder.name for task in tasks], max(task.scenario.rounds for task in tasks)
-    with watch(labels, rounds, "the same command goes on from here") as display:
+    with watch(labels, rounds, "the same command continues") as display:
         failures = run_all(tasks, workers=workers, resume=True, dask=dask, listener=display)
     if failures:
         index, reason = min(failures.items())

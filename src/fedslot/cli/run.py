@@ -1,4 +1,4 @@
-"""`fedslot run`: one scenario, one strategy, one seed."""
+"""`fedslot run`: run one scenario with one strategy and one seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedslot.cli.options import (
     ResumeOption,
     ScenarioArgument,
     ThreadsOption,
-    greet_cluster,
+    check_cluster,
     read_scenario,
     watch,
 )
@@ -29,7 +29,7 @@ def run(
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
 ) -> None:
-    """Run a scenario; leaves scenario.yaml, rounds.csv, summary.json and a checkpoint in the folder.
+    """Run a scenario, and write scenario.yaml, rounds.csv, summary.json and a checkpoint into a folder.
 
     Example: fedslot run quickstart -o strategy.name=greedy-shap --out out/greedy
     """
@@ -38,7 +38,7 @@ def run(
     from fedslot.experiments.cluster import distributed_training
     from fedslot.runs import run as run_scenario
 
-    greet_cluster(dask)
+    check_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
     again = _again(scenario, override, out, threads, dask)
     with ExitStack() as stack:
@@ -60,6 +60,7 @@ def run(
 
 
 def _again(scenario: str, override: list[str], out: Path, threads: int, dask: str | None) -> str:
+    """Return the command that continues the run."""
     words = ["fedslot", "run", scenario]
     for word in override:
         words += ["-o", word]

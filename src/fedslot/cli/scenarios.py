@@ -1,4 +1,4 @@
-"""`fedslot presets` and `fedslot schema`: what can be run, and every field of it."""
+"""`fedslot presets` and `fedslot schema`: print presets and the fields of a scenario."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fedslot.cli.options import _complete_scenario
+from fedslot.cli.options import complete_scenario
 
 
 def presets(
     name: Annotated[
-        str | None, typer.Argument(help="Show this preset's YAML.", autocompletion=_complete_scenario)
+        str | None, typer.Argument(help="Show this preset's YAML.", autocompletion=complete_scenario)
     ] = None,
 ) -> None:
-    """List the presets, or print one as YAML, to copy and change.
+    """List the presets, or print one as YAML to copy and change.
 
     Example: fedslot presets quickstart > mine.yaml && fedslot run mine.yaml
     """
@@ -37,7 +37,7 @@ def presets(
 def schema(
     keys: Annotated[bool, typer.Option("--keys", help="List the fields with their documentation instead.")] = False,
 ) -> None:
-    """Print the JSON schema of a scenario, for editors and programs."""
+    """Print the JSON schema of a scenario for editors and programs."""
     from fedslot.scenario import Scenario
     from fedslot.scenario import keys as all_keys
 

@@ -1,4 +1,4 @@
-"""`fedslot sweep`: every combination of values of some fields, with a table, heat maps and failures."""
+"""`fedslot sweep`: run all combinations of values of some fields; write a table and heat maps, list failures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedslot.cli.options import (
     TargetsOption,
     ThreadsOption,
     WorkersOption,
-    _complete_override,
-    _complete_scenario,
-    greet_cluster,
+    check_cluster,
+    complete_override,
+    complete_scenario,
     read_targets,
     watch,
 )
@@ -36,23 +36,23 @@ def sweep(
         str,
         typer.Argument(
             metavar="SCENARIO",
-            help="A preset, the YAML file of a scenario, or that of a study, which has the keys `scenario`, "
+            help="A preset, the YAML file of a scenario, or the YAML file of a study, which has the keys `scenario`, "
             "`overrides`, `grid` and `seeds`.",
-            autocompletion=_complete_scenario,
+            autocompletion=complete_scenario,
         ),
     ],
     grid: Annotated[
         list[str],
         typer.Option(
             metavar="KEY=A,B,C",
-            help="Values to try of a field, e.g. `--grid frame.pull=5,10`; may be repeated: all combinations are run.",
-            autocompletion=_complete_override,
+            help="Values of a field, e.g. `--grid frame.pull=5,10`; may be repeated, and all combinations are run.",
+            autocompletion=complete_override,
             show_default=False,
         ),
     ] = [],  # noqa: B006
     seeds: Annotated[
         int | None,
-        typer.Option(help="Seeds of each combination, beginning with the scenario's; 3 if nothing says otherwise."),
+        typer.Option(help="Number of seeds of each combination, 3 by default; the scenario's is the first."),
     ] = None,
     override: OverrideOption = [],  # noqa: B006
     targets: TargetsOption = "0.7,0.8,0.9",
@@ -62,10 +62,10 @@ def sweep(
     dask: DaskOption = None,
     resume: ResumeOption = False,
 ) -> None:
-    """Run every combination of values with every seed: one table of all runs, and heat maps.
+    """Run all combinations of values with several seeds; write one table of all runs, and heat maps.
 
-    A run that fails is listed at the end, exit code 1, and stops no other. With --resume a sweep goes on where it
-    stopped, also with more values and seeds.
+    A run that fails does not stop the others; failures are listed at the end, and the exit code is 1. --resume
+    continues a sweep, also with more values and seeds.
 
     Example: fedslot sweep quickstart --grid frame.pull=2,5,8 --grid push.contenders=2,5,10 --seeds 5
     """
@@ -84,7 +84,7 @@ def sweep(
         f"{say(study.combinations[index // study.seeds])}, seed {task.scenario.seed}"
         for index, task in enumerate(tasks)
     ]
-    greet_cluster(dask)
+    check_cluster(dask)
     with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
         found = sweep_grid(
             study.scenario,
@@ -107,7 +107,7 @@ def sweep(
     if found.failures:
         _list_failures(found, labels)
         if dask is not None:
-            typer.echo("these ran on the workers, which need the data sets and modules of a scenario too", err=True)
+            typer.echo("these ran on the workers, which need the scenario's data sets and modules too", err=True)
         raise typer.Exit(1)
 
 
@@ -123,7 +123,7 @@ def _table(found: Sweep) -> Table:
     count = f"the best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
     table = Table(
         title=f"{count} combinations, seeds: {study.seeds}; mean and 95% confidence interval",
-        caption="Slots by the clock. 2/3: two of three runs got there.",
+        caption="Slots by the clock. 2/3: two of three runs reached the target.",
         min_width=72,
         box=SIMPLE_HEAD,
     )

@@ -207,7 +207,7 @@ def _outcome(future: Future[Any], address: str) -> tuple[Any, str | None]:
         if error is None:
             return future.result(), None
     if isinstance(error, KilledWorker):
-        return None, "each worker that tried it died, perhaps for want of memory"
+        return None, "each worker that tried it died, perhaps for lack of memory"
     return None, reason(error)
 
 

@@ -1,4 +1,4 @@
-"""Many runs at once: independent tasks, in this process, over local processes, or over a Dask cluster."""
+"""Run many independent tasks: in this process, in several local processes or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def run_all(
     dask: str | None = None,
     listener: Listener | None = None,
 ) -> dict[int, str]:
-    """Run every task; results are in the folders, the same wherever they were computed.
+    """Run all tasks, and return the one-line reason of each that failed, by index; a failure does not stop the others.
 
-    workers: local processes, by default one per core.
-    threads: threads of each run.
-    resume: continue what the folders hold; finished runs are left alone.
-    dask: address of a Dask scheduler, whose workers then run the tasks.
-    returns: index and one-line reason of each task that failed; a failure does not stop the others.
+    workers: number of local processes, by default one per core.
+    threads: number of threads of each run.
+    resume: continue the runs in the folders; finished runs are not repeated.
+    dask: address of a Dask scheduler, whose workers then run the tasks. Results do not depend on where a task runs.
+    listener: called with each round of each task.
     """
     check_workers(workers)
     settings = Settings(threads, resume)

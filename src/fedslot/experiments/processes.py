@@ -40,7 +40,7 @@ def run_in_processes(
                 except (EOFError, OSError):  # ended, perhaps within a message
                     worker.end()
                     worker = _Worker(context)
-                    message = _Over("its process was killed, perhaps for want of memory; --resume tries again")
+                    message = _Over("its process was killed, perhaps for lack of memory; --resume tries again")
                 if isinstance(message, _Over):
                     del busy[pipe]
                     idle.append(worker)

@@ -1,4 +1,4 @@
-"""A task is one run into a folder of its own; pools of processes and clusters do many of them."""
+"""A task is one run into its own folder; `pool.py` runs many of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedslot.runs import is_finished, run
 from fedslot.scenario import Scenario
 
 Listener = Callable[[int, Round | None], object]
-"""Called with the index of a task and each of its rounds as they are done; with None when the task is over."""
+"""Called with the index of a task and each of its rounds, and with None when the task is over."""
 Over = Callable[[int, str | None], None]
 """Called with the index of a task that is over and, if it failed, the reason."""
 
@@ -27,20 +27,23 @@ class Task:
 
     @property
     def is_done(self) -> bool:
-        """Whether the folder holds this very run, complete."""
+        """Whether the folder holds this run, and it is complete."""
         return is_finished(self.folder) and RunFolder(self.folder).scenario() == self.scenario
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How tasks are run: the threads of each run, and whether to continue what the folders hold."""
+    """How tasks are run.
+
+    threads: number of threads of each run. resume: continue the runs in the folders.
+    """
 
     threads: int = 1
     resume: bool = False
 
 
 def attempt(task: Task, settings: Settings, on_round: Callable[[Round], object]) -> str | None:
-    """Do one run; returns the reason if it failed."""
+    """Run a task; return None, or the reason if it failed."""
     try:
         run(task.scenario, task.folder, resume=settings.resume, threads=settings.threads, on_round=on_round)
     except Exception as error:

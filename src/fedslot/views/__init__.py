@@ -1,4 +1,4 @@
-"""What people look at: figures, the report and progress displays.
+"""Figures, the report and the progress display.
 
 style.py        the style of all figures
 comparison.py   figures of a comparison

@@ -33,7 +33,7 @@ def accuracy_by_slots(comparison: Comparison) -> Figure:
 
 
 def accuracy_by_round(comparison: Comparison) -> Figure:
-    """Draw test accuracy against global rounds, as papers usually do."""
+    """Draw test accuracy against global rounds, as most papers do."""
     figure, axes = plt.subplots(figsize=(COLUMN, 0.72 * COLUMN))
     for position, (name, results) in enumerate(comparison.runs.items()):
         shortest = min(len(result.rounds) for result in results)
@@ -45,7 +45,7 @@ def accuracy_by_round(comparison: Comparison) -> Figure:
 
 
 def slots_to_targets(comparison: Comparison) -> Figure:
-    """Draw the slots to target accuracies, by the clock and as the paper sums them; a cross if a run fell short."""
+    """Draw the slots to target accuracies under both cost rules; a cross means that a run missed the target."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.72 * COLUMN))
     titles = {"max": "By the clock (max rule)", "sum": "As plotted in the paper (sum rule)"}
     estimates = comparison.estimates()

@@ -1,4 +1,4 @@
-"""Live progress: bars on a terminal, plain lines when piped."""
+"""Live progress of runs: bars on a terminal, plain lines when piped."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Display:
 
     def __call__(self, index: int, round: Round | None) -> None:
         """Record a round of a run; None means that the run is over."""
-        if index not in self._under_way:  # rounds of an earlier command do not count for the time left
+        if index not in self._under_way:  # rounds before --resume do not count in the estimate of the time left
             self._given += 1 if round is None else round.round / self.rounds
         if round is None:
             self._over += 1
@@ -81,7 +81,7 @@ class Display:
             progress.update(self._bars[index], completed=round.round + 1, note=note)
 
     def _is_worth_a_line(self, round: Round | None) -> bool:
-        """Return whether to print a line: ten lines for one run, one line for each of several."""
+        """Return whether to print a line: ten lines in all for a single run, else one line per run."""
         if len(self.labels) > 1:
             return round is None
         return round is not None and (round.round + 1) % max(1, self.rounds // 10) == 0

@@ -1,4 +1,4 @@
-"""The report of a comparison: one self-contained HTML file."""
+"""The report of a comparison, one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedslot.views.style import save, style
 
 CAPTIONS = {
     "accuracy_by_slots": "Test accuracy against slots spent by the clock. Bands: 95% confidence over seeds.",
-    "accuracy_by_round": "Test accuracy against global rounds; rounds of different strategies cost different times.",
-    "slots_to_targets": "Slots until target accuracies under both cost rules; a cross where a run fell short.",
-    "on_the_air": "What the uplink slots of an average frame carried.",
+    "accuracy_by_round": "Test accuracy against global rounds, which take more slots under some strategies.",
+    "slots_to_targets": "Slots to target accuracies under both cost rules; a cross means that a run missed the target.",
+    "on_the_air": "Mean use of the uplink slots of a frame.",
 }
 
 
 def write_report(comparison: Comparison, out: Path) -> Path:
-    """Draw the figures (PNG and PDF) and write `report.html` beside them; returns its path."""
+    """Draw the figures (PNG and PDF), write `report.html` and return its path."""
     images = {}
     with style():
         for name, draw in FIGURES.items():

@@ -1,4 +1,4 @@
-"""One style for all figures: readable at the width of a column, by colour-blind readers and in grey."""
+"""The style of all figures: readable at the width of a column, by colour-blind readers and in grey."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def look(name: str, position: int = 0) -> dict[str, Any]:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in this style, independently of the user's settings."""
+    """Draw figures in this style, whatever the user's settings of Matplotlib are."""
     with (
         plt.rc_context(matplotlib.rcParamsDefault),
         plt.rc_context(
@@ -57,7 +57,7 @@ def style() -> Iterator[None]:
                 "savefig.dpi": 200,
                 "pdf.fonttype": 42,
                 "svg.hashsalt": "fedslot",
-                "text.parse_math": False,  # a $ in a value is a $
+                "text.parse_math": False,  # print a $ in a value as it is
             }
         ),
     ):
@@ -65,12 +65,12 @@ def style() -> Iterator[None]:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PNG and as PDF, and close it. Returns the files."""
+    """Write a figure as PNG and as PDF, close it and return the paths of the files."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
     for file in files:
         temporary = file.with_name(f".{file.name}")
-        # no date in the file, so that the same run gives the same bytes
+        # without a date, so that the same run gives the same bytes
         metadata = {"CreationDate": None} if file.suffix == ".pdf" else {}
         figure.savefig(temporary, format=file.suffix[1:], metadata=metadata)
         temporary.replace(file)

@@ -1,4 +1,4 @@
-"""The figures of a sweep: a heat map over two axes or curves over one; further axes give small multiples."""
+"""The figures of a sweep: a heat map over two axes or curves over one, with a panel per value of further axes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LETTER = 0.08  # width of a letter of a label in inches, at most
 
 
 def write_figures(sweep: Sweep, out: Path) -> list[Path]:
-    """Draw every measure that at least one run has a value of, as PNG and PDF; returns the files."""
+    """Draw every measure that at least one run has, as PNG and PDF, and return the paths of the files."""
     wanted = ["final_accuracy", "accuracy_at_horizon", *(f"slots_to_{target:g}_max" for target in sweep.targets)]
     drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates() if name in cell)]
     with style():
@@ -55,8 +55,8 @@ def write_figures(sweep: Sweep, out: Path) -> list[Path]:
 def draw(sweep: Sweep, measure: str) -> Figure:
     """Draw one measure over the grid.
 
-    The first two axes with several values span a heat map, or curves if one of them has values of text. A third
-    axis gives columns of panels, a fourth rows. Others are held at their first value, which the title states.
+    The first two axes with several values span a heat map, or curves if one of them has text values. A third axis gives
+    columns of panels, a fourth rows. The others are fixed at their first value, which the title states.
     """
     axes = _Layout.of(sweep)
     rows = list(itertools.product(*(sweep.study.grid[key] for key in axes.rows)))
@@ -149,7 +149,7 @@ class _Panels:
 
 
 class _Heat(_Panels):
-    """Heat maps with the means as text; bright is good, and a frame marks the best cell of all panels."""
+    """Heat maps with the means as text; brighter is better, and a frame marks the best cell of all panels."""
 
     def __init__(self, sweep: Sweep, measure: str, axes: _Layout) -> None:
         super().__init__(sweep, measure, axes)
@@ -185,7 +185,7 @@ class _Heat(_Panels):
     def finish(self, figure: Figure, panels: Any) -> None:
         bar = figure.colorbar(self.image, ax=panels, pad=0.02, aspect=25)
         bar.outline.set_visible(False)
-        letters = int(figure.get_figheight() / LETTER)  # along a bar that may be short
+        letters = int(figure.get_figheight() / LETTER)  # that fit along the colour bar
         bar.set_label(fill(measure_label(self.sweep, self.measure), max(8, letters)))
 
 

@@ -106,7 +106,7 @@ def test_every_figure_alone(tmp_path: Path, figure: str) -> None:
     make_up(reproduction, [figure])
     files = publish(reproduction, [figure])
     assert [file.suffix for file in files] == [".png", ".pdf"] * len(DRAWINGS[figure]) + [".md"]
-    assert "quick look with 12 rounds" in files[-1].read_text()
+    assert "quick run with 12 rounds" in files[-1].read_text()
 
 
 def test_the_page_shows_what_was_measured(reproduction: Reproduction) -> None:

@@ -1,4 +1,4 @@
-"""The paper's figures from our own runs, beside the published curves, and a page that compares them.
+"""Reproduction of the paper: its figures from our own runs, and a page that compares them with the published numbers.
 
 experiments.py  the runs that the figures need
 published.py    the published numbers

@@ -1,4 +1,4 @@
-"""The runs that the figures need. Figures share runs, so that none is done twice."""
+"""The runs that the figures need; figures share runs, and each is done once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reproduction page: published against measured, each number with a tolerance and a verdict."""
+"""The page of the reproduction: published and measured numbers, each with a tolerance and a verdict."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedslot.experiments.reproduction.published import published
 from fedslot.runs import load
 
 ROUNDS = (20, 50, 100, 199)
-# Three seeds give an accuracy to about one percentage point. While a curve is steep (up to round 20) one round is worth
-# several points; later, two points are more than seeds and data split explain.
+# Tolerances. Three seeds determine an accuracy to about one percentage point. Up to round 20, curves are so steep that
+# one round changes the accuracy by several points; later, seeds and data splits explain less than two points.
 STEEP, SETTLED, COST = 0.05, 0.02, 0.25
 
 
 @dataclass(frozen=True)
 class Check:
-    """One published number beside ours."""
+    """A published number and the measured one."""
 
     what: str
     published: float
@@ -196,7 +196,3 @@ def _number(value: float, digits: int = 3) -> str:
 
 def _margin(estimate: Estimate, digits: int = 3) -> str:
     return estimate.margin(f".{digits}f") + estimate.fraction(" ({} of {})")
-
-
-def _points(difference: Estimate) -> str:
-    return difference.percent.margin("+.2f")

@@ -13,7 +13,7 @@ from fedslot.views.style import save, style
 
 
 def publish(reproduction: Reproduction, figures: Sequence[str]) -> list[Path]:
-    """Write the figures (PNG and PDF) and `reproduction.md`; returns the files."""
+    """Write the figures (PNG and PDF) and `reproduction.md`, and return the paths of all files."""
     files: list[Path] = []
     with style():
         for figure in figures:
