@@ -75,9 +75,8 @@ class _Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches every process of a terminal; the parent ends the others
+    # Ctrl-C reaches every process of a terminal; the parent ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     from fedslot.experiments.tasks import attempt  # takes seconds, in which Ctrl-C would print a traceback
 
     threading.Thread(target=_die_with_parent, daemon=True).start()
