@@ -7,7 +7,7 @@ from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedslot import InputError
@@ -70,6 +70,7 @@ def test_bad_arrays_are_refused(weight: bytes, reason: str) -> None:
 
 
 @given(data=st.binary() | st.builds(lambda head, tail: npy(WEIGHT)[:head] + tail, st.integers(0, 180), st.binary()))
+@example(b"\x93NUMPY\x01\x00\x06\x00\x00\x00\x00'''")  # a string in the header that does not end
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with suppress(Refusal):
         assert update(data).model.shape == (15,)

@@ -111,7 +111,7 @@ def _read_array(name: str, data: bytes, shape: tuple[int, ...]) -> NDArray[np.fl
         if version != (1, 0):
             raise ValueError(f"version {version}")
         found, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except ValueError as error:
+    except Exception as error:  # NumPy parses headers as Python text, which fails in many ways
         raise Refusal("array", f"{name}: {error}") from None
     if dtype != np.dtype("<f4"):
         raise Refusal("dtype", f"{name}: {dtype}")
