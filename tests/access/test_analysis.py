@@ -328,7 +328,7 @@ def test_sum_rule_rewards_collisions() -> None:
     assert PushPeriod(0, 0).expected_cost_sum(20) == 230
 
 
-# What is refused ----------------------------------------------------------------------------------
+# Refused input ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
