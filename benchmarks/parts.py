@@ -16,12 +16,12 @@ import torch
 from whole_runs import Setting
 
 from fedslot.access.channels import Collision
-from fedslot.learning.coalitions import coalition_weights
 from fedslot.local_training import LocalTraining, Trained, Training
 from fedslot.round import Snapshot, schedule
 from fedslot.runs import run
 from fedslot.simulation import Simulation
 from fedslot.threads import Threads
+from fedslot.valuation.coalitions import coalition_weights
 
 Works = dict[str, Callable[[], object]]
 ROUND = 50  # from which single parts are taken: in the middle of a run, at the scenario's own noise

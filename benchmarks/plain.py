@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedslot.fleet import Fleet
-from fedslot.learning.coalitions import coalition_weights
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.local_training import LocalTraining, Trained
@@ -21,6 +20,7 @@ from fedslot.round import add_noise, local_job
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.valuation import GTG, Game, Valuation
+from fedslot.valuation.coalitions import coalition_weights
 
 
 def simulation(scenario: Scenario) -> Simulation:

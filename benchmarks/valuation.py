@@ -1,6 +1,6 @@
 """Valuation over whole runs: cost, error and honesty of `kriging` against `gtg`, printed as a markdown table.
 
-    python benchmarks/valuation.py [--rounds 200] [--out benchmarks/VALUATION.md]
+    python benchmarks/valuation.py
 
 Each setting is one run. In every round both methods value the same game, one after the other, and `kriging` decides
 how the run goes on; so a whole run with either method takes the time of all other work plus that of its valuations.
@@ -9,11 +9,9 @@ In some rounds, spread over the whole run, both are compared with a reference, f
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,20 +96,21 @@ def reference(game: Game, blocks: int = 40) -> NDArray[np.float64]:
     return residual + sample(lambda some: features(some) @ fitted, 15 * blocks)
 
 
-def measure(preset: str, strategy: str, rounds: int) -> list[str]:
+def measure(preset: str, strategy: str, rounds: int, threads: int) -> list[str]:
     """Cells of the two lines of one setting."""
     for log in (seconds_and_utilities, errors, spreads, extra_seconds):
         log.clear()
     scenario = fedslot.Scenario.load(
         preset, {"strategy.name": strategy, "rounds": rounds, "valuation.method": "valuation:Compared"}
     )
-    table = fedslot.run(scenario, threads=2).rounds
+    table = fedslot.run(scenario, threads=threads).rounds
     other = table["seconds"].sum() - sum(extra_seconds)
     lines = []
     for name in METHODS:
         seconds, utilities = np.array(seconds_and_utilities[name]).T
         actual, stated = np.array(errors[name]).T
-        relative, ratio = np.sqrt(actual) / spreads, np.sqrt(actual / stated)
+        estimated = stated > 0  # with few UEs values are exact
+        relative, ratio = np.sqrt(actual) / spreads, np.sqrt(actual[estimated] / stated[estimated])
         cells = [
             f"`{name}`",
             f"{other + seconds.sum():.1f}",
@@ -130,29 +129,21 @@ def measure(preset: str, strategy: str, rounds: int) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Measure all settings, and print or write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+def table(threads: int = 2, rounds: int = 200) -> list[str]:
+    """Measure all settings; the lines of the table."""
     lines = [
         "| run | method | run [s] | valuation of a round: mean [ms] | median | max | utilities: mean | max "
         "| error / spread: mean | max | error | actual / stated error: mean | range |",
         "|---" * 13 + "|",
     ]
     for name, (preset, strategy) in SETTINGS.items():
-        for line in measure(preset, strategy, arguments.rounds):
+        for line in measure(preset, strategy, rounds, threads):
             lines.append(f"| {name} | {line} |")
             print(lines[-1], file=sys.stderr, flush=True)
-    table = "\n".join(lines)
-    if arguments.out:
-        arguments.out.write_text(f"# Valuation over whole runs\n\n{__doc__.split(chr(10) * 2, 2)[2]}\n{table}\n")
-    else:
-        print(table)
+    return lines
 
 
 if __name__ == "__main__":
     import valuation  # runs import it by this name too, and it holds what they note
 
-    valuation.main()
+    print("\n".join(valuation.table()))

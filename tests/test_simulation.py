@@ -21,6 +21,7 @@ from fedslot.round import Round, Snapshot, cell, refuse_asking
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.strategies import STRATEGIES, Cell, NoState, make_strategy
+from fedslot.valuation import Valuation
 
 SMALL = {
     "rounds": 4,
@@ -429,6 +430,45 @@ def test_parts_that_do_not_fit_together_are_refused(overrides, field):
     with pytest.raises(InputError) as caught:
         Simulation(_scenario(overrides))
     assert caught.value.field == field
+
+
+class Double:
+    """An aggregation that returns models in another type than they came in."""
+
+    def init(self, model, ues):
+        return NoState()
+
+    def apply(self, state, updates):
+        model = updates.local.double().mean(0)
+        return Aggregate(model, model, state)
+
+
+class OneForAll:
+    """A valuation method that returns a single value, which NumPy would take for everyone's."""
+
+    def __call__(self, game, rng):
+        return Valuation(np.ones(1), np.zeros(1), 0)
+
+
+class Undefined:
+    """A valuation method that knows no value."""
+
+    def __call__(self, game, rng):
+        return Valuation(np.full(game.players, np.nan), np.zeros(game.players), 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "part", "message"),
+    [
+        ("aggregation.name", "Double", r"must return models as tensors \(\d+,\) of torch.float32"),
+        ("valuation.method", "OneForAll", "a finite value and a standard error for each of the 5 received UEs"),
+        ("valuation.method", "Undefined", "a finite value and a standard error for each of the 5 received UEs"),
+    ],
+)
+def test_what_ones_own_parts_return_is_checked(field, part, message):
+    simulation = Simulation(_scenario({field: f"{__name__}:{part}"}))
+    with pytest.raises(RefusedError, match=f"^round 0: .*{part} .*{message}"):
+        next(simulation.rounds())
 
 
 class Everyone:

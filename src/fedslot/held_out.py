@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.learning.coalitions import coalition_weights
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
 from fedslot.rng import HELD_OUT, VALUATION, stream
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
 from fedslot.threads import ONE_THREAD, Threads
 from fedslot.valuation import Game, Geometry, Valuation, make_method
+from fedslot.valuation.coalitions import coalition_weights
 
 PARAMETERS = 8192  # per block of inner products
 
@@ -71,7 +71,11 @@ class HeldOut:
         if options.method == "exact" and len(updates) > MOST_EXACT_PLAYERS:
             raise RefusedError(f"round {round}: {len(updates)} UEs are too many for valuation.method exact")
         geometry = Geometry(sizes, self._inner_products(updates - model))
-        return self.method(Game(len(updates), utility, geometry), stream(self.scenario.seed, VALUATION, round))
+        found = self.method(Game(len(updates), utility, geometry), stream(self.scenario.seed, VALUATION, round))
+        if not found.values.shape == found.errors.shape == (len(updates),) or not np.isfinite(found.values).all():
+            wanted = f"a finite value and a standard error for each of the {len(updates)} received UEs"
+            raise RefusedError(f"round {round}: valuation.method {options.method} must return {wanted}")
+        return found
 
     def _inner_products(self, steps: Tensor) -> NDArray[np.float64]:
         """Return the inner products (Y, Y) of steps (Y, P), summed in float64."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.frame import draw_backlogged
-from fedslot.aggregation import Updates
+from fedslot.aggregation import Aggregate, Aggregation, Updates
 from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite
@@ -165,6 +165,18 @@ def gather(
     """Return the updates of a round, local models (Y, P) trained from `start` (P,), for the aggregation."""
     validation = held_out.validation
     return Updates(network, start, local, ues, sizes, values, validation.x, lambda flat: validation.evaluate(flat)[0])
+
+
+def aggregate(
+    aggregation: Aggregation[Any], state: Any, updates: Updates, scenario: Scenario, round: int
+) -> Aggregate[Any]:
+    """Return what the aggregation makes of a round's updates; models unlike the one broadcast are refused."""
+    new, start = aggregation.apply(state, updates), updates.start
+    for model in (new.broadcast, new.report):
+        if model.shape != start.shape or model.dtype != start.dtype or model.requires_grad:
+            wanted = f"tensors ({len(start)},) of {start.dtype}, without gradients"
+            raise RefusedError(f"round {round}: aggregation {scenario.aggregation.name} must return models as {wanted}")
+    return new
 
 
 def record(held_out: HeldOut, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:

@@ -247,6 +247,9 @@ class Scenario(Section):
             )
         if self.time_budget is not None and self.time_budget < slots + 1:
             raise InputError("time_budget", self.time_budget, f"at least one frame, 1 + frame.slots ({slots + 1})")
+        if self.pools_data and self.aggregation.name != "average":
+            allowed = f"average where the PS pools the data, as under {self.strategy.name}"
+            raise InputError("aggregation.name", self.aggregation.name, allowed)
         if self.valuation.method == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
             raise InputError(
                 "valuation.method",

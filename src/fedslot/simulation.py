@@ -20,7 +20,19 @@ from fedslot.local_training import LocalTraining, PooledTraining, Trained, Train
 from fedslot.messages import Grant, Receipt
 from fedslot.plugins import find
 from fedslot.rng import CHANNEL, CONTENTION, stream
-from fedslot.round import Round, Snapshot, ask, backlogged, cell, frame_fits, gather, overhead, record, schedule
+from fedslot.round import (
+    Round,
+    Snapshot,
+    aggregate,
+    ask,
+    backlogged,
+    cell,
+    frame_fits,
+    gather,
+    overhead,
+    record,
+    schedule,
+)
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, make_strategy
 from fedslot.threads import ONE_THREAD, Threads
@@ -58,8 +70,6 @@ class Simulation:
         if scenario.pools_data:
             if self.strategy.needs_values:
                 raise InputError("training.pooled", True, f"false for {scenario.strategy.name}, which values updates")
-            if scenario.aggregation.name != "average":
-                raise InputError("aggregation.name", scenario.aggregation.name, "average where the PS pools the data")
             self.train = PooledTraining(scenario, self.fleet, self.trainer)
         else:
             self.train = distribute(self.local) if distribute else self.local
@@ -107,7 +117,8 @@ class Simulation:
             return Aggregate(now.model, now.report, now.aggregation)
         values = valuation.values[: len(trained.models)]  # a single model of pooled data has no value: 0
         received = trained.models, trained.ues, trained.sizes, values
-        new = self.aggregation.apply(now.aggregation, gather(self.model, self.held_out, now.model, *received))
+        updates = gather(self.model, self.held_out, now.model, *received)
+        new = aggregate(self.aggregation, now.aggregation, updates, self.scenario, now.round)
         for model in (new.broadcast, new.report):
             finite(model, self.scenario, now.round)
         return new

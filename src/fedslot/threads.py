@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self, TypeVar
 
+import scipy.linalg.cython_blas  # noqa: F401 - Numba's np.dot calls it; only a loaded BLAS can be limited to a thread
 import torch
 from threadpoolctl import threadpool_limits
 

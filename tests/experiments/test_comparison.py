@@ -173,3 +173,18 @@ def test_bad_arguments(
     with pytest.raises(InputError, match=field):
         compare(scenario, strategies, seeds, tmp_path / "out", targets=targets)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"strategy.options": {"exploration": 2.0}}, "strategy.options.exploration"),
+        ({"aggregation.name": "krum"}, "aggregation.name"),
+    ],
+)
+def test_what_one_of_the_strategies_cannot_do_is_refused_before_any_run(overrides, field, tmp_path):
+    scenario = Scenario.load("quickstart", {"rounds": 1, **overrides})
+    with pytest.raises(InputError) as caught:
+        compare(scenario, ["ucb", "centralized"], 1, tmp_path / "out", workers=1)
+    assert caught.value.field == field
+    assert not (tmp_path / "out").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,23 @@ def test_errors_of_every_kind_come_back_from_processes(scenario: Scenario, tmp_p
     assert failures == run_all(tasks, workers=1, resume=True)
     assert [failures[0][:8], failures[1][:8]] == ["data.ues", "round 0:"]
     assert "is a file" in failures[2]
+
+
+def test_a_process_that_ends_before_its_first_run_is_replaced(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Say, it was killed as it started, so that sending it a task fails."""
+    start, killed = SpawnProcess.start, []
+
+    def start_and_kill_the_first(process: SpawnProcess) -> None:
+        start(process)
+        if not killed:
+            process.kill()
+            process.join()
+            killed.append(process)
+
+    monkeypatch.setattr(SpawnProcess, "start", start_and_kill_the_first)
+    tasks = [Task(scenario.replace({"seed": seed}), tmp_path / str(seed)) for seed in range(3)]
+    failures = run_all(tasks, workers=2)
+    assert len(failures) == 1
+    assert [is_finished(task.folder) for task in tasks].count(True) == 2

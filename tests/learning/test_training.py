@@ -284,9 +284,33 @@ def test_an_optimizer_of_ones_own(network, proximal):
         assert_equal_training(updates, usual_loop(model, jobs_of(RAGGED), recipe, adam))
 
 
+class Langevin(torch.optim.SGD):
+    """SGD with random numbers of its own."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step(closure)
+        for parameter in self.param_groups[0]["params"]:
+            parameter.add_(torch.randn_like(parameter), alpha=0.01)
+
+
+def test_random_numbers_of_an_optimizer_are_those_of_the_ue():
+    """The same in whatever order UEs are trained, and whatever was drawn before."""
+    model = model_of("mlp")
+    trainer = Trainer(model, X, Y, Recipe(0.1, 0.5, 5, optimizer=f"{__name__}:Langevin"))
+    together = trainer(model.initial, jobs_of(RAGGED))
+    alone = torch.cat([trainer(model.initial, [job]) for job in jobs_of(RAGGED)])
+    assert torch.equal(together, alone)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "reason"),
-    [("adam", "one of sgd, or package"), ("math:sqrt", "(parameters, lr)"), ("builtins:dict.fromkeys", "imported")],
+    [
+        ("adam", "one of sgd, or package"),
+        ("math:sqrt", "(parameters, lr)"),
+        ("builtins:dict.fromkeys", "imported"),
+        ("torch.optim:LBFGS", "step() needs nothing but gradients"),
+    ],
 )
 def test_what_is_no_optimizer_is_refused(optimizer, reason):
     with pytest.raises(InputError, match=r"training\.optimizer") as caught:

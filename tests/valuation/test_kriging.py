@@ -176,3 +176,13 @@ def test_large_games_are_integrated_without_bias(method: Kriging, semivalue: obj
     truth = exact(case.game(), semivalue).values  # type: ignore[arg-type]
     found = [method(case.game(), np.random.default_rng(seed)).values for seed in range(5)]
     assert np.abs(np.mean(found, axis=0) - truth).max() < 0.15 * truth.std()
+
+
+@pytest.mark.parametrize("method", [Kriging(utilities_per_ue=20), Banzhaf(utilities_per_ue=20)])
+def test_standard_errors_count_the_sampling_of_predictions(method: Kriging) -> None:
+    """With 14 players and good predictions, most of the error comes from averaging them over a sample."""
+    case = learning(14, 5)
+    truth = exact(case.game(), method.semivalue).values
+    found = [method(case.game(), np.random.default_rng(seed)) for seed in range(6)]
+    actual = np.mean([(valuation.values - truth) ** 2 for valuation in found])
+    assert 0.3 < np.sqrt(actual / np.mean([valuation.errors**2 for valuation in found])) < 1.5

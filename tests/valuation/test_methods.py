@@ -20,6 +20,8 @@ from fedslot.valuation import Valuation
 
 class Alone:
     def __init__(self, factor=1.0):
+        if factor <= 0:
+            raise ValueError("factor must be above 0")
         self.factor = factor
 
     def __call__(self, game, rng):
@@ -111,6 +113,7 @@ def test_a_method_of_your_own() -> None:
     ("name", "options", "field", "allowed"),
     [
         ("guess", {}, "valuation.method", "one of kriging, cyclic, gtg, exact, leave-one-out, banzhaf, or package"),
+        ("own_valuation:Alone", {"factor": -1.0}, "valuation.options", "factor must be above 0"),
         ("own_valuation:Nothing", {}, "valuation.method", "can be imported"),
         ("own_valuation:number", {}, "valuation.method", "called with (game, rng)"),
         ("own_valuation:Alone", {"speed": 1}, "valuation.options", "speed"),

@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedslot.learning.coalitions import coalition_weights
 from fedslot.round import schedule
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.valuation import GTG, Cyclic, Exact, Game, exact
+from fedslot.valuation.coalitions import coalition_weights
 
 
 class Table:

@@ -15,7 +15,7 @@ from fedslot.held_out import HeldOut
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
 from fedslot.records import restore_state, state_arrays
-from fedslot.round import gather
+from fedslot.round import aggregate, gather
 from fedslot.scenario import Scenario
 
 
@@ -54,13 +54,14 @@ class ScenarioAggregation:
     """The aggregation that the scenario names, as in the simulator. initial: (P,) the first global model."""
 
     def __init__(self, scenario: Scenario, model: Model, held_out: HeldOut, initial: Tensor) -> None:
-        self.model, self.held_out = model, held_out
+        self.scenario, self.model, self.held_out = scenario, model, held_out
         self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
         self.state = self.aggregation.init(initial, scenario.data.ues)
 
     def __call__(self, model: Tensor, received: Received, round: int) -> tuple[Tensor, Tensor]:
         parts = received.models, received.ues, received.sizes, received.values
-        new = self.aggregation.apply(self.state, gather(self.model, self.held_out, model, *parts))
+        updates = gather(self.model, self.held_out, model, *parts)
+        new = aggregate(self.aggregation, self.state, updates, self.scenario, round)
         self.state = new.state
         return new.broadcast, new.report
 

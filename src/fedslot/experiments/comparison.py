@@ -15,9 +15,10 @@ from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Listener, Task
 from fedslot.plugins import find
 from fedslot.records import write_atomically
+from fedslot.round import cell
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario
-from fedslot.strategies import STRATEGIES
+from fedslot.strategies import STRATEGIES, make_strategy
 
 TARGETS = (0.7, 0.8, 0.9)
 
@@ -158,6 +159,8 @@ def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: P
         raise InputError("strategies", list(strategies), "different from each other")
     for name in strategies:
         find("strategy.name", name, STRATEGIES)
+        if name in STRATEGIES:
+            make_strategy(name, cell(scenario))  # refuses options that it does not take, before any run
     return [
         Task(
             scenario.replace({"strategy.name": strategy, "seed": seed}),

@@ -24,7 +24,7 @@ class AutogradTraining:
     def __init__(self, model: Model, x: Tensor, y: Tensor, recipe: Recipe) -> None:
         self.model, self.x, self.y, self.recipe = model, x, y, recipe
         self.make_optimizer = _optimizer_factory(model, recipe)
-        self.is_random = _is_random(model, x)
+        self.is_random = _is_random(model, x, self.make_optimizer, recipe)
 
     def train(self, start: Tensor, jobs: list[Job]) -> Tensor:
         """Return the local models (len(jobs), P), trained from start (P,)."""
@@ -77,9 +77,16 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index)
 
 
-def _is_random(model: Model, x: Tensor) -> bool:
-    """Return whether a forward pass in training mode draws random numbers, as dropout does."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+def _is_random(model: Model, x: Tensor, factory: OptimizerFactory, recipe: Recipe) -> bool:
+    """Return whether a step of training draws random numbers of PyTorch, as dropout does."""
+    module = model.copy().module.train()
+    optimizer = factory(module.parameters(), recipe.lr)
+    with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
-        model.copy().module.train()(x[:1])
+        module(x[:1]).sum().backward()
+        try:
+            optimizer.step()
+        except Exception as error:
+            allowed = f"a factory of optimisers whose step() needs nothing but gradients ({error})"
+            raise InputError("training.optimizer", recipe.optimizer, allowed) from error
         return not torch.equal(before, torch.get_rng_state())

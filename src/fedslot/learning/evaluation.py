@@ -14,6 +14,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import conv2d
 
 from fedslot.learning.models import Model, chain, perceptron_layers
 from fedslot.threads import ONE_THREAD, Threads
@@ -119,7 +120,7 @@ class Evaluator:
     def _convolved_once(self, models: Tensor) -> Logits | None:
         """Compute logits one network after the other, after a cached first convolution; None for other networks."""
         name, first = next(iter(chain(self.model.module)), ("", None))
-        if type(first) is not nn.Conv2d or first.bias is None or first.groups > 1:
+        if type(first) is not nn.Conv2d or first.bias is None or first.groups > 1 or first.padding_mode != "zeros":
             return None
         if len(models) == 1 or len(models) * len(self.y) * first(self.x[:1]).numel() > CACHE:
             return None
@@ -129,7 +130,7 @@ class Evaluator:
         @torch.no_grad()
         def convolve(block: int) -> Tensor:
             """Return the outputs (R, b, height, width, channels) of all models' first layers."""
-            outputs = first._conv_forward(self._x[block], weight, bias)  # with the layer's stride and padding
+            outputs = conv2d(self._x[block], weight, bias, first.stride, first.padding, first.dilation)
             return torch.unflatten(outputs, 1, (len(models), -1)).permute(1, 0, 3, 4, 2).contiguous()
 
         cached = self.threads.map(convolve, range(len(self._x)))

@@ -12,7 +12,6 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401 - Numba's np.dot calls it; loaded early, its threads can be limited
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]

@@ -1,6 +1,7 @@
 """Values of received updates: Shapley values and other semivalues of cooperative games, exact or estimated.
 
 game.py        coalitions, their utilities (each evaluated at most once) and their geometry
+coalitions.py  averaging weights of coalition models
 semivalues.py  weights of Shapley and Banzhaf values
 exact.py       all coalitions; leave-one-out values
 kriging.py     the default: few utilities, all others predicted; Shapley or Banzhaf values

@@ -52,24 +52,31 @@ class Kriging:
         members, sampled = np.concatenate([corners, sample]), slice(len(corners), None)
         utility, points, weights = game(members), game.geometry.place(members), self.semivalue(players)
         utility -= utility.mean()  # adds 0 to the values, and keeps the digits of small differences
-        fits = [_fit(points, utility, length) for length in LENGTHS]
+        fits = (_fit(points, utility, length) for length in LENGTHS)  # one at a time, since they are large
         fit = min(fits, key=lambda fit: float(np.abs(fit.residuals[sampled]).sum()))
 
         # the values are shares @ utility, where utilities of corners count directly too
-        kernels, constants = np.zeros((players, len(members))), np.zeros(players)
-        for coalitions in _between(players, rng):
+        kernels, constants, variances = np.zeros((players, len(members))), np.zeros(players), np.zeros(players)
+        for circles in _between(players, rng):
+            coalitions = circles.reshape(-1, players)
             means = coefficients(coalitions, weights) / len(coalitions)
-            kernels += means.T @ _kernel(game.geometry.place(coalitions), points, fit.length)
+            kernel = _kernel(game.geometry.place(coalitions), points, fit.length)
+            kernels += means.T @ kernel
             constants += means.sum(axis=0)
+            if len(circles) > 1:
+                predicted = kernel @ (fit.solution @ utility) + fit.constant @ utility
+                by_circle = (means * predicted[:, None]).reshape(circles.shape).sum(axis=1)
+                variances += len(circles) * by_circle.var(axis=0, ddof=1)
         shares = kernels @ fit.solution + np.outer(constants, fit.constant)
         counts = np.repeat([1, 1, players, players], [1, 1, players, players])
         shares[:, : len(corners)] += (coefficients(corners, weights) / counts[:, None]).T
 
-        # Two independent errors: the change of the values if a sampled coalition were left out (jackknife), and the
-        # sampling error of the mean residual over all coalitions, which keeps errors honest where predictions are bad.
+        # Three independent errors: that of averaging predictions over a sample of coalitions; the change of the values
+        # if an evaluated coalition were left out (jackknife); and the sampling error of the mean residual over all
+        # coalitions, which keeps errors honest where predictions are bad.
         chances = _size_distribution(players)[sample.sum(axis=1)]
         corrections = (coefficients(sample, weights) / (len(sample) * chances[:, None])).T
-        variances = (shares[:, sampled] ** 2 + corrections**2) @ fit.residuals[sampled] ** 2
+        variances += (shares[:, sampled] ** 2 + corrections**2) @ fit.residuals[sampled] ** 2
         return Valuation(shares @ utility, np.sqrt(variances), game.utilities)
 
 
@@ -142,17 +149,16 @@ def _sample(players: int, budget: int, rng: np.random.Generator) -> Members:
 
 
 def _between(players: int, rng: np.random.Generator) -> Iterator[Members]:
-    """Yield, for each size from 2 to Y - 2, all coalitions or a sample with each player equally often.
+    """Yield all coalitions (1, C, Y) of each size from 2 to Y - 2, or independent samples (B, Y, Y) of them.
 
-    The sample is the arcs of that length of players on circles in random order.
+    A sample is the arcs of that length of the players on a circle in random order, so that all occur equally often.
     """
     for size in range(2, players - 1):
         most = PREDICTED // size
         if comb(players, size) <= most:
             coalitions = np.zeros((comb(players, size), players), dtype=bool)
             np.put_along_axis(coalitions, np.array(list(combinations(range(players), size))), True, axis=1)
+            yield coalitions[None]
         else:
-            circles = rng.random((max(1, most // players), 1, players)).argsort(axis=2)
-            arcs = (circles - np.arange(players)[:, None]) % players < size
-            coalitions = arcs.reshape(-1, players)
-        yield coalitions
+            circles = rng.random((max(2, most // players), 1, players)).argsort(axis=2)
+            yield (circles - np.arange(players)[:, None]) % players < size

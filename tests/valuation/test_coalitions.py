@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedslot.learning.coalitions import coalition_weights
+from fedslot.valuation.coalitions import coalition_weights
 
 
 @given(st.data())
