@@ -1,4 +1,4 @@
-"""What all tests share: one torch thread, hypothesis without deadlines, processes that end, drawn scenarios."""
+"""Shared by all tests: one torch thread, hypothesis without deadlines, processes that end, drawn scenarios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rooms keep to themselves: who may import whom, and what must load quickly."""
+"""The architecture: which modules may import which, and which must load quickly."""
 
 import ast
 import json
@@ -30,7 +30,7 @@ def _imports(file: Path, *, top: bool = False) -> set[str]:
     package = _name(file) if file.name == "__init__.py" else _name(file).rpartition(".")[0]
     found: set[str] = set()
 
-    def walk(node: ast.AST) -> None:
+    def visit(node: ast.AST) -> None:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -42,9 +42,9 @@ def _imports(file: Path, *, top: bool = False) -> set[str]:
         if top and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             return
         for child in ast.iter_child_nodes(node):
-            walk(child)
+            visit(child)
 
-    walk(tree)
+    visit(tree)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the documentation shows is true: its examples run, its files exist."""
+"""The examples of the documentation run, and its links lead to files that exist."""
 
 from __future__ import annotations
 

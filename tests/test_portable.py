@@ -1,4 +1,4 @@
-"""What one seed gives on every processor: fleet, contention, grants that do not go by value, and costs.
+"""Results of a seed that are the same on every processor: fleet, contention, grants that do not go by value, and costs.
 
 `make test-portable` runs this file, and other tests that compute, under the profiles in `tests/profiles`.
 """

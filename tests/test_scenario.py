@@ -386,14 +386,14 @@ def test_every_key_is_documented():
     # the keys are just those that a complete scenario writes
     complete = Scenario(fleet={"computing": {}}).model_dump()
 
-    def walk(fields: dict[str, Any], prefix: str = "") -> set[str]:
+    def leaves(fields: dict[str, Any], prefix: str = "") -> set[str]:
         found = set()
         for name, value in fields.items():
             inner = isinstance(value, dict) and name not in {"channel_options", "options", "epochs_by_strategy"}
-            found |= walk(value, f"{prefix}{name}.") if inner else {prefix + name}
+            found |= leaves(value, f"{prefix}{name}.") if inner else {prefix + name}
         return found
 
-    assert set(documented) == walk(complete) | {"fleet.computing"}
+    assert set(documented) == leaves(complete) | {"fleet.computing"}
 
 
 def test_the_json_schema_describes_every_field():

@@ -197,8 +197,8 @@ def test_values_are_the_shapley_values_of_the_averaged_models(utility):
     worths = {coalition: worth(coalition) for coalition in map(frozenset, _subsets(4))}
     expected = np.zeros(4)
     for order in permutations(range(4)):
-        for place, player in enumerate(order):
-            expected[player] += worths[frozenset(order[: place + 1])] - worths[frozenset(order[:place])]
+        for position, player in enumerate(order):
+            expected[player] += worths[frozenset(order[: position + 1])] - worths[frozenset(order[:position])]
     np.testing.assert_allclose(found.values, expected / math.factorial(4), atol=1e-5 if utility == "loss" else 6e-3)
     assert found.utilities == 16
 
@@ -257,7 +257,7 @@ def test_centralized_trains_on_the_data_of_its_senders_without_noise_or_straggli
 
 @pytest.mark.parametrize("name", ["push-pull", "fedavg", "centralized"])
 def test_a_round_in_which_nothing_is_received_leaves_the_model_as_it_is(name):
-    """No one is ready in time: every pull is wasted, no one pushes, and the downlink slot is all it costs."""
+    """No UE is ready in time: every pull is wasted, no UE pushes, and the frame costs the downlink slot only."""
     simulation = Simulation(_scenario({"strategy.name": name, "fleet.computing": {"slot": 1e-9}}))
     for record, now in simulation.rounds():
         assert torch.equal(now.model, simulation.model.initial)

@@ -1,4 +1,4 @@
-"""Who trains on what in a round: each received UE on its own samples, or the PS on the samples that UEs sent."""
+"""The training of a round: each received UE on its own samples, or the PS on the samples that UEs sent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Trained:
 
 
 class Training(Protocol):
-    """Trains what a round received, from the broadcast model (P,)."""
+    """Trains the received UEs of a round from the broadcast model (P,)."""
 
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained: ...
 
@@ -111,7 +111,7 @@ def make_model(scenario: Scenario, data: Dataset) -> Model:
 
 
 def make_trainer(scenario: Scenario, model: Model, data: Dataset, threads: Threads = ONE_THREAD) -> Trainer:
-    """Build what trains the network of a scenario on its training samples."""
+    """Build the trainer of a scenario's network on its training samples."""
     options = scenario.training
     recipe = Recipe(options.lr, options.momentum, options.batches, options.proximal, options.optimizer)
     return Trainer(model, *tensors(model, data.x_train, data.y_train), recipe, options.engine, threads)

@@ -16,7 +16,7 @@ UEs = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Grant:
-    """What the PS announces in the downlink slot.
+    """The announcement of the PS in the downlink slot.
 
     pull: UEs in the order of their reserved slots; its length is the number of pull slots of this frame.
     push: whether the remaining uplink slots are open to contention (else they stay idle).
@@ -36,7 +36,7 @@ class Receipt:
 
     pulled, pull_slots: UEs received in their reserved slots, and those slots.
     pushed, push_slots: UEs received by contention, and their slots (counted over the whole frame).
-    collided: UEs that transmitted in vain.
+    collided: UEs that pushed and were not received.
     wasted: UEs that were pulled but not ready by their slot.
     overhead: slots that the PS spent on asking UEs before the frame.
     """
@@ -61,7 +61,7 @@ class Receipt:
 
     @property
     def cost_max(self) -> int:
-        """Overhead, downlink slot, and uplink slots up to the last received: what a clock shows. The headline cost."""
+        """Overhead, downlink slot, and uplink slots up to the last received: the time of a frame by the clock."""
         return self.overhead + 1 + int(max(self._slots(), default=0))
 
     @property
@@ -76,4 +76,4 @@ class Receipt:
 
 @dataclass(frozen=True)
 class NoState:
-    """The state of a strategy or an aggregation that remembers nothing."""
+    """The state of a strategy or an aggregation without state."""

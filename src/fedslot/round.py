@@ -1,4 +1,4 @@
-"""The steps of a round that the simulator and every deployment share, and what is carried from round to round."""
+"""The steps of a round that the simulator and every deployment share, and the state between rounds."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Snapshot:
 
 
 def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
-    """Return what a strategy may know of the scenario; sizes: (K,) training samples of each UE, if known."""
+    """Return the parts of the scenario that a strategy may know; sizes: (K,) training samples of each UE, if known."""
     contenders, options = scenario.push.contenders, scenario.strategy
     return Cell(
         ues=scenario.data.ues,
@@ -99,7 +99,7 @@ def frame_fits(scenario: Scenario, slots_spent: int, overhead: int = 0) -> bool:
 
 
 def ask(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int, losses: Losses) -> Any:
-    """Return the state of a strategy after it asked UEs for their losses; if it asks no one, the state as it is."""
+    """Return the state of a strategy after it asked UEs for their losses; unchanged if it asks none."""
     if not isinstance(strategy, Asking):
         return state
     asked, ues = strategy.ask(state, round, stream(scenario.seed, ASK, round)), scenario.data.ues
@@ -180,7 +180,7 @@ def aggregate(
 
 
 def record(held_out: HeldOut, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:
-    """Return the row of a round; `began` is what `time.perf_counter` returned at its beginning."""
+    """Return the record of a round; `began` is the `time.perf_counter` at its beginning."""
     test_loss, test_accuracy = held_out.test.evaluate(now.report)
     val_loss, _ = held_out.validation.evaluate(now.report)
     return Round(

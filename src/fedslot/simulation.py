@@ -43,7 +43,7 @@ Distribute = Callable[[LocalTraining], Training]
 
 
 class Simulation:
-    """A scenario made ready to run: data loaded, fleet drawn, parts built. A scenario that cannot run is refused here.
+    """A scenario with its data loaded, fleet drawn and parts built; one that cannot run is refused here.
 
     distribute: replaces the local training of UEs; where the PS itself trains, it is not used.
     threads: share the work of a round; the result does not depend on their number.
@@ -76,7 +76,7 @@ class Simulation:
         self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test, threads)
 
     def start(self) -> Snapshot:
-        """Return the beginning: the initial model, nothing known of any UE."""
+        """Return the snapshot before the first round."""
         model = self.model.initial
         return Snapshot(0, 0, model, model, self.strategy.init(), self.aggregation.init(model, self.fleet.ues))
 
@@ -112,7 +112,7 @@ class Simulation:
         return self.held_out.value(model, trained.models, trained.sizes, round)
 
     def _aggregate(self, now: Snapshot, trained: Trained, valuation: Valuation) -> Aggregate[Any]:
-        """Make the next model of what was received; a round in which nothing is received changes nothing."""
+        """Aggregate the received models into the next model; without any, the model stays as it is."""
         if not len(trained.models):
             return Aggregate(now.model, now.report, now.aggregation)
         values = valuation.values[: len(trained.models)]  # a single model of pooled data has no value: 0

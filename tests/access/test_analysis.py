@@ -1,4 +1,4 @@
-"""The closed forms and the walk, against enumeration, exact fractions and each other."""
+"""The closed forms and the recursion over slots, against enumeration, exact fractions and each other."""
 
 from __future__ import annotations
 
@@ -109,23 +109,24 @@ def test_floats_would_not_do() -> None:
     assert abs(floating - PushPeriod(size, size).last_slot_mean) > 1e6
 
 
-# The walk -----------------------------------------------------------------------------------------
+# The recursion over slots --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [30, 300, 1000])
-def test_walk_agrees_with_integers(size: int) -> None:
-    exact, walk = PushPeriod(size, size), PushPeriod(size, {size: 1.0})  # a law is walked, a number counted
-    np.testing.assert_allclose(walk.last_slot_pmf, exact.last_slot_pmf, rtol=1e-12, atol=1e-20)
-    assert walk.last_slot_mean == pytest.approx(exact.last_slot_mean, rel=1e-12)
+def test_recursion_agrees_with_integers(size: int) -> None:
+    # a given number is counted in integers, a distribution needs the recursion
+    exact, recursion = PushPeriod(size, size), PushPeriod(size, {size: 1.0})
+    np.testing.assert_allclose(recursion.last_slot_pmf, exact.last_slot_pmf, rtol=1e-12, atol=1e-20)
+    assert recursion.last_slot_mean == pytest.approx(exact.last_slot_mean, rel=1e-12)
     if size <= 100:
-        np.testing.assert_allclose(walk.received_pmf, exact.received_pmf, rtol=1e-12, atol=1e-20)
+        np.testing.assert_allclose(recursion.received_pmf, exact.received_pmf, rtol=1e-12, atol=1e-20)
 
 
 @pytest.mark.parametrize(("slots", "n"), [(2, 2000), (3, 50), (50, 3), (1, 5), (1, 1), (5, 0), (0, 5), (0, 0)])
-def test_walk_agrees_with_integers_at_the_edges(slots: int, n: int) -> None:
-    exact, walk = PushPeriod(slots, n), PushPeriod(slots, {n: 1.0})
-    np.testing.assert_allclose(walk.last_slot_pmf, exact.last_slot_pmf, rtol=1e-12, atol=1e-30)
-    np.testing.assert_allclose(walk.received_pmf, exact.received_pmf, rtol=1e-12, atol=1e-30)
+def test_recursion_agrees_with_integers_at_the_edges(slots: int, n: int) -> None:
+    exact, recursion = PushPeriod(slots, n), PushPeriod(slots, {n: 1.0})
+    np.testing.assert_allclose(recursion.last_slot_pmf, exact.last_slot_pmf, rtol=1e-12, atol=1e-30)
+    np.testing.assert_allclose(recursion.received_pmf, exact.received_pmf, rtol=1e-12, atol=1e-30)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +328,7 @@ def test_sum_rule_rewards_collisions() -> None:
     assert PushPeriod(0, 0).expected_cost_sum(20) == 230
 
 
-# What is refused ----------------------------------------------------------------------------------
+# Refused input ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_what_every_channel_keeps_to(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", CHANNELS)
 def test_a_lone_ue_is_always_received(name: str) -> None:
     assert (play(make_channel(name), 200, 1, 4) > 0).all()
-    crowd = np.full((200, 6), 5)  # five silent UEs disturb no one
+    crowd = np.full((200, 6), 5)  # five silent UEs disturb nothing
     crowd[:, 2] = 1
     received = make_channel(name).play(crowd, 4, np.random.default_rng(3))
     assert (received[:, 2] > 0).all()

@@ -79,7 +79,7 @@ def test_cost_of_a_frame_with_unready_ues_against_trial() -> None:
         assert abs(sample.mean() - expected) < 4 * sample.std() / math.sqrt(frames)
 
 
-# What is best -------------------------------------------------------------------------------------
+# The best split -----------------------------------------------------------------------------------
 
 
 def test_a_pull_slot_beats_a_push_slot_unless_pushes_are_worth_more() -> None:

@@ -21,7 +21,7 @@ run = CliRunner().invoke
 
 
 @pytest.fixture(autouse=True)
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give every test an empty cache, sources that cannot be reached, and no package clients."""
     monkeypatch.setenv("FEDSLOT_DATA", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -32,7 +32,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def by_hand(room: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def by_hand(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the files of a small `mnist` where a user who has them would; returns the file to come."""
     arrays = {
         "x_train": np.zeros((4, 1, 28, 28), np.uint8),
@@ -40,22 +40,22 @@ def by_hand(room: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "x_test": np.ones((2, 1, 28, 28), np.uint8),
         "y_test": np.arange(2, dtype=np.uint8),
     }
-    (room / "mnist.download").mkdir()
+    (empty_cache / "mnist.download").mkdir()
     files = []
     for file, array in zip(CATALOGUE["mnist"].files, arrays.values(), strict=True):
         values = array[:, 0] if array.ndim == 4 else array
         header = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
         content = gzip.compress(header + values.tobytes())
-        (room / "mnist.download" / file.name).write_bytes(content)
+        (empty_cache / "mnist.download" / file.name).write_bytes(content)
         files.append(Pinned(file.name, len(content), hashlib.sha256(content).hexdigest()))
     small = replace(CATALOGUE["mnist"], files=tuple(files), digest=cache.digest(arrays))
     monkeypatch.setitem(CATALOGUE, "mnist", small)
-    return room / "mnist.npz"
+    return empty_cache / "mnist.npz"
 
 
-def test_list_tells_what_is_cached_damaged_and_absent(by_hand: Path, room: Path) -> None:
+def test_list_tells_what_is_cached_damaged_and_absent(by_hand: Path, empty_cache: Path) -> None:
     run(data_app, ["fetch", "mnist"])
-    (room / "cifar10.npz").write_bytes(b"PK")
+    (empty_cache / "cifar10.npz").write_bytes(b"PK")
     result = run(data_app, ["list"])
     assert result.exit_code == 0
     rows = {line.split()[0]: line for line in result.stdout.splitlines()}
@@ -120,9 +120,9 @@ def test_force_reaches_for_the_source(by_hand: Path) -> None:
     assert cache.state("mnist") == "cached"
 
 
-def test_path(room: Path) -> None:
-    assert run(data_app, ["path"]).stdout == f"{room}\n"
-    assert run(data_app, ["path", "cifar10"]).stdout == f"{room / 'cifar10.npz'}\n"
+def test_path(empty_cache: Path) -> None:
+    assert run(data_app, ["path"]).stdout == f"{empty_cache}\n"
+    assert run(data_app, ["path", "cifar10"]).stdout == f"{empty_cache / 'cifar10.npz'}\n"
     assert isinstance(run(data_app, ["path", "digits"]).exception, InputError)
 
 

@@ -71,7 +71,7 @@ def tar(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
 
 @dataclass
 class Mirror:
-    """What the server does, and what it was asked: (name, first byte asked for) of each request."""
+    """The behaviour of the server, and its requests: (name, first requested byte) of each."""
 
     files: dict[str, bytes]
     ranges: bool = True

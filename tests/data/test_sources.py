@@ -51,20 +51,20 @@ def test_digits_split_keeps_the_share_of_every_class() -> None:
     assert np.abs(train - (train + test) * 1000 / 1797).max() < 1
 
 
-def _train_places() -> list[int]:
+def _train_samples() -> list[int]:
     """Work out the split with plain Python: keep a sample whenever the running share passes an integer."""
     by_class = [i for c in range(10) for i, y in enumerate(load_digits().target) if y == c]
-    kept, taken = [], 0
-    for rank, place in enumerate(by_class, start=1):
+    train, taken = [], 0
+    for rank, sample in enumerate(by_class, start=1):
         if rank * 1000 // 1797 > taken:
             taken += 1
-            kept.append(place)
-    return sorted(kept)
+            train.append(sample)
+    return sorted(train)
 
 
 def test_digits_split_by_plain_python() -> None:
-    places = _train_places()
-    pixels = load_digits().data[places].reshape(-1, 1, 8, 8) / 16
+    samples = _train_samples()
+    pixels = load_digits().data[samples].reshape(-1, 1, 8, 8) / 16
     assert np.array_equal(load("digits").x_train, pixels.astype(np.float32))
 
 

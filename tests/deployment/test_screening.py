@@ -1,4 +1,4 @@
-"""What devices send is not trusted: every kind of bad slots and bad arrays has its reason."""
+"""Messages of devices are not trusted: every kind of bad slots and bad arrays has its reason."""
 
 from __future__ import annotations
 

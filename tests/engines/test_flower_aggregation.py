@@ -1,8 +1,7 @@
-"""The aggregations of the simulator and Flower's strategies of the same name make the same models."""
+"""The aggregations of the simulator and Flower's strategies of the same name return the same models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, FedTrimmedAvg, FedYogi, Krum, MultiKrum
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.supercore.task_identity import TaskIdentity  # private: without it there are no messages outside of a run
 
 from fedslot.aggregation import Updates, make_aggregation
 from fedslot.deployment.flower.arrays import to_arrays, to_flat
@@ -40,17 +39,14 @@ PAIRS: list[tuple[str, dict[str, Any], type[FedAvg], dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _in_a_task() -> Iterator[None]:
-    """Flower's messages are made within a task of a run."""
-    before = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
+@pytest.fixture(autouse=True, scope="module")
+def _in_a_task() -> None:
+    """Pretend to be a task of a run, since Flower creates messages only within one."""
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
-    yield
-    TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before
 
 
 def set_global(strategy: FedAvg, arrays: ArrayRecord) -> None:
-    """What `configure_train` leaves behind in the strategies that need the global model."""
+    """Set the global model in the strategies that need it, as `configure_train` does."""
     if isinstance(strategy, FedAvgM):
         strategy.current_arrays = arrays
     elif isinstance(strategy, FedAdam | FedYogi):

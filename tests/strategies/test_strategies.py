@@ -198,7 +198,7 @@ def test_who_needs_values():
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(ues=st.integers(1, 30), slots=st.integers(1, 12), data=st.data())
 def test_grants_are_valid_in_any_cell(name, ues, slots, data):
-    """Whatever was received, different UEs of the cell are pulled, at most as many as there are slots."""
+    """Whatever was received, different UEs of the cell are pulled, at most one per slot."""
     pull, seed = data.draw(st.integers(0, min(slots, ues))), data.draw(st.integers(0, 2**32))
     warmup, memory = data.draw(st.none() | st.integers(0, 3)), data.draw(st.just("mean") | st.floats(0, 0.99))
     cell = Cell(ues, slots, pull, contenders=None, probability="auto", warmup=warmup, memory=memory)
@@ -360,7 +360,7 @@ def test_options_have_limits(name, option, value):
     [
         ("fedavq", "s-fedavg, power-of-choice, or package.module:Name"),
         ("math:pi", "can be called"),
-        ("builtins:list", "can be made from a Cell"),
+        ("builtins:list", "can be built from a Cell"),
         ("builtins:repr", "it has no init"),
         (f"{__name__}:NoObserve", "it has no observe"),
         (f"{__name__}:AsksOnly", "it has no hear"),

@@ -32,7 +32,7 @@ def averages(members: NDArray[np.bool_], sizes: NDArray[np.int64], points: NDArr
 
 
 def learning(players: int, seed: int, utility: str = "loss") -> Case:
-    """Averages of noisy logistic regressions, judged by 400 samples: noise grows with the UE, as in the paper."""
+    """Averages of noisy logistic regressions, evaluated on 400 samples: noise grows with the UE, as in the paper."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=30)
     x = rng.normal(size=(400, 30))
@@ -131,8 +131,8 @@ def test_twenty_players_whose_values_are_known() -> None:
     """The utility is linear in the average of equal shares: joining s others moves it by (own - theirs) / (s + 1)."""
     players = 20
     rng = np.random.default_rng(3)
-    points, slope = rng.normal(size=(players, 5)), rng.normal(size=5)
-    own = points @ slope
+    points, direction = rng.normal(size=(players, 5)), rng.normal(size=5)
+    own = points @ direction
     harmonic = sum(1 / (size + 1) for size in range(1, players))
     others = (own.sum() - own) / (players - 1)
     truth = (own + harmonic * (own - others)) / players

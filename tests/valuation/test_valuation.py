@@ -312,7 +312,7 @@ def test_gtg_cuts_a_permutation_short_at_the_utility_of_all():
 
 
 def test_gtg_cuts_err_by_no_more_than_the_threshold():
-    """What a cut permutation leaves unshared is less than the threshold."""
+    """The part of the utility that a truncated permutation does not assign is less than the threshold."""
     for seed in range(20):
         table = _learning_like(6, seed)
         within = 0.05

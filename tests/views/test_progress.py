@@ -44,7 +44,7 @@ def test_ten_lines_for_one_run_when_piped() -> None:
 
 
 def last_frame(console: Console) -> str:
-    """What stands on the terminal at the end."""
+    """Return the text on the terminal at the end."""
     return console.file.getvalue().split("\x1b[2K")[-1]  # type: ignore[attr-defined]
 
 

@@ -24,10 +24,10 @@ def made_up(grid: dict[str, list[Any]], seeds: int = 2, failed: tuple[int, ...] 
     # given by path as one's own, a strategy takes any options
     study = Study(Scenario().replace({"strategy.name": "fedslot.strategies.fedavg:FedAvg"}), grid, seeds)
     runs: list[Result | None] = []
-    for place in range(len(study.combinations) * seeds):
-        rounds = pd.DataFrame({"test_accuracy": np.linspace(0.1, 0.5 + place / 500, 10), "cost_max": 10})
+    for index in range(len(study.combinations) * seeds):
+        rounds = pd.DataFrame({"test_accuracy": np.linspace(0.1, 0.5 + index / 500, 10), "cost_max": 10})
         rounds["cost_sum"], rounds["slots_spent"] = 50, rounds["cost_max"].cumsum()
-        runs.append(None if place in failed else Result(Scenario(), rounds))
+        runs.append(None if index in failed else Result(Scenario(), rounds))
     return Sweep(study, runs, dict.fromkeys(failed, "why"), (0.505, 0.9))
 
 

@@ -1,4 +1,4 @@
-"""A device: the mod draws its slot; only if it has one does it train."""
+"""A device: the mod draws its slot, and the device trains only if it got one."""
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp

@@ -1,4 +1,4 @@
-"""The access layer: who is received in the uplink slots of a frame, and what that costs.
+"""The access layer: which UEs are received in the uplink slots of a frame, and at what cost.
 
 Simulation:
     frame.py        one frame: pull slots, then contention in the push slots

@@ -1,4 +1,4 @@
-"""Framed ALOHA computed exactly: what the push slots of a frame yield, and what the frame costs.
+"""Framed ALOHA computed exactly: the yield of the push slots of a frame, and the cost of the frame.
 
 A frame has `pull` reserved slots (the paper's Q) and then `slots` push slots (L = M - Q). Each contender
 picks one push slot and is received if no other picked it. N' counts the received pushes, and X is the

@@ -42,9 +42,9 @@ class Channel(ABC):
 
     @abstractmethod
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        """Decide what is received.
+        """Return the slot in which each UE was received.
 
-        sent: (F, N, C), what `draw` returned.
+        sent: (F, N, C), as `draw` returned them.
         rng: for random numbers of the channel's own, such as fading.
         returns: (F, N), the slot from 1 to L in which each UE was received, 0 if it was not.
         """

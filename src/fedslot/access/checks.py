@@ -8,7 +8,7 @@ from fedslot.errors import InputError
 
 
 def check_whole(field: str, value: object, least: int = 0, most: int | None = None) -> None:
-    """Refuse what is not a whole number in the range."""
+    """Refuse a value that is not a whole number in the range."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         limit = f"of at least {least}" if most is None else f"from {least} to {most}"
@@ -16,6 +16,6 @@ def check_whole(field: str, value: object, least: int = 0, most: int | None = No
 
 
 def check_probability(field: str, value: object) -> None:
-    """Refuse what is not a number from 0 to 1."""
+    """Refuse a value that is not a number from 0 to 1."""
     if not isinstance(value, int | float | np.floating) or not 0 <= value <= 1:
         raise InputError(field, value, "a probability, from 0 to 1")

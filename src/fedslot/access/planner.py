@@ -59,7 +59,7 @@ class FrameSplit:
     standard_errors: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Return plain numbers, for JSON."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""What the PS makes of the updates that it received, found by name or by `package.module:Name`.
+"""Aggregation: how the PS combines received updates into the next model, found by name or by `package.module:Name`.
 
 base.py             the interface: `Updates` in, `Aggregate` out, state carried along
 average.py          data-weighted average, ModelAverage of Algorithm 1
@@ -44,7 +44,7 @@ OPTIONS_FIELD = "aggregation.options"
 
 
 def make_aggregation(name: str, options: Mapping[str, Any]) -> Aggregation[Any]:
-    """The aggregation of that name with its options, or your own as `package.module:Name`.
+    """Return the aggregation of that name with its options, or your own as `package.module:Name`.
 
     >>> make_aggregation("fedadam", {"lr": 0.05}).lr
     0.05
@@ -69,7 +69,7 @@ def make_aggregation(name: str, options: Mapping[str, Any]) -> Aggregation[Any]:
 
 
 def _refusal(name: str, error: ValidationError) -> InputError:
-    """The first of pydantic's complaints about the options of an aggregation."""
+    """Convert the first error of pydantic about the options of an aggregation into an `InputError`."""
     first = error.errors()[0]
     field = ".".join([OPTIONS_FIELD, *map(str, first["loc"])])
     if first["type"] == "unexpected_keyword_argument":

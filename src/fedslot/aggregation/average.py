@@ -13,7 +13,7 @@ from fedslot.messages import NoState
 
 
 def average(local: Tensor, sizes: NDArray[np.int64]) -> Tensor:
-    """(P,) average of local models (Y, P), weighted by the number of training samples `sizes` (Y,).
+    """Return the average (P,) of local models (Y, P), weighted by the number of training samples `sizes` (Y,).
 
     >>> average(torch.tensor([[0.0, 4.0], [8.0, 0.0]]), np.array([30, 10]))
     tensor([2., 3.])

@@ -1,4 +1,4 @@
-"""What an aggregation is: two pure functions on explicit state.
+"""The protocol of an aggregation: two pure functions on explicit state.
 
     init(model, ues) -> state               before the first round
     apply(state, updates) -> Aggregate      the model to broadcast next, the model to report, the new state
@@ -31,7 +31,7 @@ NORMAL_MEDIAN = 0.6745  # median of |z| for a standard normal z
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """What the PS received in a round, and what it knows of it. All local models are finite.
+    """The updates that the PS received in a round, with their known properties. All local models are finite.
 
     model: the network; `model.unflatten` views flat vectors (..., P) as tensors (..., *shape) by parameter name.
     start: (P,) the model that was broadcast.
@@ -54,7 +54,7 @@ class Updates:
 
     @cached_property
     def steps(self) -> Tensor:
-        """(Y, P) what each UE changed, `local - start`."""
+        """Change of the model by each UE, `local - start`, (Y, P)."""
         return self.local - self.start
 
     @cached_property
@@ -70,7 +70,7 @@ class Updates:
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(Generic[S]):
-    """What came of a round's updates.
+    """The result of an aggregation.
 
     broadcast: (P,) the model from which the UEs train next.
     report: (P,) the model that is evaluated and saved; the same one for most aggregations.
@@ -88,11 +88,11 @@ class Aggregation(Protocol[S]):
     def __init__(self, **options: Any) -> None: ...
 
     def init(self, model: Tensor, ues: int) -> S:
-        """The state before the first round, whose broadcast is `model` (P,), in a cell of `ues` UEs."""
+        """Return the state before the first round, whose broadcast is `model` (P,), in a cell of `ues` UEs."""
         ...
 
     def apply(self, state: S, updates: Updates) -> Aggregate[S]:
-        """The models after a round in which at least one update was received."""
+        """Return the models after a round in which at least one update was received."""
         ...
 
 

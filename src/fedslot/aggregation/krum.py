@@ -1,7 +1,7 @@
 """Krum and Multi-Krum: the updates that lie closest to most of the others (Blanchard et al., 2017).
 
 The score of an update is the sum of its squared distances to its Y - byzantine - 2 nearest neighbours (one at least).
-The guarantee of the paper needs Y >= 2 byzantine + 3; with fewer updates the choice is still made, as in Flower.
+The guarantee of the paper needs Y >= 2 byzantine + 3; with fewer updates it still chooses, as Flower does.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Krum:
 
 
 def _scores(steps: Tensor, neighbours: int) -> Tensor:
-    """(Y,) sum of the squared distances of each step (Y, P) to its nearest `neighbours`."""
+    """Return the sum (Y,) of the squared distances of each step (Y, P) to its nearest `neighbours`."""
     exact = steps.double()  # since ||a||^2 + ||b||^2 - 2 ab cancels
     products = exact @ exact.mT
     norms = products.diagonal()
-    distances = (norms[:, None] + norms - 2 * products).fill_diagonal_(math.inf)  # no one is its own neighbour
+    distances = (norms[:, None] + norms - 2 * products).fill_diagonal_(math.inf)  # an update is not its own neighbour
     return distances.sort(dim=1).values[:, :neighbours].sum(dim=1)

@@ -11,7 +11,7 @@ from fedslot.messages import NoState
 
 
 def trimmed_mean(local: Tensor, trimmed: int) -> Tensor:
-    """(P,) unweighted mean over local models (Y, P) without the `trimmed` lowest and highest values of each parameter.
+    """Return the mean (P,) of local models (Y, P) without the `trimmed` lowest and highest values of each parameter.
 
     >>> import torch
     >>> trimmed_mean(torch.tensor([[1.0, 9.0], [2.0, -50.0], [4.0, 7.0], [900.0, 8.0]]), 1)

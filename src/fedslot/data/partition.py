@@ -21,7 +21,7 @@ class Shares(Protocol):
     """Which training samples each UE holds."""
 
     def share(self, ue: int) -> NDArray[np.int64]:
-        """Indices of the training samples of one UE."""
+        """Return the indices of the training samples of one UE."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class Partition:
     offsets: NDArray[np.int64]
 
     def share(self, ue: int) -> NDArray[np.int64]:
-        """Indices of the training samples of one UE."""
+        """Return the indices of the training samples of one UE."""
         return self.samples[self.offsets[ue] : self.offsets[ue + 1]]
 
     @cached_property
@@ -67,7 +67,7 @@ class Draws:
     seed: int
 
     def share(self, ue: int) -> NDArray[np.int64]:
-        """Indices of the training samples of one UE, without repetition."""
+        """Return the indices of the training samples of one UE, without repetition."""
         rng = stream(self.seed, SHARE, ue)
         mix = rng.dirichlet(np.full(len(self.by_label), self.alpha))
         counts = rng.multinomial(self.sizes[ue], mix)

@@ -1,4 +1,4 @@
-"""An announced frame: the turn of each UE in it, and what came of it.
+"""An announced frame: the turn of each UE in it, and its receipt.
 
 A device needs `Turn` only, which loads neither PyTorch nor a transport.
 """
@@ -108,7 +108,7 @@ class Frame:
         return pulls | {ue: replace(self._window, ue=ue, rank=rank) for rank, ue in enumerate(push)}
 
     def receipt(self, used: Mapping[int, list[int]], sound: AbstractSet[int]) -> Receipt:
-        """Resolve the slots on the channel and return what the PS received.
+        """Resolve the slots on the channel and return the receipt of the frame.
 
         used: the slots in which each UE sent.
         sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides

@@ -19,7 +19,7 @@ from fedslot.deployment.screening import Refusal, Shapes, Update, check_move, ch
 
 
 class Reply(Protocol):
-    """What a transport received from a UE. Each method may raise `Refusal`; any other error is the device's fault too.
+    """A reply of a UE. Each method may raise `Refusal`; any other error is the device's fault too.
 
     They are called in this order, and the next one only if nothing was refused.
     """
@@ -39,7 +39,7 @@ class Reply(Protocol):
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a sound update looks like.
+    """Criteria of a sound update.
 
     model: (P,) the global model. shapes: those of its parameters. weight: the metric that counts training samples.
     longest: the longest move from the global model. loss: returns the validation loss of a model (P,).
@@ -54,7 +54,7 @@ class Criteria:
 
 @dataclass(frozen=True)
 class Heard:
-    """What the PS heard in a frame.
+    """The result of screening the replies to a frame.
 
     used: the slots in which each UE sent. updates: the sound updates by UE. faults: everything else.
     """

@@ -27,7 +27,7 @@ class AutogradTraining:
         self.is_random = _is_random(model, x, self.make_optimizer, recipe)
 
     def train(self, start: Tensor, jobs: list[Job]) -> Tensor:
-        """Local models (len(jobs), P), trained from start (P,)."""
+        """Return the local models (len(jobs), P), trained from start (P,)."""
         return torch.stack([self._train(start, job) for job in jobs])
 
     def _train(self, start: Tensor, job: Job) -> Tensor:
@@ -60,25 +60,25 @@ def _optimizer_factory(model: Model, recipe: Recipe) -> OptimizerFactory:
     field = "training.optimizer"
     factory = find(field, recipe.optimizer, {"sgd": sgd})
     try:
-        made = factory(model.copy().module.parameters(), recipe.lr)
+        optimizer = factory(model.copy().module.parameters(), recipe.lr)
     except Exception as error:
         raise InputError(field, recipe.optimizer, f"a factory of (parameters, lr) ({error})") from error
-    if not isinstance(made, torch.optim.Optimizer):
+    if not isinstance(optimizer, torch.optim.Optimizer):
         raise InputError(
-            field, recipe.optimizer, f"a factory of a torch.optim.Optimizer, not of a {type(made).__name__}"
+            field, recipe.optimizer, f"a factory of a torch.optim.Optimizer, not of a {type(optimizer).__name__}"
         )
     return factory
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
-    """Samples (b, *shape) by index (b,), in the memory order of x."""
+    """Return samples (b, *shape) by index (b,), in the memory order of x."""
     if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
         return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
     return x.index_select(0, index)
 
 
 def _is_random(model: Model, x: Tensor, factory: OptimizerFactory, recipe: Recipe) -> bool:
-    """Whether a step of training moves PyTorch's random generator, as dropout does."""
+    """Return whether a step of training draws random numbers of PyTorch, as dropout does."""
     module = model.copy().module.train()
     optimizer = factory(module.parameters(), recipe.lr)
     with torch.random.fork_rng(devices=[]):

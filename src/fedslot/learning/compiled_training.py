@@ -31,7 +31,7 @@ class CompiledTraining:
         self._lock = Lock()
 
     def train(self, start: Tensor, jobs: list[Job]) -> Tensor:
-        """Local models (len(jobs), P), trained from start (P,)."""
+        """Return the local models (len(jobs), P), trained from start (P,)."""
         models = start.repeat(len(jobs), 1)
         hyper = np.float32(self.recipe.lr), np.float32(self.recipe.momentum), np.float32(self.recipe.proximal)
         for parameters, job in zip(models.numpy(), jobs, strict=True):
@@ -43,7 +43,7 @@ class CompiledTraining:
         return models
 
     def prefers_dual(self, job: Job) -> bool:
-        """Whether a job takes less work in dual form, counted in multiplications of the first layer.
+        """Return whether a job takes less work in dual form, counted in multiplications of the first layer.
 
         Each step also updates the first layer's parameters, or all dual ones, which is as costly as products with five
         samples. Gram matrices count for a sixth: they are one large product, mostly cached from earlier rounds.
@@ -54,7 +54,7 @@ class CompiledTraining:
         return len(self.widths) > 2 and n * n <= CACHE and dual < 2 * products * features * hidden
 
     def _gram(self, job: Job, x: Floats) -> Floats:
-        """Inner products (n, n) of the samples with a 1 appended for the bias, cached for the UE's next round."""
+        """Return the inner products (n, n) of the samples, each with a 1 for the bias; cached for later rounds."""
         key = job.share.tobytes()
         with self._lock:
             if key in self._grams:

@@ -46,7 +46,7 @@ class Evaluator:
         self._x = tuple(block[:, features] for block, features in zip(blocks, self._nonzero, strict=True))
 
     def evaluate(self, flat: Tensor) -> tuple[float, float]:
-        """Mean loss and accuracy of one model (P,)."""
+        """Return the mean loss and the accuracy of one model (P,)."""
         loss, accuracy = self.averages(flat.unsqueeze(0))(flat.new_ones(1, 1))[:, 0].tolist()
         return loss, accuracy
 
@@ -84,7 +84,7 @@ class Evaluator:
         return measure
 
     def _perceptrons(self, models: Tensor) -> Logits | None:
-        """Batched products for averages of perceptrons; None for other networks."""
+        """Compute logits of averaged perceptrons by batched products; None for other networks."""
         if not self._layers:
             return None
         named = self.model.unflatten(models)
@@ -93,7 +93,7 @@ class Evaluator:
 
         @torch.no_grad()
         def first_layers(block: int) -> Tensor:
-            """Pre-activations (R, hidden * b) of all models."""
+            """Return the pre-activations (R, hidden * b) of all models."""
             return torch.addmm(first_bias, first[:, self._nonzero[block]], self._x[block].mT).view(len(models), -1)
 
         known = self.threads.map(first_layers, range(len(self._x)))
@@ -109,7 +109,7 @@ class Evaluator:
         return logits
 
     def _rebuilt(self, models: Tensor) -> Logits:
-        """One network after the other, of any kind."""
+        """Compute logits of averages of any network, one after the other."""
 
         def logits(block: int, weights: Tensor) -> Tensor:
             module, averaged = self._own_module(), self.model.unflatten(weights @ models)
@@ -118,7 +118,7 @@ class Evaluator:
         return logits
 
     def _convolved_once(self, models: Tensor) -> Logits | None:
-        """One network after the other, behind a cached first convolution; None where that is not possible."""
+        """Compute logits one network after the other, after a cached first convolution; None for other networks."""
         name, first = next(iter(chain(self.model.module)), ("", None))
         if type(first) is not nn.Conv2d or first.bias is None or first.groups > 1 or first.padding_mode != "zeros":
             return None
@@ -129,7 +129,7 @@ class Evaluator:
 
         @torch.no_grad()
         def convolve(block: int) -> Tensor:
-            """Outputs (R, b, height, width, channels) of all models' first layers."""
+            """Return the outputs (R, b, height, width, channels) of all models' first layers."""
             outputs = conv2d(self._x[block], weight, bias, first.stride, first.padding, first.dilation)
             return torch.unflatten(outputs, 1, (len(models), -1)).permute(1, 0, 3, 4, 2).contiguous()
 
@@ -143,7 +143,7 @@ class Evaluator:
         return logits
 
     def _own_module(self) -> nn.Module:
-        """This thread's copy of the network, since a functional call replaces a module's parameters for its time."""
+        """Return this thread's copy of the network, since functional calls replace a module's parameters."""
         if not hasattr(self._copies, "module"):
             self._copies.module = self.model.copy().module.eval()
         module: nn.Module = self._copies.module
@@ -151,7 +151,7 @@ class Evaluator:
 
 
 def _call_each(module: nn.Module, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-    """Logits (c, classes, b) of networks with parameters (c, ...) on their inputs (c, b, ...)."""
+    """Return the logits (c, classes, b) of networks with parameters (c, ...) on their inputs (c, b, ...)."""
     calls = range(len(inputs))
     named = [{name: part[call] for name, part in parameters.items()} for call in calls]
     return torch.stack([functional_call(module, named[call], (inputs[call],)).mT for call in calls])

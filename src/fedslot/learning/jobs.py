@@ -1,4 +1,4 @@
-"""What a UE trains on: its samples, its epochs, and the minibatches that they are cut into."""
+"""A job of local training: the samples of a UE, its epochs, and its minibatches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Job:
     dropout_seed: int = 0
 
     def shuffle(self) -> Integers:
-        """Positions (epochs, n) within the share in a new random order for each epoch; every call draws anew."""
+        """Return a random order of the samples for each epoch, (epochs, n) positions in the share; draws anew."""
         return np.array([self.rng.permutation(len(self.share)) for _ in range(self.epochs)], dtype=np.int64)
 
 
@@ -46,12 +46,12 @@ class Recipe:
     optimizer: str = "sgd"
 
     def edges(self, job: Job) -> Integers:
-        """Positions (minibatches + 1,) that cut an epoch as `np.array_split` does, into one part per sample at most."""
+        """Return the positions (minibatches + 1,) that cut an epoch into minibatches, as `np.array_split` does."""
         parts = min(self.batches, len(job.share))
         size, larger = divmod(len(job.share), parts)
         part = np.arange(parts + 1)
         return part * size + np.minimum(part, larger)
 
     def steps(self, job: Job) -> int:
-        """Number of gradient steps in a job."""
+        """Return the number of gradient steps in a job."""
         return job.epochs * min(self.batches, len(job.share))

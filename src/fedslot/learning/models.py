@@ -18,7 +18,7 @@ FIELD = "training.model"
 
 
 def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The paper's multilayer perceptron: 50 and 25 hidden units, ReLU."""
+    """Return the paper's multilayer perceptron: 50 and 25 hidden units, ReLU."""
     inputs = torch.Size(shape).numel()
     return nn.Sequential(
         nn.Flatten(), nn.Linear(inputs, 50), nn.ReLU(), nn.Linear(50, 25), nn.ReLU(), nn.Linear(25, classes)
@@ -38,7 +38,7 @@ class MaxPool2x2(nn.Module):
 
 
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The paper's small convolutional network: twice 8 filters 4x4 and 2x2 max pooling, then linear."""
+    """Return the paper's small convolutional network: twice 8 filters 4x4 and 2x2 max pooling, then linear."""
     if len(shape) != 3 or min(shape[1:]) < 7:
         raise InputError(FIELD, "cnn", f"mlp for samples of shape {shape}; cnn takes images of 7x7 or more")
     channels, height, width = shape
@@ -96,7 +96,7 @@ class Model:
         return cls(module, device)
 
     def copy(self) -> Model:
-        """The same with a module of its own, for another thread."""
+        """Return a copy with its own module, for another thread."""
         return type(self)(copy.deepcopy(self.module), self.initial.device)
 
     @property
@@ -118,13 +118,13 @@ class Model:
         }
 
     def logits(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-        """Class scores (batch, classes) of samples (batch, *shape)."""
+        """Return the logits (batch, classes) of samples (batch, *shape)."""
         scores: Tensor = functional_call(self.module, parameters, (x,))
         return scores
 
 
 def chain(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The parts of an `nn.Sequential` by name, first to last; empty if the network is or does anything else."""
+    """Return the parts of an `nn.Sequential` with their names, first to last; empty for any other network."""
     tied = sum(1 for _ in module.named_parameters(remove_duplicate=False)) > sum(1 for _ in module.parameters())
     if type(module) is not nn.Sequential or tied or any(map(_is_modified, module.modules())):
         return []
@@ -132,7 +132,7 @@ def chain(module: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def perceptron_layers(module: nn.Module) -> list[str]:
-    """Names of the linear layers of a plain ReLU perceptron, first to last; empty if the network is anything else."""
+    """Return the names of the linear layers of a plain ReLU perceptron, first to last; empty for other networks."""
     parts = chain(module)
     if parts and type(parts[0][1]) is nn.Flatten and (parts[0][1].start_dim, parts[0][1].end_dim) == (1, -1):
         parts.pop(0)
@@ -143,7 +143,7 @@ def perceptron_layers(module: nn.Module) -> list[str]:
 
 
 def _is_modified(part: nn.Module) -> bool:
-    """Whether hooks or a forward method of its own let a part do something else than its class."""
+    """Return whether a part has hooks or a forward method of its own, and so may not compute what its class does."""
     hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
     return any(hooks) or "forward" in vars(part)
 

@@ -69,8 +69,8 @@ def train_dual(
     gram: (n, n) inner products of the samples, each with a 1 appended for the bias.
 
     Gradient steps move the first layer only within the span of the samples: W = W0 - lr * sum_j a_j x_j^T. So its
-    output for sample i is W0 x_i - lr * sum_j gram[i, j] a_j: a step costs products with n columns, not with as many
-    as there are features, and the gradient by a needs no product at all.
+    output for sample i is W0 x_i - lr * sum_j gram[i, j] a_j: a step costs products with n columns instead of one
+    column per feature, and the gradient by a needs no product at all.
     """
     lr, momentum, proximal = hyper
     samples, features = x.shape
@@ -112,7 +112,7 @@ def _gradient(
     labels: Integers,
     to_inputs: bool,
 ) -> None:
-    """Forward and backward pass of a minibatch, whose inputs are in `activations`; fills `gradient` and `deltas`.
+    """Run a minibatch, whose inputs are in `activations`, forward and backward; fill `gradient` and `deltas`.
 
     to_inputs: whether the inputs come out of a ReLU, and the gradient before that is wanted too.
     """
@@ -160,12 +160,12 @@ def _step(parameters: Floats, velocity: Floats, gradient: Floats, anchor: Floats
 
 @_compiled
 def _workspaces(widths: Integers, edges: Integers) -> tuple[Floats, Floats]:
-    """Workspaces for the activations of the largest minibatch, and for their gradients."""
+    """Return workspaces for the activations of the largest minibatch, and for their gradients."""
     size = np.diff(edges).max() * widths.sum()
     return np.empty(size, np.float32), np.empty(size, np.float32)
 
 
 @_compiled
 def _matrix(flat: Floats, first: int, rows: int, columns: int) -> Floats:
-    """Part of a flat array as a matrix."""
+    """Return part of a flat array as a matrix."""
     return flat[first : first + rows * columns].reshape(rows, columns)

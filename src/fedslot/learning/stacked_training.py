@@ -28,7 +28,7 @@ class StackedTraining:
 
     @torch.no_grad()
     def train(self, start: Tensor, jobs: list[Job]) -> Tensor:
-        """Local models (S, P) of S jobs, trained from start (P,). Jobs with more steps come first."""
+        """Return the local models (S, P) of S jobs, trained from start (P,). Jobs with more steps come first."""
         recipe = self.recipe
         samples, weights = (part.to(start.device) for part in _minibatches(jobs, recipe))
         anchors = self.model.unflatten(start)
@@ -69,7 +69,7 @@ class StackedTraining:
 
 
 def _minibatches(jobs: list[Job], recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """Samples (T, S, b) of S jobs in T steps, and their weights (T, S, b) in the mean loss of their minibatch.
+    """Return samples (T, S, b) of S jobs in T steps, and their weights (T, S, b) in the mean loss of a minibatch.
 
     A minibatch that is smaller than b repeats its first sample with weight 0.
     """

@@ -54,7 +54,7 @@ class Trainer:
             self._method = AutogradTraining(model, x, y, recipe)
 
     def __call__(self, start: Tensor, jobs: list[Job]) -> Tensor:
-        """Local models (len(jobs), P), all trained from start (P,)."""
+        """Return the local models (len(jobs), P), all trained from start (P,)."""
         models = start.new_empty(len(jobs), self.model.size)
 
         def train(stack: list[int]) -> None:
@@ -71,7 +71,7 @@ class Trainer:
         return models
 
     def stacks(self, jobs: list[Job]) -> list[list[int]]:
-        """Indices of jobs that are trained together, largest shares first; no stack depends on the others."""
+        """Return the indices of jobs that are trained together, largest shares first; stacks are independent."""
         size = self._method.stack_size
         largest = sorted(range(len(jobs)), key=lambda index: -len(jobs[index].share))
         stacks = [largest[first : first + size] for first in range(0, len(jobs), size)]
@@ -79,7 +79,7 @@ class Trainer:
 
 
 def _why_not_compiled(model: Model, recipe: Recipe) -> str:
-    """Why the compiled engine cannot train a model; empty if it can."""
+    """Return the reason why the compiled engine cannot train a model; empty if it can."""
     layers = perceptron_layers(model.module)
     if recipe.optimizer != "sgd":
         return "only sgd is compiled"

@@ -66,7 +66,7 @@ def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
     try:
         strategy = maker(cell)
     except TypeError as error:
-        raise InputError("strategy.name", name, f"a strategy that can be made from a Cell ({error})") from error
+        raise InputError("strategy.name", name, f"a strategy that can be built from a Cell ({error})") from error
     parts: tuple[str, ...] = ("init", "schedule", "observe", "needs_values")
     if hasattr(strategy, "ask"):
         parts += ("hear", "overhead")

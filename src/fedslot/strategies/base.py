@@ -28,7 +28,7 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """What a strategy may know about the cell, and its own parameters.
+    """The parameters of the cell that a strategy may know, and its own options.
 
     ues: number of UEs, K. slots: uplink slots per frame, M. pull: pull slots, Q.
     contenders: UEs expected to push; None means all that are not pulled.
@@ -90,7 +90,7 @@ class Strategy(Protocol[S]):
         ...
 
     def schedule(self, state: S, round: int, rng: np.random.Generator) -> Grant:
-        """Return what the PS announces at the beginning of a frame."""
+        """Return the grant that the PS announces at the beginning of a frame."""
         ...
 
     def observe(self, state: S, receipt: Receipt, values: NDArray[np.float64]) -> S:

@@ -26,7 +26,7 @@ class Ledger:
 
     @classmethod
     def blank(cls, ues: int) -> Ledger:
-        """Return a ledger in which nothing is known of any UE."""
+        """Return a ledger without any values."""
         return cls(np.full(ues, -np.inf), np.zeros(ues, dtype=np.int64))
 
     def smooth(self, receipt: Receipt, values: NDArray[np.float64], memory: float | Literal["mean"]) -> Ledger:

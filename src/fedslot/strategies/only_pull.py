@@ -1,4 +1,4 @@
-"""Only pull: push-pull with idle push slots, to measure what pushing adds."""
+"""Only pull: push-pull with idle push slots, to measure the benefit of push."""
 
 from __future__ import annotations
 

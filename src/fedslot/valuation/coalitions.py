@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def coalition_weights(members: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Averaging weights (C, Y + 1) of coalitions (C, Y) over the global model (column 0) and the updates.
+    """Return the averaging weights (C, Y + 1) of coalitions (C, Y) over the global model (column 0) and the updates.
 
     The empty coalition is the global model itself.
 

@@ -49,7 +49,7 @@ class Cyclic:
 
 
 def _block(game: Game, rng: np.random.Generator) -> Floats:
-    """Values (Y,) from all arcs of one random circle."""
+    """Return values (Y,) from all arcs of one random circle."""
     players = game.players
     circle = rng.permutation(players)
     start, position, length = np.ogrid[:players, :players, : players + 1]

@@ -22,7 +22,7 @@ class Exact:
 
 
 def exact(game: Game, semivalue: Semivalue = shapley) -> Valuation:
-    """Shapley values by eq. (7) of the paper, or another semivalue, from the utilities of all coalitions.
+    """Return Shapley values by eq. (7) of the paper, or another semivalue, from the utilities of all coalitions.
 
     >>> glove = Game(3, lambda m: (m[:, 0] & (m[:, 1] | m[:, 2])).astype(float))  # one left, two right gloves
     >>> exact(glove).values.round(4)

@@ -42,7 +42,7 @@ class Geometry:
         self._sums = np.column_stack([points, np.ones(len(points))]) * np.asarray(sizes, dtype=float)[:, None]
 
     def place(self, members: Members) -> Floats:
-        """Coordinates (C, Y) of coalitions (C, Y), in units of the root mean square norm of an update.
+        """Return coordinates (C, Y) of coalitions (C, Y), in units of the root mean square norm of an update.
 
         The empty coalition is at the origin.
         """
@@ -74,7 +74,7 @@ class Game:
         self._cache: dict[bytes, float] = {}
 
     def __call__(self, members: Members) -> Floats:
-        """Utilities (C,) of coalitions (C, Y)."""
+        """Return the utilities (C,) of coalitions (C, Y)."""
         codes = [row.tobytes() for row in np.packbits(members, axis=1)]
         new = {code: row for row, code in enumerate(codes) if code not in self._cache}
         if new:

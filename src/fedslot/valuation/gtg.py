@@ -42,17 +42,17 @@ class GTG:
 
 
 def _sweep(game: Game, rng: np.random.Generator, empty: float, full: float, within: float) -> NDArray[np.float64]:
-    """Marginal contributions (Y permutations, Y players) of one sweep."""
+    """Return the marginal contributions (Y permutations, Y players) of one sweep."""
     players = game.players
     orders = np.array([[first, *rng.permutation(np.delete(np.arange(players), first))] for first in range(players)])
     gains = np.zeros((players, players))
     members = np.zeros((players, players), dtype=bool)
     utility = np.full(players, empty)
-    for place in range(players):
+    for position in range(players):
         going = np.flatnonzero(np.abs(full - utility) >= within)
         if not len(going):
             break
-        newcomers = orders[going, place]
+        newcomers = orders[going, position]
         members[going, newcomers] = True
         after = game(members[going])
         gains[going, newcomers] = after - utility[going]

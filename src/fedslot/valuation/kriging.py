@@ -40,7 +40,7 @@ class Kriging:
     utilities_per_ue: int = 5
 
     def semivalue(self, players: int) -> Floats:
-        """Weights (Y,) of the marginal contributions, by size."""
+        """Return the weights (Y,) of the marginal contributions, by size."""
         return shapley(players)
 
     def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
@@ -113,7 +113,7 @@ def _fit(points: Floats, utility: Floats, length: float) -> _Fit:
 
 
 def _kernel(a: Floats, b: Floats, length: float) -> Floats:
-    """Gaussian kernel exp(-|a - b|^2 / (2 length)) between points (A, R) and (B, R)."""
+    """Return the Gaussian kernel exp(-|a - b|^2 / (2 length)) between points (A, R) and (B, R)."""
     exponent = a @ b.T
     exponent -= 0.5 * (a**2).sum(axis=1)[:, None]
     exponent -= 0.5 * (b**2).sum(axis=1)
@@ -123,13 +123,13 @@ def _kernel(a: Floats, b: Floats, length: float) -> Floats:
 
 
 def _corners(players: int) -> Members:
-    """The empty coalition, the grand coalition, each player alone, all but each player: (2 + 2Y, Y)."""
+    """Return the empty and the grand coalition, each player alone, and all but each player: (2 + 2Y, Y)."""
     alone = np.eye(players, dtype=bool)
     return np.concatenate([np.zeros((1, players), dtype=bool), np.ones((1, players), dtype=bool), alone, ~alone])
 
 
 def _size_distribution(players: int) -> Floats:
-    """Probabilities (Y + 1,) of the sizes 2 to Y - 2 in the sample, in proportion to 1 / (size (Y - size))."""
+    """Return probabilities (Y + 1,) of the sizes 2 to Y - 2 in the sample, in proportion to 1 / (size (Y - size))."""
     sizes = np.arange(players + 1)
     chances = np.where((sizes > 1) & (sizes < players - 1), 1 / np.maximum(sizes * (players - sizes), 1), 0)
     found: Floats = chances / chances.sum()
@@ -137,7 +137,7 @@ def _size_distribution(players: int) -> Floats:
 
 
 def _sample(players: int, budget: int, rng: np.random.Generator) -> Members:
-    """Distinct random coalitions and their complements, as many as the budget leaves besides the corners."""
+    """Draw distinct random coalitions and their complements, up to the budget that the corners leave."""
     chances = _size_distribution(players)
     chosen: dict[bytes, Members] = {}
     while 2 * (players + 1 + len(chosen) + 1) <= budget:
@@ -149,9 +149,9 @@ def _sample(players: int, budget: int, rng: np.random.Generator) -> Members:
 
 
 def _between(players: int, rng: np.random.Generator) -> Iterator[Members]:
-    """For each size from 2 to Y - 2, all coalitions of that size (1, C, Y) or independent samples (B, Y, Y) of them.
+    """Yield all coalitions (1, C, Y) of each size from 2 to Y - 2, or independent samples (B, Y, Y) of them.
 
-    A sample is the arcs of that length of the players on a circle in random order, so that each player is in as many.
+    A sample is the arcs of that length of the players on a circle in random order, so that all occur equally often.
     """
     for size in range(2, players - 1):
         most = PREDICTED // size

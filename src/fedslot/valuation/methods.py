@@ -21,7 +21,7 @@ class ValuationMethod(Protocol):
     """Values the players of a game, drawing random numbers from the given generator only."""
 
     def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
-        """Values of the players, their standard errors, and the number of utilities that were evaluated."""
+        """Return the values of the players, their standard errors, and the number of utilities that were evaluated."""
         ...
 
 

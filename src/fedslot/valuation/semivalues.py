@@ -17,12 +17,12 @@ Semivalue = Callable[[int], Floats]  # maps the number of players to the weights
 
 
 def shapley(players: int) -> Floats:
-    """Weights (Y,) of Shapley values: every size counts the same."""
+    """Return the weights (Y,) of Shapley values: every size counts the same."""
     return np.full(players, 1 / players)
 
 
 def banzhaf(players: int) -> Floats:
-    """Weights (Y,) of Banzhaf values: every coalition counts the same."""
+    """Return the weights (Y,) of Banzhaf values: every coalition counts the same."""
     return np.array([comb(players - 1, size) / 2 ** (players - 1) for size in range(players)])
 
 

@@ -28,7 +28,7 @@ class StockAggregation:
 
     strategy: whose moments are carried from round to round. aggregate: its `aggregate_train`.
     sent: the message to each UE of the frame, to which its update is the reply.
-    metrics: what the strategy made of the UEs' metrics in the last round.
+    metrics: the UEs' metrics of the last round, aggregated by the strategy.
     """
 
     def __init__(self, strategy: FedAvg, aggregate: Aggregate, model: Model) -> None:

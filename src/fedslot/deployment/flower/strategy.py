@@ -121,8 +121,8 @@ class SlotAccess(FedAvg):
         nodes.ask_new_nodes(self.server.roster, self._grid)
         turns, online = self._frame.turns, nodes.online(self.server.roster, grid)
         here = {ue: online[ue] for ue in turns if ue in online}
-        made = super().configure_train(self._frame.round + 1, arrays, config, SomeNodes(grid, here.values()))
-        messages = {message.metadata.dst_node_id: message for message in made}
+        stock = super().configure_train(self._frame.round + 1, arrays, config, SomeNodes(grid, here.values()))
+        messages = {message.metadata.dst_node_id: message for message in stock}
         self.stock.sent = {ue: self._label(messages[node], write_turn(turns[ue])) for ue, node in here.items()}
         counts = len(self._frame.grant.pull), len(self._frame.backlogged), len(here)
         logger.info("fedslot: %d UEs pulled, %d may push, %d of them here", *counts)
