@@ -176,7 +176,7 @@ class Valuation(Section):
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1)
     """Number of validation samples that measure utilities, a fixed random subset; null means all."""
-    utilities_per_ue: int = Field(5, ge=3, le=1000)
+    utilities_per_ue: int = Field(5, ge=3, le=100)
     """`kriging`, `banzhaf`: number of coalition utilities to evaluate in a round, per received UE."""
     max_utilities: int = Field(1000, ge=2)
     """`cyclic`: largest number of coalition utilities to evaluate in a round; two blocks are always evaluated."""
