@@ -17,8 +17,9 @@ class UCB:
     """Pull with all M slots: UEs without a value first, then those of the highest value + bonus.
 
     The bonus of UE k is exploration * spread * sqrt(ln t / n_k), where n_k counts the values observed of k and t those
-    of all UEs (UCB1 of Auer et al. 2002, whose exploration is sqrt(2)). Values have no fixed scale: their standard deviation over the UEs, `spread`,
-    takes the place of the range of rewards. `strategy.memory: mean` gives the means of UCB1.
+    of all UEs (UCB1 of Auer et al. 2002, where exploration is sqrt(2)). Values have no fixed scale: their standard
+    deviation over the UEs, `spread`, takes the place of the range of rewards. `strategy.memory: mean` gives the means
+    of UCB1.
     """
 
     needs_values = True
