@@ -107,7 +107,7 @@ class Model:
     @property
     def convolves(self) -> bool:
         """Whether the network has convolutions."""
-        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self.module.modules())
+        return any(isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in self.module.modules())
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """View (..., P) parameters as tensors (..., *shape) by name; writing to them writes to `flat`."""
@@ -128,7 +128,8 @@ def chain(module: nn.Module) -> list[tuple[str, nn.Module]]:
     tied = sum(1 for _ in module.named_parameters(remove_duplicate=False)) > sum(1 for _ in module.parameters())
     if type(module) is not nn.Sequential or tied or any(map(_is_modified, module.modules())):
         return []
-    return list(module._modules.items())  # named_children() omits a part's second use
+    everything = module.named_modules(remove_duplicate=False)  # named_children() omits a part's second use
+    return [(name, part) for name, part in everything if name and "." not in name]
 
 
 def perceptron_layers(module: nn.Module) -> list[str]:
@@ -144,6 +145,7 @@ def perceptron_layers(module: nn.Module) -> list[str]:
 
 def _is_modified(part: nn.Module) -> bool:
     """Return whether a part has hooks or a forward method of its own, and so may not compute what its class does."""
+    # PyTorch has no public way to list hooks
     hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
     return any(hooks) or "forward" in vars(part)
 
@@ -154,12 +156,12 @@ def _check(name: str, module: object, shape: tuple[int, ...], classes: int) -> N
     if any(True for _ in module.buffers()):
         # running statistics are no parameters: averaging them is not what Algorithm 1 does
         raise InputError(FIELD, name, "a network without buffers; use GroupNorm or LayerNorm for BatchNorm")
-    if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
-        # stacked UEs are padded to the largest minibatch, and the padding would enter the statistics
+    if any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d) for part in module.modules()):
+        # its statistics would depend on the blocks in which samples are evaluated
         raise InputError(FIELD, name, "a network without BatchNorm; use GroupNorm or LayerNorm")
     if not all(parameter.requires_grad for parameter in module.parameters()):
         raise InputError(FIELD, name, "a network without frozen parameters; every parameter is trained and sent")
-    trainable = [part for _, part in module.named_modules(remove_duplicate=False) if part._parameters]
+    trainable = [part for _, part in module.named_modules(remove_duplicate=False) if [*part.parameters(recurse=False)]]
     if len(trainable) != len(set(trainable)):
         raise InputError(FIELD, name, "a network that has no layer in two places; functional calls mix them up")
     if not any(True for _ in module.parameters()):
