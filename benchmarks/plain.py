@@ -73,7 +73,7 @@ class PlainTraining:
         jobs = [local_job(self.scenario, self.fleet, ue, round) for ue in received.tolist()]
         models = train(self.trainer.model, start, jobs, self.x, self.y, self.trainer.recipe)
         for model, ue in zip(models, received.tolist(), strict=True):
-            add_noise(model, self.scenario, self.fleet, ue, round)
+            add_noise(model, ue, self.scenario, self.fleet, round)
         return Trained(models, received, self.fleet.sizes[received])
 
 
@@ -99,13 +99,14 @@ class PlainHeldOut:
 
     def __init__(self, simulation: Simulation) -> None:
         self.scenario, self.model = simulation.scenario, simulation.model
-        self.test, self.validation = (
+        held_out = simulation.held_out
+        self.test, self.validation, self.utility = (
             PlainEvaluator(self.model, part.x.contiguous(), part.y)
-            for part in (simulation.held_out.test, simulation.held_out.validation)
+            for part in (held_out.test, held_out.validation, held_out.utility)
         )
 
     def value(self, model: Tensor, updates: Tensor, sizes: NDArray[np.int64], round: int) -> Valuation:
-        models, here = torch.cat([model.unsqueeze(0), updates]), self.validation
+        models, here = torch.cat([model.unsqueeze(0), updates]), self.utility
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(models)

@@ -31,8 +31,7 @@ def report(count: int, repeats: int) -> Lines:
     tables: list[tuple[str, str, Callable[[], Lines]]] = [
         (
             "Whole runs",
-            "Rounds of the contestants in turns, each in its own run, with an empty cache of compiled code: the first "
-            "round contains compiling.",
+            "Rounds of the contestants in turns, each in its own run, at the scenario's own noise.",
             lambda: whole_runs.table(count),
         ),
         (

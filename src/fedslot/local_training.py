@@ -64,8 +64,9 @@ class LocalTraining:
 
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
         models = self.trainer(start, self._jobs(received, round))
-        for model, ue in zip(models, received.tolist(), strict=True):
-            add_noise(model, self.scenario, self.fleet, ue, round)
+        self.trainer.threads.map(
+            lambda pair: add_noise(*pair, self.scenario, self.fleet, round), zip(models, received.tolist(), strict=True)
+        )
         return Trained(finite(models, self.scenario, round), received, self.fleet.sizes[received])
 
     @torch.no_grad()

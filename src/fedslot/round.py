@@ -146,7 +146,7 @@ def local_job(scenario: Scenario, fleet: Fleet, ue: int, round: int) -> Job:
     return Job(fleet.shares.share(ue), int(fleet.epochs[ue]), shuffle, dropout)
 
 
-def add_noise(update: Tensor, scenario: Scenario, fleet: Fleet, ue: int, round: int) -> None:
+def add_noise(update: Tensor, ue: int, scenario: Scenario, fleet: Fleet, round: int) -> None:
     """Add a UE's noise to its update (P,), in place."""
     if fleet.noise[ue] > 0:
         noise = stream(scenario.seed, NOISE, round, ue).standard_normal(len(update), dtype=np.float32)
