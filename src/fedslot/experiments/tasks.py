@@ -46,6 +46,6 @@ def attempt(task: Task, settings: Settings, on_round: Callable[[Round], object])
     """Run a task; return None, or the reason if it failed."""
     try:
         run(task.scenario, task.folder, resume=settings.resume, threads=settings.threads, on_round=on_round)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
         return reason(error)
     return None
