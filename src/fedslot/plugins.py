@@ -1,4 +1,4 @@
-"""Find a strategy, channel, model etc.: a built-in one by name, or the user's own by `package.module:Name` or as a class.
+"""Find a strategy, channel, model etc.: a built-in one by name, or the user's own as `package.module:Name` or class.
 
 A class or function that is given instead of a name is stored under its name, `module:QualName`, and remembered, so that
 the name finds it again. So classes of a script or a notebook, which cannot be imported, work too; `pack` and `unpack`

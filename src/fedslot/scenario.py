@@ -328,6 +328,15 @@ class Scenario(Section):
         return write_yaml(self.model_dump())
 
 
+def as_scenario(source: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
+    """Return a scenario as it is, and load a preset, a YAML file or a mapping of fields."""
+    if isinstance(source, Scenario):
+        return source
+    if not isinstance(source, str | Path | Mapping):
+        raise InputError("scenario", source, "a Scenario, a preset or a YAML file")
+    return Scenario.load(source)
+
+
 def presets() -> dict[str, str]:
     """Return the presets of the package by name, each with the first comment line of its file."""
     files = sorted(resources.files("fedslot").joinpath("presets").iterdir(), key=lambda file: file.name[:-5])

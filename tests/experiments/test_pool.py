@@ -125,7 +125,8 @@ def model(shape, classes):
 
 scenario = fedslot.Scenario.load("quickstart", {"rounds": 1, "training.model": model})
 compared = fedslot.compare(scenario, [Mine, "script:Mine", "fedavg"], seeds=1, workers=2)
-assert compared.estimates()["Mine"]["final_accuracy"] == compared.estimates()["fedavg"]["final_accuracy"]
+mine, by_name, fedavg = (runs[0].final_accuracy for runs in compared.runs.values())
+assert mine == by_name == fedavg
 swept = fedslot.sweep(scenario.replace({"strategy.name": Mine}), {"frame.pull": [2, 5]}, seeds=1, workers=2)
 print(swept.study.scenario.strategy.name, swept.failures)
 """

@@ -27,8 +27,9 @@ NAME, OPTIONS, AGGREGATION = "strategy.name", "strategy.options", "aggregation.n
 
 Overrides: TypeAlias = Mapping[str, Any]
 """Fields of a scenario by dotted key, as `Scenario.replace` takes them."""
-Strategies: TypeAlias = "str | Callable[..., Any] | Mapping[str, str | Callable[..., Any] | Overrides] | Sequence[Strategies]"
-"""Strategies to compare: variants as text, classes, mappings from a label to either or to overrides; or a list of these."""
+Choice: TypeAlias = str | Callable[..., Any] | Mapping[str, Any]
+Strategies: TypeAlias = Choice | Sequence[Choice]
+"""What to compare: variants as text, classes, mappings from a label to either or to overrides; or a list of these."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,10 @@ def scenarios(base: Scenario, variants: Sequence[Variant]) -> list[Scenario]:
     """Return the scenario of each variant; options of the base that none of them has are refused, and twins too."""
     found: list[Scenario] = []
     for variant in variants:
-        scenario = variant.scenario(base)
+        try:
+            scenario = variant.scenario(base)
+        except InputError as error:
+            raise InputError(error.field, error.value, f"{error.allowed} (for {variant.label})") from None
         for other, twin in zip(variants, found, strict=False):
             if twin == scenario:
                 raise InputError("strategies", variant.label, f"left out: it is the same scenario as {other.label}")
@@ -96,6 +100,15 @@ def scenarios(base: Scenario, variants: Sequence[Variant]) -> list[Scenario]:
         if not any(option in scenario.strategy.options for scenario in found):
             raise InputError(f"{OPTIONS}.{option}", value, "an option of one of the compared strategies")
     return found
+
+
+def notes(base: Scenario, variants: Sequence[Variant]) -> list[str]:
+    """Return what the scenario sets and a variant does without, one line each."""
+    return [
+        f"{variant.label} pools data, so it takes the plain average instead of {base.aggregation.name}"
+        for variant in variants
+        if variant.takes_average(base)
+    ]
 
 
 def _variants(strategies: Strategies) -> Iterator[Variant]:
@@ -122,8 +135,10 @@ def _overrides(given: str | Callable[..., Any] | Overrides) -> Overrides:
         if "seed" in given:
             raise InputError("strategies", "seed", "left out: all variants run with the same seeds")
         return {str(key): part_name(value) for key, value in given.items()}
-    (variant,) = _variants(given)
-    return variant.overrides
+    variants = list(_variants(given))
+    if len(variants) != 1:
+        raise InputError("strategies", given, "one strategy for each label")
+    return variants[0].overrides
 
 
 def _parse(text: str) -> Variant:

@@ -34,7 +34,17 @@ from fedslot.strategies.round_robin import RoundRobin
 from fedslot.strategies.s_fedavg import SFedAvg
 from fedslot.strategies.ucb import UCB
 
-__all__ = ["STRATEGIES", "Asking", "Cell", "Ledger", "NoState", "Strategy", "declared_options", "make_strategy", "warm_up"]
+__all__ = [
+    "STRATEGIES",
+    "Asking",
+    "Cell",
+    "Ledger",
+    "NoState",
+    "Strategy",
+    "declared_options",
+    "make_strategy",
+    "warm_up",
+]
 
 STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "fedavg": FedAvg,
@@ -72,7 +82,9 @@ def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
         cell = replace(cell, options={**declared, **cell.options})
     try:
         strategy = maker(cell)
-    except TypeError as error:
+    except InputError:
+        raise
+    except Exception as error:  # the user's own code may raise anything
         raise InputError("strategy.name", name, f"a strategy that can be built from a Cell ({error})") from error
     parts: tuple[str, ...] = ("init", "schedule", "observe", "needs_values")
     if hasattr(strategy, "ask"):
