@@ -177,7 +177,7 @@ def unique_name(name: str, plain: str) -> str:
     """Return a name as it is if it is plain and short, else its plain text with a hash of it.
 
     >>> unique_name("fedavg", "fedavg"), unique_name("mine:Oldest", "mine-oldest")
-    ('fedavg', 'mine-oldest-0ae96ba2b0b4')
+    ('fedavg', 'mine-oldest-5e62a53d1305')
     """
     if name == plain and len(name) <= LONGEST_NAME:
         return name
