@@ -12,28 +12,13 @@ from hypothesis import strategies as st
 from fedslot.access.analysis import PushPeriod
 from fedslot.access.channels import Capture, Coded, Collision
 from fedslot.access.contenders import contender_pmf, parse_contenders
-from fedslot.access.planner import Plan, best_barring, plan, push_table
+from fedslot.access.planner import Plan, plan
+from fedslot.access.pushes import best_barring
 from fedslot.errors import InputError
 
 
 class AlsoCollision(Collision):
     """The collision channel in disguise, so that the planner simulates it."""
-
-
-def test_table_agrees_with_the_integers() -> None:
-    last, nothing = push_table(25, 60)
-    for slots in range(26):
-        for n in (0, 1, 2, 7, 25, 60):
-            push = PushPeriod(slots, n)
-            assert last[slots, n] == pytest.approx(push.last_slot_mean, rel=1e-12, abs=1e-20)
-            assert nothing[slots, n] == pytest.approx(push.nothing_probability, rel=1e-12, abs=1e-20)
-
-
-def test_table_with_a_crowd_far_beyond_the_slots() -> None:
-    last, nothing = push_table(5, 2000)
-    assert last[5, 2000] == 0
-    assert nothing[5, 2000] == 1
-    assert last[5, 300] == pytest.approx(PushPeriod(5, 300).last_slot_mean, rel=1e-10)
 
 
 @pytest.mark.parametrize("contenders", [0, 1, 10, 35, {0: 0.2, 4: 0.5, 12: 0.3}])
