@@ -49,12 +49,18 @@ def paper_cost(slots: int, contenders: int, pull: int = 0) -> float:
 
 def paper_push_cost(slots: int, pmf: Floats) -> float:
     """Return the push part of eq. (5), averaged over the number of contenders: `pmf[n]` is the probability of n."""
+    return float(paper_push_costs(np.array([float(slots)]), pmf)[0])
+
+
+def paper_push_costs(slots: Floats, pmf: Floats) -> Floats:
+    """Return the push part of eq. (5) for several numbers of push slots, (S,)."""
     numbers = np.flatnonzero(pmf[1:]) + 1
     n: Floats = numbers.astype(float)
-    if slots == 0 or n.size == 0:
-        return 0.0
-    p = (1 - 1 / slots) ** (n - 1)
-    # The factors of Q add up to 1. With l_i = (L+1)(N-i+1)/(N+1), the rest is (L+1)/(N+1) times the expected last of N
-    # independent successes.
-    costs = (slots + 1) / (n + 1) * last_success_mean(n, p)
-    return float(pmf[numbers] @ costs)
+    costs = np.zeros(len(slots))
+    count = slots[slots > 0, None]
+    if n.size and count.size:
+        p = (1 - 1 / count) ** (n - 1)
+        # The factors of Q add up to 1. With l_i = (L+1)(N-i+1)/(N+1), the rest is (L+1)/(N+1) times the expected last
+        # of N independent successes.
+        costs[slots > 0] = ((count + 1) / (n + 1) * last_success_mean(n, p)) @ pmf[numbers]
+    return costs

@@ -128,7 +128,7 @@ def plan(
 
     >>> best = plan(20, 10, frame_limit=15).best
     >>> best.pull, best.push, round(best.expected_cost_max, 6)
-    (14, 0, 15.0)
+    (14, 1, 15.0)
     """
     pmf = contender_pmf(contenders)
     check_whole("slots", slots, least=1, most=MOST_SLOTS)
@@ -147,8 +147,8 @@ def plan(
     if precision is not None:
         _check_number("precision", precision, 0, 1)
     check_whole("seed", seed)
-    if pulls is None:
-        check_whole("slots", slots, least=1, most=MOST_SPLITS - 1)
+    if pulls is None and slots >= MOST_SPLITS:
+        raise InputError("slots", slots, f"below {MOST_SPLITS:,} to compare all splits; give a single pull instead")
     wanted = sorted({*(range(slots + 1) if pulls is None else pulls)})
     for pull in wanted:
         check_whole("pull", pull, most=slots)
@@ -156,7 +156,7 @@ def plan(
     pushes = Pushes(medium, pmf, barring, frames, precision, seed)
     if not pushes.computed:
         check_whole("frames", frames, least=2, most=10**7)
-    _check_work(pushes, wanted, slots, alone=pulls is not None)
+    _check_work(pushes, wanted, slots)
     if frame_limit is None:
         yields = pushes.expect([slots - pull for pull in wanted], progress)
         pairs = list(zip(wanted, yields, strict=True))
@@ -172,10 +172,9 @@ def _check_number(field: str, value: object, least: float, most: float) -> None:
         raise InputError(field, value, f"a number from {least:,} to {most:,}")
 
 
-def _check_work(pushes: Pushes, pulls: list[int], slots: int, *, alone: bool) -> None:
+def _check_work(pushes: Pushes, pulls: list[int], slots: int) -> None:
     """Refuse a plan that would take hours."""
     number = len(pushes.pmf) - 1
-    advice = "a scan of fewer slots" if not alone else "fewer slots"
     if pushes.computed:
         likely = int(np.count_nonzero(pushes.pmf))
         points = likely * (40 + 9 * min(math.sqrt(number), 10))
@@ -189,8 +188,9 @@ def _check_work(pushes: Pushes, pulls: list[int], slots: int, *, alone: bool) ->
     if work * trials * pushes.frames > MOST_WORK:
         most = int(MOST_WORK / work / trials)
         if most < 2:
-            raise InputError("slots", slots, f"simulated with {advice}, fewer contenders or a single pull")
-        raise InputError("frames", pushes.frames, f"at most {most:,} with so many splits, slots and contenders")
+            raise InputError("slots", slots, "simulated with fewer slots, fewer contenders or a single pull")
+        allowed = f"at most {most:,} with so many splits, slots and contenders; a single pull allows more"
+        raise InputError("frames", pushes.frames, allowed)
 
 
 def _split(

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedslot.access.channels import Channel, Collision
 from fedslot.access.contenders import Floats, sending_pmf
-from fedslot.access.costs import paper_push_cost
+from fedslot.access.costs import paper_push_costs
 from fedslot.access.generating import last_slot_at_most, push_moments, received_mean
 from fedslot.rng import PLAN, PLAN_BARRING, stream
 
@@ -98,6 +98,10 @@ class Pushes:
             received += self.pmf[n] * received_mean(slots, n, probability)
             last += self.pmf[n] * moments[0]
             nothing += self.pmf[n] * moments[1]
+        paper = np.zeros(len(numbers))
+        for chance in set(chances):
+            same = probability == chance
+            paper[same] = paper_push_costs(slots[same], sending_pmf(self.pmf, chance))
         mean = float(np.arange(len(self.pmf)) @ self.pmf)
         return [
             PushYield(
@@ -108,7 +112,7 @@ class Pushes:
                 last_slot=float(last[i]),
                 nothing=min(1.0, float(nothing[i])),
                 slot_sum=float(received[i]) * (count + 1) / 2,  # by symmetry of the slots
-                paper=paper_push_cost(count, sending_pmf(self.pmf, chance)) if count else 0.0,
+                paper=float(paper[i]),
                 at_most=_at_most(self.pmf, count, chance),
             )
             for i, (count, chance) in enumerate(zip(numbers, chances, strict=True))
