@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.learning.evaluation import Evaluator
+from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
 from fedslot.rng import HELD_OUT, VALUATION, stream
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
@@ -25,7 +26,7 @@ class HeldOut:
     """Held-out samples x (n, *shape) with labels y (n,), split into a test set and a validation set.
 
     test: evaluates models on the test set. validation: on the labelled part of the validation set.
-    inputs: labelled and unlabelled inputs that the PS has, (n, *shape).
+    inputs: labelled and unlabelled inputs that the PS has, (n, *shape). statistics: of the layers' inputs on these.
     utility: evaluates coalitions on the labelled samples, or on the `valuation.samples` first of them.
     """
 
@@ -65,6 +66,7 @@ class HeldOut:
         self.inputs = self.validation.x
         if unlabelled:
             self.inputs = tensors(model, x[order[: labelled + unlabelled]], y[:0])[0]
+        self.statistics = LayerStatistics(model, self.inputs)
 
     def value(self, model: Tensor, updates: Tensor, sizes: NDArray[np.int64], round: int) -> Valuation:
         """Value updates (Y, P) of a model (P,) from UEs with `sizes` (Y,) training samples."""

@@ -66,6 +66,20 @@ class Grant:
         return most if self.slots is None else self.slots
 
 
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Measurements of the received updates, in the order of `Receipt.received`.
+
+    noise: (Y,) estimated standard deviation of the noise on each update's parameters.
+    products: (Y, Y) inner products of the updates as changes of the layers' outputs, on samples of the PS.
+    noise_gain: expected inner product of an update with itself that is nothing but noise of standard deviation 1.
+    """
+
+    noise: NDArray[np.float64]
+    products: NDArray[np.float64]
+    noise_gain: float
+
+
 @dataclass(frozen=True)
 class Receipt:
     """The outcome of a frame. Slots count uplink slots from 1; an update received in slot z costs overhead + z + 1.
@@ -78,6 +92,8 @@ class Receipt:
     idle_slots: push slots in which the receiver heard nothing.
     collided_slots: push slots in which the receiver heard transmissions that it could not decode.
     overhead: slots that the PS spent on asking UEs before the frame.
+    measured: measurements of the received updates, for strategies with `needs_measurements`; None for others, and if
+        nothing was received.
     """
 
     pulled: UEs
@@ -90,6 +106,7 @@ class Receipt:
     idle_slots: int = 0
     collided_slots: int = 0
     overhead: int = 0
+    measured: Measured | None = None
 
     @property
     def received(self) -> UEs:

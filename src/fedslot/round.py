@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.frame import draw_backlogged
-from fedslot.aggregation import Aggregate, Aggregation, Updates
+from fedslot.aggregation import Aggregate, Aggregation, Updates, noise_estimates
 from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite
 from fedslot.learning.jobs import Job
 from fedslot.learning.models import Model
-from fedslot.messages import OWN, Grant, Receipt, UEs
+from fedslot.messages import OWN, Grant, Measured, Receipt, UEs
 from fedslot.rng import ARRIVALS, ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Cell, Strategy
@@ -211,8 +211,25 @@ def gather(
 ) -> Updates:
     """Return the updates of a round, local models (Y, P) trained from `start` (P,), for the aggregation."""
     return Updates(
-        network, start, local, ues, sizes, values, held_out.inputs, lambda flat: held_out.validation.evaluate(flat)[0]
+        network,
+        start,
+        local,
+        ues,
+        sizes,
+        values,
+        held_out.inputs,
+        held_out.statistics,
+        lambda flat: held_out.validation.evaluate(flat)[0],
     )
+
+
+def measure(strategy: Strategy[Any], held_out: HeldOut, start: Tensor, local: Tensor) -> Measured | None:
+    """Return the measurements of local models (Y, P) trained from `start` (P,), if the strategy needs them."""
+    if not getattr(strategy, "needs_measurements", False) or not len(local):
+        return None
+    steps, statistics = local - start, held_out.statistics
+    responses = statistics.responses(steps, start).double()
+    return Measured(noise_estimates(steps), (responses @ responses.mT).cpu().numpy(), statistics.noise_gain(start))
 
 
 def aggregate(

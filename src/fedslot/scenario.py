@@ -162,8 +162,8 @@ class Strategy(Section):
     """The strategy, which grants the pull slots."""
 
     name: Part = "push-pull"
-    """`push-pull` (the paper's), `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `fedavg`,
-    `round-robin`, `centralized`, or `package.module:Name`."""
+    """`push-pull` (the paper's), `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `scout`,
+    `merit-push`, `fedavg`, `round-robin`, `centralized`, or `package.module:Name`."""
     warmup: int | None = Field(None, ge=0)
     """Number of warm-up rounds, in which all slots pull: every UE once, then the most valued. Null: until every UE
     was pulled once. Used by `push-pull`, `only-pull` and `greedy-shap`."""
@@ -208,8 +208,8 @@ class Aggregation(Section):
     """How the PS combines the received updates into the next global model."""
 
     name: Part = "average"
-    """`average` (the paper's), `fedavgm`, `fedadam`, `fedyogi`, `median`, `trimmed-mean`, `krum`, or
-    `package.module:Name`."""
+    """`average` (the paper's), `fedavgm`, `fedadam`, `fedyogi`, `median`, `trimmed-mean`, `krum`, `filtered` (weighs
+    and filters by noise), or `package.module:Name`."""
     options: dict[str, Any] = {}
     """Options of the aggregation, e.g. `{lr: 0.05}` for `fedadam`."""
 

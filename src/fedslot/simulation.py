@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from fedslot.round import (
     first_waiting,
     frame_fits,
     gather,
+    measure,
     overhead,
     record,
     schedule,
@@ -100,6 +102,7 @@ class Simulation:
             trained = self.train(now.model, receipt.received, round)
             valuation = self._value(now.model, trained, receipt, round)
             new = self._aggregate(now, trained, valuation)
+            receipt = replace(receipt, measured=measure(self.strategy, self.held_out, now.model, trained.models))
             state = self.strategy.observe(state, receipt, valuation.values)
 
             spent = now.slots_spent + spend(self.scenario, receipt)

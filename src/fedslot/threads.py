@@ -36,7 +36,8 @@ class Threads:
         self._torch_threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._limits = threadpool_limits(1)
-        self._pool = ThreadPoolExecutor(self.count) if self.count > 1 else None
+        # OpenMP counts threads per calling thread: the first products of a new one would use all cores
+        self._pool = ThreadPoolExecutor(self.count, initializer=_use_one_thread) if self.count > 1 else None
         return self
 
     def __exit__(
@@ -51,6 +52,10 @@ class Threads:
     def map(self, function: Callable[[A], B], pieces: Iterable[A]) -> list[B]:
         """Apply a function to independent pieces of work, in order."""
         return list(map(function, pieces) if self._pool is None else self._pool.map(function, pieces))
+
+
+def _use_one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 ONE_THREAD = Threads()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fedslot.aggregation import Updates
+from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
 
 
@@ -16,14 +17,16 @@ def make_updates(local: Any, start: Any = None, sizes: Any = None) -> Updates:
     """Updates with local models (Y, P), by default from the zero model and from UEs of equal size."""
     local = torch.as_tensor(local, dtype=torch.float32)
     count, parameters = local.shape
+    model, inputs = Model(nn.Linear(parameters, 1, bias=False)), torch.zeros(4, parameters)
     return Updates(
-        model=Model(nn.Linear(parameters, 1, bias=False)),
+        model=model,
         start=torch.zeros(parameters) if start is None else torch.as_tensor(start, dtype=torch.float32),
         local=local,
         ues=np.arange(count),
         sizes=np.full(count, 10) if sizes is None else np.asarray(sizes),
         values=np.zeros(count),
-        inputs=torch.zeros(4, parameters),
+        inputs=inputs,
+        statistics=LayerStatistics(model, inputs),
         val_loss=lambda flat: float(flat.norm()),
     )
 

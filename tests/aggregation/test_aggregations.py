@@ -18,7 +18,7 @@ from fedslot.aggregation import AGGREGATIONS, Aggregate, Updates, make_aggregati
 Make = Callable[..., Updates]
 NAMES = sorted(AGGREGATIONS)
 ROBUST = ["median", "trimmed-mean", "krum"]
-ADAPTIVE = ["fedavgm", "fedadam", "fedyogi"]
+ADAPTIVE = ["fedavgm", "fedadam", "fedyogi", "filtered"]
 
 
 def once(name: str, received: Updates, **options: Any) -> list[float]:
@@ -251,7 +251,10 @@ def through_arrays(state: Any) -> Any:
         value = getattr(state, field.name)
         saved = value.numpy().copy() if isinstance(value, torch.Tensor) else np.asarray(value)
         assert saved.dtype != object
-        fields[field.name] = torch.from_numpy(saved) if isinstance(value, torch.Tensor) else saved.item()
+        if isinstance(value, torch.Tensor):
+            fields[field.name] = torch.from_numpy(saved)
+        else:
+            fields[field.name] = saved if isinstance(value, np.ndarray) else saved.item()
     return type(state)(**fields)
 
 

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from fedslot.aggregation import Updates
+from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
 
 
@@ -21,7 +22,8 @@ def test_noise_is_estimated_where_it_dominates():
     model = Model(nn.Linear(40_000, 1, bias=False))
     step = torch.where(torch.rand(40_000, generator=draw) < 0.01, 2.0, 0.0)
     local = model.initial + step + deviations[:, None] * torch.randn(3, 40_000, generator=draw)
-    known = np.arange(3), np.ones(3, int), np.zeros(3), torch.zeros(1, 40_000)
+    inputs = torch.zeros(1, 40_000)
+    known = np.arange(3), np.ones(3, int), np.zeros(3), inputs, LayerStatistics(model, inputs)
     received = Updates(model, model.initial, local, *known, val_loss=lambda flat: 0.0)
     np.testing.assert_allclose(received.noise, deviations, rtol=0.04)
     assert received.noise.dtype == received.norms.dtype == np.float64
@@ -30,7 +32,8 @@ def test_noise_is_estimated_where_it_dominates():
 def test_the_layer_view_of_the_steps():
     model = Model(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 4)))
     local = model.initial + torch.arange(2.0)[:, None]
-    known = np.arange(2), np.ones(2, int), np.zeros(2), torch.zeros(5, 3)
+    inputs = torch.zeros(5, 3)
+    known = np.arange(2), np.ones(2, int), np.zeros(2), inputs, LayerStatistics(model, inputs)
     received = Updates(model, model.initial, local, *known, val_loss=lambda flat: 0.0)
     layers = model.unflatten(received.steps)
     assert {name: tuple(layer.shape) for name, layer in layers.items()} == {

@@ -358,7 +358,7 @@ def test_options_have_limits(name, option, value):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("fedavq", "s-fedavg, power-of-choice, or package.module:Name"),
+        ("fedavq", "s-fedavg, power-of-choice, "),
         ("math:pi", "can be called"),
         ("builtins:list", "can be built from a Cell"),
         ("builtins:repr", "it has no init"),

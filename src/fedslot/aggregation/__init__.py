@@ -8,6 +8,7 @@ fedyogi.py          server Yogi
 median.py           coordinate-wise median
 trimmed_mean.py     coordinate-wise trimmed mean
 krum.py             Krum and Multi-Krum
+filtered.py         weights by noise, a filter by the layers' inputs, larger steps
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedslot.aggregation.average import Average, average
-from fedslot.aggregation.base import Aggregate, Aggregation, Updates
+from fedslot.aggregation.base import Aggregate, Aggregation, Updates, noise_estimates
 from fedslot.aggregation.fedadam import FedAdam
 from fedslot.aggregation.fedavgm import FedAvgM
 from fedslot.aggregation.fedyogi import FedYogi
+from fedslot.aggregation.filtered import Filtered
 from fedslot.aggregation.krum import Krum
 from fedslot.aggregation.median import Median
 from fedslot.aggregation.trimmed_mean import TrimmedMean
@@ -29,7 +31,16 @@ from fedslot.errors import InputError
 from fedslot.messages import NoState
 from fedslot.plugins import find
 
-__all__ = ["AGGREGATIONS", "Aggregate", "Aggregation", "NoState", "Updates", "average", "make_aggregation"]
+__all__ = [
+    "AGGREGATIONS",
+    "Aggregate",
+    "Aggregation",
+    "NoState",
+    "Updates",
+    "average",
+    "make_aggregation",
+    "noise_estimates",
+]
 
 AGGREGATIONS: dict[str, type[Aggregation[Any]]] = {
     "average": Average,
@@ -39,6 +50,7 @@ AGGREGATIONS: dict[str, type[Aggregation[Any]]] = {
     "median": Median,
     "trimmed-mean": TrimmedMean,
     "krum": Krum,
+    "filtered": Filtered,
 }
 OPTIONS_FIELD = "aggregation.options"
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict
 from torch import Tensor
 
+from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
 
@@ -39,7 +40,7 @@ class Updates:
     ues: (Y,) the UEs that sent them; -1 for a model that the PS trained on pooled data.
     sizes: (Y,) training samples of each UE.
     values: (Y,) values of this round; zeros where the strategy needs none.
-    inputs: (V, *shape) validation inputs of the PS, without labels.
+    inputs: (V, *shape) inputs that the PS has, without labels. statistics: of the layers' inputs on these samples.
     val_loss: returns the validation loss of a model (P,); the only use of labels.
     """
 
@@ -50,6 +51,7 @@ class Updates:
     sizes: NDArray[np.int64]
     values: NDArray[np.float64]
     inputs: Tensor
+    statistics: LayerStatistics
     val_loss: Callable[[Tensor], float]
 
     @cached_property
@@ -64,8 +66,8 @@ class Updates:
 
     @cached_property
     def noise(self) -> NDArray[np.float64]:
-        """(Y,) estimated standard deviation of each update's noise; correct where the noise dominates the step."""
-        return _float64(self.steps.abs().median(dim=1).values) / NORMAL_MEDIAN
+        """(Y,) estimated standard deviation of each update's noise."""
+        return noise_estimates(self.steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,14 @@ class Aggregation(Protocol[S]):
     def apply(self, state: S, updates: Updates) -> Aggregate[S]:
         """Return the models after a round in which at least one update was received."""
         ...
+
+
+def noise_estimates(steps: Tensor) -> NDArray[np.float64]:
+    """Return the estimated standard deviation (Y,) of Gaussian noise on updates (Y, P): median |step| / 0.6745.
+
+    Most parameters hardly change in a round, so that the median is that of the noise; without noise it is small.
+    """
+    return _float64(steps.abs().median(dim=1).values) / NORMAL_MEDIAN
 
 
 def _float64(numbers: Tensor) -> NDArray[np.float64]:

@@ -32,6 +32,7 @@ from fedslot.round import (
     cell,
     first_waiting,
     frame_fits,
+    measure,
     record,
     refuse_asking,
     schedule,
@@ -121,6 +122,7 @@ class ParameterServer:
         received = self._received(receipt, heard.updates, frame.round)
         valuation = self._value(received, frame.round)
         model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
+        receipt = replace(receipt, measured=measure(self.strategy, self.held_out, self.now.model, received.models))
         state = self.strategy.observe(self.now.state, receipt, valuation.values)
 
         began = self.now.slots_spent

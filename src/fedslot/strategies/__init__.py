@@ -9,6 +9,9 @@ greedy_shap.py      all slots pull the most valued UEs
 ucb.py              all slots pull by an upper confidence bound on values
 s_fedavg.py         all slots pull at random, by a softmax of values
 power_of_choice.py  all slots pull the highest losses among candidates that are asked
+survey.py           noise and spread of the UEs' updates, shared by the strategies that go by these
+scout.py            short frames pull the cleanest UEs and look for more of them
+merit_push.py       short frames pull the cleanest UEs, and others as clean may push
 fedavg.py           all slots pull at random
 round_robin.py      all slots pull in turn
 centralized.py      the same share of the UEs in every round, which sends its data
@@ -27,11 +30,13 @@ from fedslot.strategies.centralized import Centralized
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.strategies.greedy_shap import GreedyShap
 from fedslot.strategies.ledger import Ledger, warm_up
+from fedslot.strategies.merit_push import MeritPush
 from fedslot.strategies.only_pull import OnlyPull
 from fedslot.strategies.power_of_choice import PowerOfChoice
 from fedslot.strategies.push_pull import PushPull
 from fedslot.strategies.round_robin import RoundRobin
 from fedslot.strategies.s_fedavg import SFedAvg
+from fedslot.strategies.scout import Scout
 from fedslot.strategies.ucb import UCB
 
 __all__ = [
@@ -56,6 +61,8 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "ucb": UCB,
     "s-fedavg": SFedAvg,
     "power-of-choice": PowerOfChoice,
+    "scout": Scout,
+    "merit-push": MeritPush,
 }
 
 

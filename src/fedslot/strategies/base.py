@@ -81,7 +81,8 @@ class Strategy(Protocol[S]):
     """Decides whose update should be on the air."""
 
     needs_values: bool
-    """Whether the PS must compute Shapley values of the updates that it received."""
+    """Whether the PS must compute Shapley values of the updates that it received. A strategy may also have
+    `needs_measurements = True`: its receipts then hold `measured`."""
 
     def __init__(self, cell: Cell) -> None: ...
 

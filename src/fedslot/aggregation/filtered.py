@@ -1,0 +1,131 @@
+"""Filtered: weigh updates by their noise, filter what they have in common by the layers' inputs, take larger steps.
+
+`docs/equal-slots.md` derives it. In each round, with d_k the steps of the received UEs:
+
+1. Weights. The noise sigma_k of a UE is the mean of its estimates so far. Measured as a change of the layers' outputs,
+   a step has the mean squared length tau^2, and its noise nu_k = sigma_k^2 noise_gain. w_k ~ n_k / (tau^2 + nu_k).
+2. Momentum m of sum w_k d_k, with the variance v of its noise.
+3. Filter. Gradients are products with a layer's inputs. So in a direction in which these have the energy lambda, the
+   mean square of m is c lambda + v. Over `horizon` rounds signals add up in amplitude and noise in power, so that the
+   Wiener filter has the gain horizon c lambda / (horizon c lambda + v).
+4. Step: the filtered momentum times a factor from 1, the average itself, to `step`. It shrinks when the model has
+   a much higher validation loss than its running means, which is so when steps are too long, and grows otherwise.
+5. Report: of the new model and its running means, the one of least validation loss.
+
+Networks with other layers than Linear and Conv2d get steps 1 and 5 only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.learning.layer_statistics import Basis
+
+WINDOWS = (5, 20, 80)  # rounds over which models are averaged
+SMOOTHING = 0.2  # weight of a round in tau^2
+LONGER, SHORTER = 1.2, 0.8  # change of the step's factor in a round
+TOO_LONG = 1.5  # ratio of the validation losses of the model and of its best running mean
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FilterState:
+    """Memory of the filter.
+
+    noise: (K,) sum of the noise estimates of each UE. seen: (K,) their number.
+    energy: tau^2. momentum: (P,) m, and variance: v, of its noise. rounds: those with a received update so far.
+    step: factor of the next step. means: (windows, P) running means of the models.
+    """
+
+    noise: NDArray[np.float64]
+    seen: NDArray[np.int64]
+    energy: float
+    momentum: Tensor
+    variance: float
+    rounds: int
+    step: float
+    means: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+class Filtered:
+    """The options.
+
+    step: the largest factor of a step. momentum: weight of the momentum so far.
+    horizon: number of rounds in which noise averages out.
+    """
+
+    step: float = Field(4.0, ge=1, le=1e3)
+    momentum: float = Field(0.5, ge=0, lt=1)
+    horizon: float = Field(30.0, gt=0, le=1e6)
+
+    def init(self, model: Tensor, ues: int) -> FilterState:
+        means = model.repeat(len(WINDOWS), 1)
+        seen, momentum = np.zeros(ues, dtype=np.int64), torch.zeros_like(model)
+        return FilterState(np.zeros(ues), seen, 0.0, momentum, 0.0, 0, 1.0, means)
+
+    def apply(self, state: FilterState, updates: Updates) -> Aggregate[FilterState]:
+        round = state.rounds + 1
+        noise, seen, sigma = _noise_levels(state, updates)
+        weights, energy = _weights(state, updates, sigma)
+        keep = self.momentum if updates.statistics.complete else 0.0
+        momentum = keep * state.momentum + (1 - keep) * torch.as_tensor(weights).to(updates.steps) @ updates.steps
+        variance = keep**2 * state.variance + (1 - keep) ** 2 * float(weights**2 @ sigma**2)
+        started = 1 - keep**round  # the momentum began at 0
+        model = updates.start + state.step * self._filter(momentum / started, variance / started**2, updates)
+        windows = torch.tensor([min(round, window) for window in WINDOWS]).to(model)
+        means = state.means + (model - state.means) / windows.unsqueeze(1)
+        models = [model, *means]
+        losses = [updates.val_loss(candidate) for candidate in models]
+        step = state.step * (SHORTER if losses[0] > TOO_LONG * min(losses) else LONGER)
+        step = min(max(step, 1.0), self.step if updates.statistics.complete else 1.0)
+        after = FilterState(noise, seen, energy, momentum, variance, round, step, means)
+        return Aggregate(model, models[losses.index(min(losses))], after)
+
+    def _filter(self, step: Tensor, variance: float, updates: Updates) -> Tensor:
+        """Return a step (P,) with noise of known variance after the Wiener filter of each layer."""
+        statistics = updates.statistics
+        if not statistics.complete:
+            return step
+        layers = zip(statistics.matrices(step), statistics.bases(updates.start), strict=True)
+        return statistics.flatten([self._filter_layer(matrix, basis, variance) for matrix, basis in layers])
+
+    def _filter_layer(self, matrix: Tensor, basis: Basis, variance: float) -> Tensor:
+        rotated, energies = matrix @ basis.vectors, basis.energies
+        # least squares of the mean squares (d,), less the noise, as c times the energies
+        scale = ((rotated.square().mean(dim=0) - variance) @ energies) / energies.square().sum().clamp(min=1e-30)
+        signal = self.horizon * scale.clamp(min=0) * energies
+        gain = signal / (signal + variance) if variance > 0 else torch.ones_like(energies)
+        return (rotated * gain) @ basis.vectors.mT
+
+
+def _noise_levels(
+    state: FilterState, updates: Updates
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return sums and numbers of the noise estimates of all UEs, (K,), and the mean of each received one's, (Y,)."""
+    noise, seen, ues = state.noise.copy(), state.seen.copy(), updates.ues
+    if (ues < 0).any():  # the PS itself trained on pooled data
+        return noise, seen, updates.noise
+    noise[ues] += updates.noise
+    seen[ues] += 1
+    return noise, seen, noise[ues] / seen[ues]
+
+
+def _weights(state: FilterState, updates: Updates, sigma: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Return the weights (Y,) of the updates, which sum to 1, and the new tau^2."""
+    statistics, start = updates.statistics, updates.start
+    lengths = statistics.responses(updates.steps, start).double().square().sum(dim=1).cpu().numpy()
+    power = sigma**2 * statistics.noise_gain(start)
+    before = state.energy if state.rounds else float(np.median(lengths))
+    precision = 1 / np.maximum(before + power, 1e-300)
+    now = max(float(precision @ (lengths - power) / precision.sum()), 0.0)
+    energy = now if not state.rounds else (1 - SMOOTHING) * state.energy + SMOOTHING * now
+    weights = updates.sizes / np.maximum(energy + power, 1e-300)
+    return weights / weights.sum(), energy

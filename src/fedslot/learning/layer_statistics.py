@@ -1,0 +1,163 @@
+"""Second moments of the inputs of a network's layers, and what they tell about noise on updates.
+
+The gradient of a layer's matrix is a sum of products of an error at its output with an input. So in a direction in
+which inputs hardly vary it is small, whatever the errors are, and what an update has there is noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import unfold
+
+from fedslot.learning.models import Model
+
+MOST_SAMPLES, MOST_IMAGES = 5000, 250  # samples that are looked at: by networks without and with convolutions
+MOST_DEEPER = 250  # samples whose activations are measured in every round
+MOST_ROWS = 5000  # inputs of a layer, such as patches of images, whose moments are taken
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Principal directions of a layer's inputs, a 1 for the bias appended.
+
+    vectors: (d, d), one direction per column. energies: (d,) mean squared input along each, ascending.
+    """
+
+    vectors: Tensor
+    energies: Tensor
+
+
+class LayerStatistics:
+    """The layers of a network as matrices, and the statistics of their inputs on samples of the PS.
+
+    inputs: (n, *shape) samples without labels.
+    """
+
+    def __init__(self, model: Model, inputs: Tensor) -> None:
+        self._model, self._inputs = model.copy(), inputs
+        self._model.module.eval()
+        self._layers = _layers(self._model.module)
+        self._first: Basis | None = None
+        self._last: tuple[Tensor, list[Basis]] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every parameter belongs to a linear layer or a plain convolution."""
+        return bool(self._layers)
+
+    def matrices(self, flat: Tensor) -> list[Tensor]:
+        """View models or updates (..., P) as one matrix (..., out, d) per layer, the bias in its last column."""
+        named, found = self._model.unflatten(flat), []
+        for name, layer in self._layers.items():
+            weight = named[f"{name}weight"]
+            matrix = weight.reshape(*weight.shape[: flat.dim()], -1)
+            if layer.bias is not None:
+                matrix = torch.cat([matrix, named[f"{name}bias"].unsqueeze(-1)], dim=-1)
+            found.append(matrix)
+        return found
+
+    def flatten(self, matrices: list[Tensor]) -> Tensor:
+        """Return the flat vectors (..., P) whose `matrices` are given."""
+        flat = matrices[0].new_empty(*matrices[0].shape[:-2], self._model.size)
+        named = self._model.unflatten(flat)
+        for (name, layer), matrix in zip(self._layers.items(), matrices, strict=True):
+            weight, inputs = named[f"{name}weight"], matrix.shape[-1] - (layer.bias is not None)
+            weight.copy_(matrix[..., :inputs].reshape(weight.shape))
+            if layer.bias is not None:
+                named[f"{name}bias"].copy_(matrix[..., -1])
+        return flat
+
+    def bases(self, flat: Tensor) -> list[Basis]:
+        """Return the principal directions of each layer's inputs under a model (P,)."""
+        if self._last is None or self._last[0] is not flat:  # several parts ask in a round
+            self._last = flat, [self._first_basis(flat), *map(_basis, self._inputs_of_layers(flat, MOST_DEEPER)[1:])]
+        return self._last[1]
+
+    def responses(self, updates: Tensor, flat: Tensor) -> Tensor:
+        """Return updates (Y, P) of a model (P,) in coordinates (Y, n) with the inner product of the layers' outputs.
+
+        The inner product of two updates is then the mean inner product of the changes that they make to each layer's
+        outputs, its inputs being those of the model. Networks with other layers keep their parameters as coordinates.
+        """
+        if not self.complete:
+            return updates
+        layers = zip(self.matrices(updates), self.bases(flat), strict=True)
+        return torch.cat([(matrix @ (basis.vectors * basis.energies.sqrt())).flatten(1) for matrix, basis in layers], 1)
+
+    def noise_gain(self, flat: Tensor) -> float:
+        """Return the expected squared length of the `responses` of noise with standard deviation 1 per parameter."""
+        if not self.complete:
+            return float(len(flat))
+        layers = zip(self.matrices(flat), self.bases(flat), strict=True)
+        return float(sum(len(matrix) * basis.energies.sum() for matrix, basis in layers))
+
+    def _first_basis(self, flat: Tensor) -> Basis:
+        if self._first is None:
+            first = next(iter(self._layers.values()))
+            most = MOST_SAMPLES if isinstance(first, nn.Linear) else MOST_IMAGES
+            self._first = _basis(self._inputs_of_layers(flat, most, count=1)[0])
+        return self._first
+
+    @torch.no_grad()
+    def _inputs_of_layers(self, flat: Tensor, samples: int, count: int | None = None) -> list[Tensor]:
+        """Return the inputs (n, d) of the first `count` layers, a 1 appended where there is a bias."""
+        layers, seen = list(self._layers.items())[:count], dict[str, Tensor]()
+
+        def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+            return lambda _, given: seen.update({name: given[0]})
+
+        with ExitStack() as hooks:
+            for name, layer in layers:
+                hooks.callback(layer.register_forward_pre_hook(keep(name)).remove)
+            self._model.logits(self._model.unflatten(flat), self._inputs[:samples])
+        return [_rows(layer, seen[name]) for name, layer in layers]
+
+
+def _layers(module: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:
+    """Return the linear layers and plain convolutions by the prefix of their parameters; none if others have any."""
+    layers: dict[str, nn.Linear | nn.Conv2d] = {}
+    for name, part in module.named_modules():
+        if type(part) is nn.Linear or (type(part) is nn.Conv2d and _is_plain(part)):
+            layers[f"{name}." if name else ""] = part
+        elif any(True for _ in part.parameters(recurse=False)):
+            return {}
+    return layers
+
+
+def _is_plain(layer: nn.Conv2d) -> bool:
+    """Return whether a convolution is a matrix product with the patches that `unfold` makes."""
+    return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+
+
+def _rows(layer: nn.Linear | nn.Conv2d, given: Tensor) -> Tensor:
+    """Return what a layer multiplies its matrix with, (n, d): its inputs, or the patches of its images."""
+    if isinstance(layer, nn.Conv2d):
+        assert not isinstance(layer.padding, str)  # see _is_plain
+        patches = unfold(given, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        rows = patches.mT.reshape(-1, patches.shape[1])
+    else:
+        rows = given.reshape(-1, given.shape[-1])
+    return rows if layer.bias is None else torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
+
+
+def _basis(rows: Tensor) -> Basis:
+    """Return the principal directions of inputs (n, d).
+
+    Few samples leave most directions without any energy. Ledoit and Wolf's (2004) shrinkage towards equal energies
+    gives these what the samples cannot exclude.
+    """
+    rows = rows[:: -(-len(rows) // MOST_ROWS)].double()
+    count, size = rows.shape
+    moments = rows.mT @ rows / count
+    mean = moments.trace() / size
+    spread = (moments - mean * torch.eye(size, dtype=moments.dtype, device=moments.device)).square().sum()
+    error = (rows.square().sum(dim=1).square().mean() - moments.square().sum()) / count
+    shrinkage = float((error / spread).clamp(0, 1)) if spread > 0 else 1.0
+    energies, vectors = torch.linalg.eigh(moments)
+    energies = (1 - shrinkage) * energies.clamp(min=0) + shrinkage * mean
+    return Basis(vectors.float(), energies.float())

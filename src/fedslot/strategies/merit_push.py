@@ -1,0 +1,77 @@
+"""Merit push: short frames pull the cleanest of the known UEs, and open slots to others that are as clean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.messages import Grant, Merit, Receipt
+from fedslot.strategies.base import Cell, Options
+from fedslot.strategies.scout import first_frame
+from fedslot.strategies.survey import Survey
+
+# With one contender per slot, the best load, a slot is idle with probability 1/e and collided with 1 - 2/e. Then these
+# factors per idle and per collided slot keep their balance.
+MORE = 1.1
+LESS = MORE ** (-1 / (math.e - 2))
+
+
+@dataclass(frozen=True)
+class PushSurvey(Survey):
+    """threshold: the most noise with which UEs may push. probability: access barring."""
+
+    threshold: float = math.inf
+    probability: float = 1.0
+
+
+class MeritPush:
+    """Pull as many UEs of a clean pool as make the most progress per slot; `push` more slots are open by merit.
+
+    UEs may push if their own noise is at most a threshold, which follows the load: a collided slot lowers it, an idle
+    slot raises it, so that the cleanest of the backlogged UEs contend, one per slot. It stays above the noise that is
+    as large as the spread of updates, since cleaner UEs are no better; there, access barring follows the load.
+    The first frame pulls UEs at random with half of the slots. `horizon` is the number of updates over which noise
+    averages out.
+    """
+
+    needs_values = False
+    needs_measurements = True
+    options: ClassVar[Options] = {"horizon": 100, "push": 2}
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.horizon = cell.number("horizon", least=1, most=1e6)
+        self.push = min(int(cell.number("push", least=1, most=1e6, whole=True)), cell.slots - 1)
+
+    def init(self) -> PushSurvey:
+        return PushSurvey.blank(self.cell.ues)
+
+    def schedule(self, state: PushSurvey, round: int, rng: np.random.Generator) -> Grant:
+        if not state.measured:
+            return first_frame(self.cell, rng)
+        pool = state.pool(self.horizon)
+        pull = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - self.push))
+        slots, merit = len(pull) + self.push, Merit("noise", most=state.threshold)
+        return Grant(pull, push=True, probability=state.probability, slots=slots, merit=merit)
+
+    def observe(self, state: PushSurvey, receipt: Receipt, values: NDArray[np.float64]) -> PushSurvey:
+        state = state.add(receipt)
+        if not state.measured:
+            return state
+        noise, negligible = state.noise[state.seen > 0], math.sqrt(state.spread / state.noise_gain)
+        threshold, probability = min(state.threshold, float(noise.max())), state.probability
+        for _ in range(receipt.collided_slots):
+            if threshold > negligible:
+                threshold *= LESS
+            else:
+                probability *= LESS
+        for _ in range(receipt.idle_slots):
+            if probability < 1:
+                probability = min(1.0, probability * MORE)
+            else:
+                threshold *= MORE
+        return replace(state, threshold=max(threshold, negligible), probability=probability)

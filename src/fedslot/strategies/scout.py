@@ -1,0 +1,49 @@
+"""Scout: short frames pull the cleanest of the known UEs, and one unknown UE to learn its noise."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.messages import Grant, Receipt
+from fedslot.strategies.base import Cell, Options
+from fedslot.strategies.survey import Survey
+
+
+class Scout:
+    """Pull as many UEs of a clean pool as make the most progress per slot, and one that was never received.
+
+    The frame has no other slots. The first one pulls UEs at random with half of the slots. `horizon` is the number of
+    updates over which noise averages out; the larger it is, the noisier UEs come into the pool.
+    """
+
+    needs_values = False
+    needs_measurements = True
+    options: ClassVar[Options] = {"horizon": 100}
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.horizon = cell.number("horizon", least=1, most=1e6)
+
+    def init(self) -> Survey:
+        return Survey.blank(self.cell.ues)
+
+    def schedule(self, state: Survey, round: int, rng: np.random.Generator) -> Grant:
+        if not state.measured:
+            return first_frame(self.cell, rng)
+        unseen = np.flatnonzero(state.seen == 0)
+        new = rng.choice(unseen, size=min(1, len(unseen), self.cell.slots - 1), replace=False)
+        pool = state.pool(self.horizon)
+        known = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - len(new)))
+        return Grant(np.concatenate([known, new]), slots=len(known) + len(new))
+
+    def observe(self, state: Survey, receipt: Receipt, values: NDArray[np.float64]) -> Survey:
+        return state.add(receipt)
+
+
+def first_frame(cell: Cell, rng: np.random.Generator) -> Grant:
+    """Return a grant to UEs at random, half as many as there are slots."""
+    pull = rng.choice(cell.ues, size=min((cell.slots + 1) // 2, cell.ues), replace=False)
+    return Grant(pull, slots=len(pull))

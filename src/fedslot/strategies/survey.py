@@ -1,0 +1,123 @@
+"""Measurements of the UEs' updates, shared by the strategies that go by noise.
+
+An update is taken as progress + deviation + noise. All UEs have the progress in common; deviations come from their data
+and have the mean squared length `spread`; noise of standard deviation sigma has that of sigma^2 `noise_gain`. Lengths
+are those of changes of the layers' outputs (`fedslot.messages.Measured`). `docs/equal-slots.md` derives the rules.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.messages import Measured, Receipt, UEs
+
+MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which change slowly
+LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
+LEAST_PROGRESS = 0.1  # of an update's squared length: the first estimates may be negative by chance
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Measurements of all frames so far.
+
+    noise: (K,) mean noise estimate of each UE, 0 before its first reception. seen: (K,) number of its receptions.
+    last: (K,) the last frame in which it was received or pulled in vain, -1 before the first.
+    frames: number of frames. measured: those with a received update. paired: those with two or more.
+    energy: smoothed squared length of an update without its noise. progress: smoothed inner product of two updates.
+    noise_gain: as last measured.
+    """
+
+    noise: NDArray[np.float64]
+    seen: NDArray[np.int64]
+    last: NDArray[np.int64]
+    frames: int = 0
+    measured: int = 0
+    paired: int = 0
+    energy: float = 0.0
+    progress: float = 0.0
+    noise_gain: float = 0.0
+
+    @classmethod
+    def blank(cls, ues: int) -> Self:
+        """Return a survey without any measurements."""
+        return cls(np.zeros(ues), np.zeros(ues, dtype=np.int64), np.full(ues, -1))
+
+    def add(self, receipt: Receipt) -> Self:
+        """Return the survey after a frame."""
+        noise, seen, last, ues = self.noise.copy(), self.seen.copy(), self.last.copy(), receipt.received
+        last[ues] = last[receipt.wasted] = self.frames
+        after = replace(self, last=last, frames=self.frames + 1)
+        if receipt.measured is None:
+            return after
+        seen[ues] += 1
+        noise[ues] += (receipt.measured.noise - noise[ues]) / seen[ues]
+        return replace(after, noise=noise, seen=seen)._mix(receipt.measured, noise[ues])
+
+    def _mix(self, measured: Measured, noise: NDArray[np.float64]) -> Self:
+        """Return the survey with the lengths of a frame mixed in. noise: (Y,) mean estimates of the received UEs."""
+        power = noise**2 * measured.noise_gain
+        lengths = np.diag(measured.products)
+        typical = self.energy if self.energy > 0 else float(np.median(lengths))
+        weights = 1 / np.maximum(typical + power, 1e-300)  # noisy updates say little
+        energy = _smooth(self.energy, float(weights @ (lengths - power) / weights.sum()), self.measured)
+        pairs = np.outer(weights, weights) - np.diag(weights**2)
+        if len(noise) < 2:
+            return replace(self, measured=self.measured + 1, energy=energy, noise_gain=measured.noise_gain)
+        progress = _smooth(self.progress, float((pairs * measured.products).sum() / pairs.sum()), self.paired)
+        return replace(
+            self,
+            measured=self.measured + 1,
+            paired=self.paired + 1,
+            energy=energy,
+            progress=progress,
+            noise_gain=measured.noise_gain,
+        )
+
+    @property
+    def spread(self) -> float:
+        """Mean squared deviation of an update from the progress that all have in common."""
+        return max(self.energy - self.progress, 0.0)
+
+    def pool(self, horizon: float) -> UEs:
+        """Return the UEs to train with: the n cleanest of those received, for the n of least expected error.
+
+        What the n deviate from all UEs on average, spread / n, stays in the model; their noise averages out over
+        `horizon` updates.
+        """
+        known = np.flatnonzero(self.seen)
+        cleanest = known[np.argsort(self.noise[known], kind="stable")]
+        count = np.arange(1, len(cleanest) + 1)
+        power = np.cumsum(self.noise[cleanest] ** 2) / count * self.noise_gain
+        return cleanest[: 1 + int(np.argmin(self.spread / count + power / horizon))]
+
+    def best_updates(self, pool: UEs, most: int) -> int:
+        """Return the number of updates from a pool, at most `most`, that makes the most progress per slot of a frame.
+
+        A step along the mean of Y updates makes progress in proportion to Y / (Y + r), where r is the squared length of
+        deviation and noise relative to that of the progress, and takes Y + 1 slots with the downlink. The best Y is the
+        least with Y (Y + 1) >= r, about sqrt(r).
+
+        >>> survey = replace(Survey.blank(4), paired=1, energy=3.0, progress=1.0)
+        >>> [replace(survey, energy=1 + r).best_updates(np.arange(4), most=9) for r in (1.0, 5.9, 6.1, 8.9)]
+        [2, 2, 3, 3]
+        """
+        progress = max(self.progress, LEAST_PROGRESS * self.energy)
+        if not self.paired or progress <= 0:
+            return min(LEAST_UPDATES, most)
+        ratio = (self.spread + float(np.mean(self.noise[pool] ** 2)) * self.noise_gain) / progress
+        return min(most, max(LEAST_UPDATES, math.ceil(math.sqrt(ratio + 0.25) - 0.5)))
+
+    def longest_ago(self, ues: UEs, count: int) -> UEs:
+        """Return the `count` UEs that were received, or pulled in vain, the longest ago."""
+        return ues[np.argsort(self.last[ues], kind="stable")[:count]]
+
+
+def _smooth(old: float, new: float, count: int) -> float:
+    """Return a smoothed estimate after `count` earlier ones; the first few are averaged."""
+    memory = min(MEMORY, count / (count + 1))
+    return memory * old + (1 - memory) * new

@@ -1,0 +1,156 @@
+"""The aggregation `filtered`, by its parts: weights, filter, step and reported model."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedslot.aggregation import Aggregate, Updates, make_aggregation
+from fedslot.learning.layer_statistics import LayerStatistics
+from fedslot.learning.models import Model
+
+INPUTS, OUTPUTS = 60, 40
+
+
+def _rng(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+class Cell:
+    """One linear layer whose inputs live in the first 10 of 60 dimensions, and UEs with common progress."""
+
+    def __init__(self, noise: list[float], sizes: list[int] | None = None, module: nn.Module | None = None) -> None:
+        self.model = Model(module or nn.Linear(INPUTS, OUTPUTS, bias=False))
+        inputs = torch.zeros(400, INPUTS)
+        inputs[:, :10] = torch.randn(400, 10, generator=_rng(0))
+        self.inputs, self.statistics = inputs, LayerStatistics(self.model, inputs)
+        self.noise = torch.tensor(noise)
+        self.sizes = np.array(sizes or [10] * len(noise))
+        progress = torch.zeros(OUTPUTS, INPUTS)
+        progress[:, :10] = torch.randn(OUTPUTS, 10, generator=_rng(1)) / 100
+        self.progress = progress.flatten()[: self.model.size]
+
+    def updates(self, start: torch.Tensor, round: int) -> Updates:
+        noise = torch.randn(len(self.noise), self.model.size, generator=_rng(100 + round))
+        local = start + self.progress + self.noise.unsqueeze(1) * noise
+        ues, values = np.arange(len(self.noise)), np.zeros(len(self.noise))
+        return Updates(
+            self.model,
+            start,
+            local,
+            ues,
+            self.sizes,
+            values,
+            self.inputs,
+            self.statistics,
+            lambda model: 1 / (1 + float(model.norm())),
+        )
+
+    def run(self, rounds: int = 1, **options: Any) -> list[Aggregate[Any]]:
+        """Rounds from the zero model."""
+        aggregation, start = make_aggregation("filtered", options), torch.zeros(self.model.size)
+        results = [Aggregate(start, start, aggregation.init(start, len(self.noise)))]
+        for round in range(rounds):
+            results.append(aggregation.apply(results[-1].state, self.updates(results[-1].broadcast, round)))
+        return results
+
+
+def test_without_noise_it_is_the_average():
+    cell = Cell([0.0, 0.0, 0.0], [10, 20, 30])
+    torch.testing.assert_close(cell.run()[1].broadcast, cell.progress, rtol=1e-3, atol=1e-5)
+
+
+def test_steps_grow_while_they_help():
+    """By a fifth in every round, up to the largest; the loss falls with the length of the model here."""
+    models = [result.broadcast for result in Cell([0.0]).run(8, step=2.5)]
+    factors = [float((after - before).norm() / models[1].norm()) for before, after in pairwise(models)]
+    assert factors == pytest.approx([min(1.2**round, 2.5) for round in range(8)], rel=1e-3)
+
+
+def test_steps_shrink_when_the_model_is_much_worse_than_its_running_means():
+    """The loss grows with the square of the model's length, so that the last model is far worse than the means."""
+    cell, aggregation = Cell([0.0]), make_aggregation("filtered", {})
+    state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50)
+    worse = replace(cell.updates(10 * cell.progress, 0), val_loss=lambda model: float(model.norm()) ** 2)
+    assert aggregation.apply(state, worse).state.step == pytest.approx(3.0 * 0.8)
+    small = replace(state, step=1.0)
+    assert aggregation.apply(small, worse).state.step == 1, "the average itself is the least"
+
+
+def test_a_steady_step_is_not_delayed_by_momentum():
+    """Momentum begins at 0 and is corrected for it, so that equal steps add up from the first round."""
+    models = [result.broadcast for result in Cell([0.0]).run(4, step=1.0)]
+    for before, after in pairwise(models):
+        torch.testing.assert_close(after - before, models[1], rtol=1e-3, atol=1e-5)
+
+
+def test_noise_is_filtered_where_inputs_do_not_vary():
+    """Of noise in 60 dimensions, most of that in the 50 without inputs goes; the progress in the 10 others stays."""
+    cell = Cell([0.01] * 4)
+    step = cell.run(horizon=3.0)[1].broadcast.view(OUTPUTS, INPUTS)
+    plain = cell.updates(torch.zeros(cell.model.size), 0).steps.mean(dim=0).view(OUTPUTS, INPUTS)
+    assert float(step[:, 10:].norm()) < 0.1 * float(plain[:, 10:].norm())
+    kept = (step[:, :10] * plain[:, :10]).sum() / plain[:, :10].square().sum()
+    assert 0.85 < float(kept) <= 1
+
+
+def test_the_shorter_the_horizon_the_stronger_the_filter():
+    cell = Cell([0.05] * 2)
+    norms = [float(cell.run(step=1.0, horizon=horizon)[1].broadcast.norm()) for horizon in (0.1, 1.0, 10.0, 100.0)]
+    assert norms == sorted(norms)
+    assert norms[0] < 0.5 * norms[-1]
+
+
+def test_weights_follow_noise_and_data():
+    """The state's energy is tau^2, and weights are n_k / (tau^2 + nu_k); with a long horizon nothing is filtered."""
+    noise, sizes = [0.001, 0.02, 0.05], [10, 20, 40]
+    cell = Cell(noise, sizes)
+    before, after = cell.run(1, step=1.0, horizon=1e6, momentum=0.0)
+    energy, gain = after.state.energy, cell.statistics.noise_gain(before.broadcast)
+    assert energy == pytest.approx(
+        float(cell.statistics.responses(cell.progress[None], before.broadcast).square().sum()), rel=0.5
+    )
+    weights = np.array(sizes) / (energy + np.array(noise) ** 2 * gain)
+    weights /= weights.sum()
+    steps = cell.updates(before.broadcast, 0).steps
+    torch.testing.assert_close(after.broadcast, torch.tensor(weights).float() @ steps, rtol=0.1, atol=2e-3)
+    assert after.state.variance == pytest.approx(float(weights**2 @ np.array(noise) ** 2), rel=0.1)
+
+
+def test_noise_estimates_are_averaged_over_rounds():
+    state = Cell([0.01, 0.04]).run(9)[-1].state
+    assert (state.noise / state.seen).tolist() == pytest.approx([0.01, 0.04], rel=0.1)
+    assert state.seen.tolist() == [9, 9]
+
+
+def test_many_rounds_with_noise_come_closer_than_the_average():
+    """Twenty rounds towards a target: the error of the filtered sum of steps against that of the average's."""
+    cell = Cell([0.003, 0.03, 0.06])
+    filtered = cell.run(20, step=1.0)[-1].broadcast
+    plain = torch.zeros(cell.model.size)
+    for round in range(20):
+        plain = plain + cell.updates(plain, round).steps.mean(dim=0)
+    target = 20 * cell.progress
+    assert float((filtered - target).norm()) < 0.25 * float((plain - target).norm())
+
+
+def test_the_reported_model_is_the_one_of_least_validation_loss():
+    """The loss falls with the norm here: of a growing model and its running means, the model itself is the longest."""
+    last = Cell([0.0]).run(9)[-1]
+    assert torch.equal(last.report, last.broadcast)
+    lengths = [float(mean.norm()) for mean in last.state.means]
+    assert lengths == sorted(lengths, reverse=True)
+    models = torch.stack([result.broadcast for result in Cell([0.0]).run(9)[1:]])
+    torch.testing.assert_close(last.state.means[2], models.mean(dim=0))  # fewer rounds than its window
+
+
+def test_other_networks_get_the_average_weighted_by_noise():
+    cell = Cell([0.0, 0.5], module=nn.Sequential(nn.Linear(INPUTS, 30), nn.LayerNorm(30), nn.Linear(30, 5)))
+    assert not cell.statistics.complete
+    before, after = cell.run(1)
+    clean, noisy = cell.updates(before.broadcast, 0).steps
+    assert float((after.broadcast - clean).norm()) < 0.02 * float((noisy - clean).norm())

@@ -1,0 +1,117 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedslot import Grant, InputError, Scenario
+from fedslot.messages import Measured, Receipt
+from fedslot.simulation import Simulation
+from fedslot.strategies import Cell, make_strategy
+from fedslot.strategies.merit_push import LESS, MORE, PushSurvey
+
+NONE = np.empty(0, dtype=np.int64)
+CELL = Cell(ues=6, slots=5, pull=2)
+
+
+def _known(**fields: object) -> PushSurvey:
+    lengths = {"measured": 1, "paired": 1, "energy": 2.0, "progress": 1.0, "noise_gain": 100.0}
+    seen, noise = np.ones(6, dtype=np.int64), np.array([0.5, 0.0, 0.01, 0.4, 0.3, 0.2])
+    return replace(PushSurvey.blank(6), seen=seen, noise=noise, **{**lengths, **fields})
+
+
+def _observe(state: PushSurvey, idle: int = 0, collided: int = 0) -> PushSurvey:
+    """A frame in which nothing was received."""
+    receipt = Receipt(NONE, NONE, NONE, NONE, NONE, NONE, slots=4, idle_slots=idle, collided_slots=collided)
+    return make_strategy("merit-push", CELL).observe(state, receipt, np.empty(0))
+
+
+def _schedule(state: PushSurvey, cell: Cell = CELL) -> Grant:
+    return make_strategy("merit-push", cell).schedule(state, 3, np.random.default_rng(0))
+
+
+def test_a_frame_pulls_the_pool_and_opens_slots_by_merit():
+    grant = _schedule(_known(threshold=0.25, probability=0.5), replace(CELL, options={"horizon": 1}))
+    assert sorted(grant.pull.tolist()) == [1, 2]
+    assert (grant.slots, grant.push, grant.probability) == (4, True, 0.5)
+    assert grant.merit is not None
+    assert (grant.merit.attribute, grant.merit.most, grant.merit.told) == ("noise", 0.25, None)
+
+
+def test_the_threshold_follows_the_load():
+    state = _known(threshold=0.3)
+    assert _observe(state, collided=2).threshold == pytest.approx(0.3 * LESS**2)
+    assert _observe(state, idle=1).threshold == pytest.approx(0.3 * MORE)
+    assert _observe(state).threshold == 0.3
+
+
+def test_the_factors_balance_at_one_contender_per_slot():
+    """Poisson arrivals of mean 1: a slot is idle with probability 1/e and collided with 1 - 2/e."""
+    drift = math.exp(-1) * math.log(MORE) + (1 - 2 * math.exp(-1)) * math.log(LESS)
+    assert drift == pytest.approx(0, abs=1e-12)
+
+
+def test_below_the_spread_of_updates_barring_follows_the_load():
+    """Noise 0.1 has the squared length of the spread, 0.1^2 * 100 = 1: cleaner UEs are no better."""
+    state = _observe(_known(threshold=0.1), collided=3)
+    assert state.threshold == pytest.approx(0.1)
+    assert state.probability == pytest.approx(LESS**3)
+    more = _observe(state, idle=1)
+    assert more.probability == pytest.approx(LESS**3 * MORE)
+    assert more.threshold == pytest.approx(0.1)
+    assert _observe(state, idle=50).probability == 1
+
+
+def test_the_first_threshold_is_the_most_noise_that_was_seen():
+    receipt = Receipt(
+        np.array([3, 5]),
+        np.array([1, 2]),
+        NONE,
+        NONE,
+        NONE,
+        NONE,
+        slots=3,
+        measured=Measured(np.array([0.2, 0.3]), np.eye(2), 1e-6),
+    )
+    state = make_strategy("merit-push", CELL).observe(PushSurvey.blank(6), receipt, np.zeros(2))
+    assert state.threshold >= 0.3
+    assert math.isfinite(state.threshold)
+
+
+def test_before_any_update_there_is_no_threshold():
+    assert _observe(PushSurvey.blank(6), idle=2).threshold == math.inf
+
+
+def test_at_least_one_slot_pulls():
+    grant = _schedule(_known(), replace(CELL, slots=2, options={"push": 4}))
+    assert (len(grant.pull), grant.slots) == (1, 2)
+    alone = _schedule(_known(), replace(CELL, slots=1))
+    assert (len(alone.pull), alone.slots) == (1, 1)
+
+
+def test_options_have_limits():
+    for options in ({"push": 0}, {"push": 1.5}, {"horizon": -1}):
+        with pytest.raises(InputError, match=r"strategy\.options"):
+            make_strategy("merit-push", replace(CELL, options=options))
+
+
+def test_the_cleanest_push_and_the_load_is_kept():
+    """On digits: those received in push slots have far less noise than the backlogged, at about one per slot."""
+    fields = {"strategy.name": "merit-push", "aggregation.name": "filtered", "rounds": 150, "push.contenders": 12}
+    simulation = Simulation(Scenario.load("quickstart", fields))
+    noise, pushed, contenders, slots = simulation.fleet.noise, [], 0, 0
+    observe = simulation.strategy.observe
+
+    def listen(state, receipt, values):
+        nonlocal contenders, slots
+        if state.frames >= 30:
+            pushed.extend(noise[receipt.pushed])
+            contenders += receipt.contenders
+            slots += receipt.slots - len(receipt.pulled)
+        return observe(state, receipt, values)
+
+    simulation.strategy.observe = listen
+    for _ in simulation.rounds():
+        pass
+    assert 0.6 < contenders / slots < 1.5
+    assert np.mean(pushed) < 0.5 * noise.mean()

@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedslot import Grant, InputError, Scenario
+from fedslot.simulation import Simulation
+from fedslot.strategies import Cell, make_strategy
+from fedslot.strategies.survey import Survey
+
+CELL = Cell(ues=8, slots=5, pull=2)
+
+
+def _schedule(state: Survey, cell: Cell = CELL, seed: int = 0) -> Grant:
+    return make_strategy("scout", cell).schedule(state, 3, np.random.default_rng(seed))
+
+
+def _known(noise: list[float], seen: list[int], **lengths: float) -> Survey:
+    fields = {"measured": 1, "paired": 1, "energy": 2.0, "progress": 1.0, "noise_gain": 100.0, **lengths}
+    return replace(Survey.blank(len(noise)), noise=np.array(noise), seen=np.array(seen), **fields)
+
+
+def test_the_first_frame_pulls_at_random_with_half_of_the_slots():
+    grants = [_schedule(Survey.blank(8), seed=seed) for seed in range(200)]
+    assert {(len(grant.pull), grant.slots, grant.push) for grant in grants} == {(3, 3, False)}
+    assert set(np.concatenate([grant.pull for grant in grants]).tolist()) == set(range(8))
+
+
+def test_a_frame_pulls_the_cleanest_and_one_unseen():
+    """Noise 1 has 100 times the squared length of the spread: UEs 0, 2 and 5 are the pool."""
+    state = _known([0.0, 1.0, 0.001, 0, 0, 0.002, 1, 1], [1, 1, 1, 0, 0, 1, 1, 1])
+    grant = _schedule(replace(state, last=np.array([5, 1, 3, -1, -1, 4, 2, 2])))
+    assert grant.pull[:2].tolist() == [2, 5], "of the pool those received the longest ago"
+    assert grant.pull[2] in (3, 4)
+    assert grant.slots == 3
+
+
+def test_when_all_are_known_the_frame_is_the_pool_alone():
+    grant = _schedule(_known([0.0] * 8, [1] * 8))
+    assert (len(grant.pull), grant.slots) == (2, 2)
+
+
+def test_deviating_updates_make_frames_longer():
+    assert _schedule(_known([0.0] * 8, [1] * 8, energy=10.9)).slots == 3
+    assert _schedule(_known([1.0] * 8, [1] * 8)).slots == 5, "the scenario's slots are the limit"
+
+
+def test_a_frame_of_one_slot_pulls_a_known_ue():
+    grant = _schedule(_known([0.0, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]), replace(CELL, slots=1))
+    assert grant.pull.tolist() == [0]
+
+
+def test_the_horizon_has_limits():
+    with pytest.raises(InputError, match=r"strategy\.options\.horizon: 0 is not allowed"):
+        make_strategy("scout", replace(CELL, options={"horizon": 0}))
+
+
+def test_noisy_ues_are_found_and_left_out():
+    """On digits with much noise: once each UE was received, the cleaner half gets nearly all slots."""
+    fields = {
+        "strategy.name": "scout",
+        "aggregation.name": "filtered",
+        "rounds": 70,
+        "data.ues": 30,
+        "fleet.noise": 3.0,
+    }
+    simulation = Simulation(Scenario.load("quickstart", fields))
+    received = np.zeros(30)
+    for round, now in simulation.rounds():
+        if round.round >= 50:
+            received += now.state.last == round.round
+    assert (now.state.seen > 0).all()
+    clean = simulation.fleet.noise < np.median(simulation.fleet.noise)
+    assert received[clean].sum() > 0.9 * received.sum()
+    np.testing.assert_allclose(now.state.noise, simulation.fleet.noise, rtol=0.1, atol=0.02)

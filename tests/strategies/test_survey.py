@@ -1,0 +1,95 @@
+"""Noise, spread and progress as the PS measures them, and the rules that follow."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedslot.messages import Measured, Receipt
+from fedslot.strategies.survey import Survey
+
+NONE = np.empty(0, dtype=np.int64)
+
+
+def receipt(ues: list[int], measured: Measured | None, wasted: list[int] | None = None) -> Receipt:
+    pulled = np.array(ues, dtype=np.int64)
+    lost = np.array(wasted or [], dtype=np.int64)
+    return Receipt(pulled, np.arange(1, len(pulled) + 1), NONE, NONE, NONE, lost, slots=9, measured=measured)
+
+
+def drawn(rng: np.random.Generator, sigma: np.ndarray, progress: float, spread: float, size: int = 400) -> Measured:
+    """Updates of `size` parameters with common progress and own deviations of known squared length, and noise."""
+    common = np.full(size, np.sqrt(progress / size))
+    own = rng.normal(size=(len(sigma), size)) * np.sqrt(spread / size)
+    updates = common + own + sigma[:, None] * rng.normal(size=(len(sigma), size))
+    return Measured(sigma, updates @ updates.T, float(size))
+
+
+def test_progress_and_spread_are_those_of_the_updates():
+    rng, sigma = np.random.default_rng(0), np.array([0.0, 0.02, 0.05, 0.2])
+    survey = Survey.blank(4)
+    for _ in range(60):
+        survey = survey.add(receipt([0, 1, 2, 3], drawn(rng, sigma, progress=2.0, spread=1.0)))
+    assert survey.progress == pytest.approx(2.0, rel=0.1)
+    assert survey.spread == pytest.approx(1.0, rel=0.3)
+    assert survey.noise.tolist() == pytest.approx(sigma.tolist())
+    assert survey.seen.tolist() == [60] * 4
+
+
+def test_a_noise_estimate_is_the_mean_over_receptions():
+    survey = Survey.blank(3)
+    for noise in (0.1, 0.2, 0.6):
+        survey = survey.add(receipt([1], Measured(np.array([noise]), np.ones((1, 1)), 1.0)))
+    assert survey.noise.tolist() == pytest.approx([0, 0.3, 0])
+    assert survey.paired == 0, "one update alone says nothing about progress"
+
+
+def test_frames_without_an_update_count_and_wasted_pulls_are_remembered():
+    survey = Survey.blank(3).add(receipt([], None, wasted=[2]))
+    assert (survey.frames, survey.measured, survey.last.tolist()) == (1, 0, [-1, -1, 0])
+    assert survey.longest_ago(np.array([2, 1, 0]), 2).tolist() == [1, 0]
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=12),
+    st.floats(0.001, 10),
+    st.floats(0.001, 10),
+    st.floats(1, 1000),
+)
+def test_the_pool_has_the_least_error_of_all_cleanest_sets(noise, spread, gain, horizon):
+    ues = len(noise)
+    survey = replace(
+        Survey.blank(ues), noise=np.array(noise), seen=np.ones(ues, dtype=np.int64), energy=spread, noise_gain=gain
+    )
+    pool = survey.pool(horizon)
+
+    def error(chosen: list[float]) -> float:
+        return spread / len(chosen) + gain * sum(x * x for x in chosen) / len(chosen) / horizon
+
+    ranked = sorted(noise)
+    best = min(error(ranked[:n]) for n in range(1, ues + 1))
+    assert error([noise[ue] for ue in pool]) == pytest.approx(best)
+    assert max(noise[ue] for ue in pool) <= min([noise[ue] for ue in range(ues) if ue not in pool], default=1)
+
+
+def test_without_noise_everyone_is_in_the_pool():
+    survey = replace(Survey.blank(5), seen=np.array([1, 1, 0, 1, 1]), energy=1.0, noise_gain=1.0)
+    assert sorted(survey.pool(100).tolist()) == [0, 1, 3, 4]
+
+
+@given(st.floats(0.01, 9.0))
+def test_the_number_of_updates_makes_the_most_progress_per_slot(ratio):
+    survey = replace(Survey.blank(3), paired=1, progress=1.0, energy=1 + ratio)
+    count = survey.best_updates(np.arange(3), most=50)
+    rate = {y: y / (y + ratio) / (y + 1) for y in range(2, 51)}
+    assert rate[count] == pytest.approx(max(rate.values()))
+
+
+def test_the_number_of_updates_has_limits():
+    unknown = Survey.blank(3)
+    assert unknown.best_updates(np.arange(3), most=9) == 2
+    hopeless = replace(unknown, paired=1, energy=1.0, progress=-1.0, noise=np.full(3, 10.0), noise_gain=1000.0)
+    assert hopeless.best_updates(np.arange(3), most=9) == 9
+    assert hopeless.best_updates(np.arange(3), most=1) == 1
