@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,12 +14,13 @@ from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Listener, Task
+from fedslot.folders import COMPARISON, claim, write_atomically
 from fedslot.plugins import find
-from fedslot.records import write_atomically
 from fedslot.round import cell
 from fedslot.runs import Result, load
-from fedslot.scenario import Scenario
+from fedslot.scenario import Scenario, read_fields
 from fedslot.strategies import STRATEGIES, make_strategy
+from fedslot.yaml_text import write_yaml
 
 TARGETS = (0.7, 0.8, 0.9)
 
@@ -119,6 +121,7 @@ def compare(
     workers: int | None = None,
     threads: int = 1,
     resume: bool = False,
+    force: bool = False,
     dask: str | None = None,
     listener: Listener | None = None,
 ) -> Comparison:
@@ -126,6 +129,8 @@ def compare(
 
     seeds: number of seeds; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
+    resume: continue the comparison in the folder, also with more strategies and seeds.
+    force: start over in a folder that holds a comparison, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
 
     >>> from fedslot import Scenario, compare
@@ -137,15 +142,18 @@ def compare(
     with TemporaryDirectory() as temporary:
         folder = Path(out or temporary)
         tasks = plan_tasks(scenario, strategies, seeds, folder)
-        failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
-        if failures:
-            index, reason = min(failures.items())
-            others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-            raise RefusedError(f"{tasks[index].folder.name}{others}: {reason}")
-        results = [load(task.folder) for task in tasks]
-        runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(strategies)}
-        comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
-        comparison.save(folder)
+        description = _describe(scenario, strategies, seeds, targets)
+        check = partial(_check_same, folder, scenario)
+        with claim(folder, COMPARISON, description, check, resume=resume, force=force):
+            failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+            if failures:
+                index, reason = min(failures.items())
+                others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+                raise RefusedError(f"{tasks[index].folder.name}{others}: {reason}")
+            results = [load(task.folder) for task in tasks]
+            runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(strategies)}
+            comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
+            comparison.save(folder)
     return comparison
 
 
@@ -169,6 +177,19 @@ def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: P
         for strategy in strategies
         for seed in range(scenario.seed, scenario.seed + seeds)
     ]
+
+
+def _describe(scenario: Scenario, strategies: Sequence[str], seeds: int, targets: Sequence[float]) -> str:
+    """Return the content of `comparison.yaml`: all that is needed to repeat the comparison, or to load it."""
+    fields = {"scenario": scenario.model_dump(), "strategies": [*strategies], "seeds": seeds, "targets": [*targets]}
+    return write_yaml(fields)
+
+
+def _check_same(out: Path, scenario: Scenario) -> None:
+    """Refuse to continue a comparison of another scenario; strategies, seeds and targets may change."""
+    held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
+    if difference := held.difference(scenario, apart_from=["seed", "strategy.name"]):
+        raise RefusedError(f"{out} holds a comparison of another scenario{difference}")
 
 
 def check_targets(targets: Sequence[float]) -> None:
