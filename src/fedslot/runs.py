@@ -19,7 +19,7 @@ from fedslot.simulation import Distribute, Simulation
 from fedslot.threads import Threads
 
 CHECKPOINT_EVERY = 5  # rounds
-Rule = Literal["max", "sum"]
+Rule = Literal["max", "frame", "sum"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Result:
 
     @property
     def slots_spent(self) -> int:
-        """Number of slots that the run took, by the clock (`cost_max`)."""
-        return int(self.rounds["cost_max"].sum())
+        """Number of slots that the run spent, by the scenario's cost rule."""
+        return int(self.rounds["slots_spent"].iloc[-1])
 
     def accuracy_at(self, slots: int) -> float:
         """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was."""
@@ -73,6 +73,8 @@ class Result:
             "final_accuracy": self.final_accuracy,
             "best_accuracy": float(rounds["test_accuracy"].max()),
             "slots_spent": self.slots_spent,
+            "cost_max": int(rounds["cost_max"].sum()),
+            "cost_frame": int(rounds["cost_frame"].sum()),
             "cost_sum": int(rounds["cost_sum"].sum()),
             "push_received": int(rounds["push_received"].sum()),
             "collided": int(rounds["collided"].sum()),

@@ -25,6 +25,7 @@ from fedslot.errors import InputError
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST = 10**9  # UEs, samples per UE, slots, contenders: products of two of them fit into 64 bits
+MOST_ARRIVALS = 10_000.0  # UEs per slot
 MOST_NESTED = 20  # levels of lists and mappings in options
 MOST_EXACT_PLAYERS = 16  # 65,536 utilities per round; one more UE doubles the number
 
@@ -56,6 +57,11 @@ class Data(Section):
     any number of UEs. Null: every training sample belongs to exactly one UE."""
     validation: float = Field(0.5, gt=0, lt=1)
     """Share of the test samples that are the PS's validation set; the others measure test accuracy."""
+    validation_samples: int | None = Field(None, ge=1, le=MOST)
+    """Number of labelled samples that the PS has, out of its validation set; null means all of it. Labels are costly:
+    100 to 500 are realistic. The test samples stay the same."""
+    unlabelled_samples: int = Field(0, ge=0, le=MOST)
+    """Number of further inputs of the validation set that the PS has without labels, for the aggregation `filtered`."""
 
 
 class Computing(Section):
@@ -107,7 +113,10 @@ class Push(Section):
 
     contenders: Annotated[int, Field(ge=0, le=MOST)] | Literal["ready"] = 10
     """Number of backlogged UEs, which would push in a frame, drawn from those not pulled; `ready`: all whose computing
-    is done."""
+    is done. Not used with `arrivals`."""
+    arrivals: float | None = Field(None, gt=0, le=MOST_ARRIVALS)
+    """Mean number of UEs per slot that get an update to push; each stays backlogged until it is received. So a short
+    frame finds fewer new contenders than a long one. Null: `contenders` in every frame, however short."""
     probability: Probability | Literal["auto"] = 1.0
     """Access barring: a UE contends with this probability; `auto` aims at one contender per push slot."""
     channel: str = "collision"
@@ -211,6 +220,9 @@ class Scenario(Section):
     """Largest number of global rounds."""
     time_budget: int | None = Field(None, ge=1)
     """Number of slots that may be spent; a frame begins only if it fits completely. Null: no limit."""
+    cost_rule: Literal["max", "frame"] = "max"
+    """Which slots of a frame are spent: `max`, those up to the last received one, or `frame`, all that were announced;
+    the downlink slot counts in both. Both costs are always recorded."""
     data: Data = Data()
     fleet: Fleet = Fleet()
     frame: Frame = Frame()
