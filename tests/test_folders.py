@@ -148,7 +148,8 @@ def test_a_comparison_says_what_it_compares(scenario: Scenario, tmp_path: Path) 
     fedslot.compare(scenario, ["fedavg", "ucb"], 1, tmp_path, targets=[0.5], workers=1)
     fields = read_fields(tmp_path / "comparison.yaml")
     assert Scenario.load(fields["scenario"]) == scenario
-    assert (fields["strategies"], fields["seeds"], fields["targets"]) == (["fedavg", "ucb"], 1, [0.5])
+    assert fields["strategies"] == {"fedavg": {"strategy.name": "fedavg"}, "ucb": {"strategy.name": "ucb"}}
+    assert (fields["seeds"], fields["targets"]) == (1, [0.5])
     with pytest.raises(RefusedError, match=r"another scenario: its frame.pull is 5, not 4"):
         fedslot.compare(scenario.replace({"frame.pull": 4}), ["fedavg"], 1, tmp_path, resume=True)
     more = fedslot.compare(scenario, ["fedavg", "ucb", "only-pull"], 2, tmp_path, workers=1, resume=True)

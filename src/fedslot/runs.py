@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedslot import __version__
 from fedslot.records import RunFolder, read_summary
 from fedslot.round import Round, Snapshot
-from fedslot.scenario import Scenario
+from fedslot.scenario import Scenario, as_scenario
 from fedslot.simulation import Distribute, Simulation
 from fedslot.threads import Threads
 
@@ -86,7 +86,7 @@ class Result:
 
 
 def run(
-    scenario: Scenario,
+    scenario: Scenario | str | Path,
     out: str | Path | None = None,
     *,
     resume: bool = False,
@@ -97,6 +97,7 @@ def run(
 ) -> Result:
     """Run a scenario to its end.
 
+    scenario: a scenario, or the name of a preset or YAML file.
     out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and the checkpoint; None writes nothing.
     resume: continue the run in the folder; the result is the same as without the interruption.
     force: start over in a folder that holds a run, which is deleted.
@@ -110,11 +111,11 @@ def run(
     2
     """
     with Threads(threads) as pool:
-        simulation = Simulation(scenario, distribute, pool)
+        simulation = Simulation(as_scenario(scenario), distribute, pool)
         if out is None:
             return _in_memory(simulation, on_round)
         folder = RunFolder(Path(out))
-        with folder.claim(scenario, resume=resume, force=force):
+        with folder.claim(simulation.scenario, resume=resume, force=force):
             return _in_folder(simulation, folder, on_round)
 
 

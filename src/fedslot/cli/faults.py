@@ -65,6 +65,7 @@ def exit_code(command: Callable[[], object]) -> int:
 
 def _prepare_output() -> None:
     """Print everything in any encoding, and no warnings of libraries, which a user can do nothing about."""
+    os.environ["MPLBACKEND"] = "agg"  # figures are files; the user's backend may not exist here
     codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
