@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedslot import __version__
 from fedslot.records import RunFolder, read_summary
 from fedslot.round import Round, Snapshot
-from fedslot.scenario import Scenario
+from fedslot.scenario import Scenario, as_scenario
 from fedslot.simulation import Distribute, Simulation
 from fedslot.threads import Threads
 
@@ -86,7 +86,7 @@ class Result:
 
 
 def run(
-    scenario: Scenario,
+    scenario: Scenario | str | Path,
     out: str | Path | None = None,
     *,
     resume: bool = False,
@@ -96,6 +96,7 @@ def run(
 ) -> Result:
     """Run a scenario to its end.
 
+    scenario: a scenario, or the name of a preset or YAML file.
     out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and the checkpoint; None writes nothing.
     resume: continue the run in the folder; the result is the same as without the interruption.
     threads: threads that share the work of a round; the result does not depend on their number.
@@ -108,7 +109,7 @@ def run(
     2
     """
     with Threads(threads) as pool:
-        simulation = Simulation(scenario, distribute, pool)
+        simulation = Simulation(as_scenario(scenario), distribute, pool)
         if out is None:
             return _in_memory(simulation, on_round)
         return _in_folder(simulation, RunFolder(Path(out)), resume, on_round)

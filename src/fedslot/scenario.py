@@ -19,9 +19,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from fedslot.errors import InputError
+from fedslot.plugins import part_name
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST = 10**9  # UEs, samples per UE, slots, contenders: products of two of them fit into 64 bits
@@ -31,6 +32,8 @@ MOST_EXACT_PLAYERS = 16  # 65,536 utilities per round; one more UE doubles the n
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Part = Annotated[str, BeforeValidator(part_name)]
+"""The name of a part; a class or function of your own may be given in its place, and is stored as its name."""
 
 
 class Section(BaseModel):
@@ -119,7 +122,7 @@ class Push(Section):
     frame finds fewer new contenders than a long one. Null: `contenders` in every frame, however short."""
     probability: Probability | Literal["auto"] = 1.0
     """Access barring: a UE contends with this probability; `auto` aims at one contender per push slot."""
-    channel: str = "collision"
+    channel: Part = "collision"
     """`collision`, `capture`, `crdsa`, `irsa`, or a channel of your own as `package.module:Name`."""
     channel_options: dict[str, Any] = {}
     """Options of the channel, e.g. `{threshold_db: 3.0}` for `capture`."""
@@ -128,7 +131,7 @@ class Push(Section):
 class Training(Section):
     """Local training of a UE."""
 
-    model: str = "mlp"
+    model: Part = "mlp"
     """`mlp` (50 and 25 hidden units), `cnn`, or `package.module:factory`, called with (input shape, classes)."""
     epochs: int = Field(5, ge=1)
     """Local epochs, E."""
@@ -142,7 +145,7 @@ class Training(Section):
     """Momentum of SGD."""
     proximal: float = Field(0.0, ge=0, le=1e6)
     """FedProx's mu: adds mu / 2 * |w - w_global|^2 to the local loss; 0 is plain FedAvg."""
-    optimizer: str = "sgd"
+    optimizer: Part = "sgd"
     """`sgd`, or `package.module:factory`, called with (parameters, lr) for each UE and round,
     which returns a `torch.optim.Optimizer`; `momentum` is then not used."""
     engine: Literal["auto", "torch", "compiled"] = "auto"
@@ -158,7 +161,7 @@ class Training(Section):
 class Strategy(Section):
     """The strategy, which grants the pull slots."""
 
-    name: str = "push-pull"
+    name: Part = "push-pull"
     """`push-pull` (the paper's), `planned`, `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`,
     `fedavg`, `round-robin`, `centralized`, or `package.module:Name`."""
     warmup: int | None = Field(None, ge=0)
@@ -179,7 +182,7 @@ class Strategy(Section):
 class Valuation(Section):
     """How the PS values the received updates."""
 
-    method: str = "kriging"
+    method: Part = "kriging"
     """Shapley values by `kriging` (the default: predicts most utilities), `cyclic` (no assumptions), `gtg` (the
     paper's) or `exact`; `leave-one-out` or `banzhaf` values; or `package.module:Name`."""
     utility: Literal["loss", "accuracy"] = "loss"
@@ -205,7 +208,7 @@ class Valuation(Section):
 class Aggregation(Section):
     """How the PS combines the received updates into the next global model."""
 
-    name: str = "average"
+    name: Part = "average"
     """`average` (the paper's), `fedavgm`, `fedadam`, `fedyogi`, `median`, `trimmed-mean`, `krum`, or
     `package.module:Name`."""
     options: dict[str, Any] = {}
@@ -279,6 +282,19 @@ class Scenario(Section):
         return self.strategy.name == "centralized" if pooled is None else pooled
 
     @property
+    def own_parts(self) -> list[str]:
+        """Names of the parts that are the user's own, `package.module:Name`."""
+        names = (
+            self.strategy.name,
+            self.push.channel,
+            self.training.model,
+            self.training.optimizer,
+            self.valuation.method,
+            self.aggregation.name,
+        )
+        return [name for name in dict.fromkeys(names) if ":" in name]
+
+    @property
     def epochs(self) -> int:
         """Local epochs of this scenario's strategy."""
         return self.training.epochs_by_strategy.get(self.strategy.name, self.training.epochs)
@@ -323,6 +339,15 @@ class Scenario(Section):
     def to_yaml(self) -> str:
         """Return the complete scenario as YAML."""
         return write_yaml(self.model_dump())
+
+
+def as_scenario(source: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
+    """Return a scenario as it is, and load a preset, a YAML file or a mapping of fields."""
+    if isinstance(source, Scenario):
+        return source
+    if not isinstance(source, str | Path | Mapping):
+        raise InputError("scenario", source, "a Scenario, a preset or a YAML file")
+    return Scenario.load(source)
 
 
 def presets() -> dict[str, str]:
