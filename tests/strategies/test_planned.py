@@ -22,6 +22,7 @@ def scenario(ues: int, slots: int, contenders: int | str, limit: float | None = 
     return Scenario(
         data={"ues": ues},
         frame={"slots": slots, "pull": 0},
+        fleet={"computing": {"slot": 1.0} if contenders == "ready" else None},
         push={"contenders": contenders, **push},
         strategy={"name": "planned", "options": options},
     )

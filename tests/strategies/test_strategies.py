@@ -192,7 +192,14 @@ def test_centralized_pulls_the_same_share_in_every_round(ues, slots, share, send
 
 def test_who_needs_values():
     needs = {name: make_strategy(name, CELL).needs_values for name in STRATEGIES}
-    assert {name for name in needs if needs[name]} == {"greedy-shap", "push-pull", "planned", "only-pull", "ucb", "s-fedavg"}
+    assert {name for name in needs if needs[name]} == {
+        "greedy-shap",
+        "push-pull",
+        "planned",
+        "only-pull",
+        "ucb",
+        "s-fedavg",
+    }
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
