@@ -13,7 +13,7 @@ from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
 from fedslot.aggregation import Aggregate, make_aggregation
 from fedslot.data.sources import load
-from fedslot.errors import InputError
+from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite, no_values
 from fedslot.local_training import LocalTraining, PooledTraining, Trained, Training, make_model, make_trainer
@@ -29,9 +29,12 @@ from fedslot.round import (
     cell,
     frame_fits,
     gather,
+    observe,
     overhead,
     record,
     schedule,
+    start,
+    start_aggregation,
 )
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, make_strategy
@@ -78,7 +81,8 @@ class Simulation:
     def start(self) -> Snapshot:
         """Return the snapshot before the first round."""
         model = self.model.initial
-        return Snapshot(0, 0, model, model, self.strategy.init(), self.aggregation.init(model, self.fleet.ues))
+        state = start(self.strategy, self.scenario)
+        return Snapshot(0, 0, model, model, state, start_aggregation(self.aggregation, self.scenario, model))
 
     def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
@@ -92,7 +96,7 @@ class Simulation:
             trained = self.train(now.model, receipt.received, round)
             valuation = self._value(now.model, trained, receipt, round)
             new = self._aggregate(now, trained, valuation)
-            state = self.strategy.observe(state, receipt, valuation.values)
+            state = observe(self.strategy, self.scenario, state, receipt, valuation.values, round)
 
             spent = now.slots_spent + receipt.cost_max
             now = Snapshot(round + 1, spent, new.broadcast, new.report, state, new.state)
@@ -103,7 +107,10 @@ class Simulation:
         seed, slots = self.scenario.seed, self.scenario.frame.slots
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
         pushing = backlogged(self.scenario, grant, round)
-        return play(grant, slots, pushing, self.fleet.ready(round), self.channel, contention, fading)
+        try:
+            return play(grant, slots, pushing, self.fleet.ready(round), self.channel, contention, fading)
+        except RefusedError as error:  # a channel of one's own
+            raise RefusedError(f"round {round}: {error}") from None
 
     def _value(self, model: Tensor, trained: Trained, receipt: Receipt, round: int) -> Valuation:
         """Value the received updates on the PS's validation samples."""

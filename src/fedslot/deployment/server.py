@@ -25,7 +25,7 @@ from fedslot.held_out import HeldOut, no_values
 from fedslot.learning.models import Model
 from fedslot.messages import Receipt, UEs
 from fedslot.records import RowWriter, RunFolder
-from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, refuse_asking, schedule
+from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, observe, record, refuse_asking, schedule, start
 from fedslot.scenario import Scenario
 from fedslot.strategies import NoState, make_strategy
 from fedslot.valuation import Valuation
@@ -82,7 +82,7 @@ class ParameterServer:
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
         model = self.model.initial if initial is None else initial
-        self.now = Snapshot(0, 0, model, model, self.strategy.init(), NoState())
+        self.now = Snapshot(0, 0, model, model, start(self.strategy, self.scenario), NoState())
         self._aggregator = self.aggregate or ScenarioAggregation(self.scenario, self.model, self.held_out, model)
         # relative to the initial model, because a device could raise the norm of the present one round by round
         self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
@@ -114,7 +114,7 @@ class ParameterServer:
         received = self._received(receipt, heard.updates, frame.round)
         valuation = self._value(received, frame.round)
         model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
-        state = self.strategy.observe(self.now.state, receipt, valuation.values)
+        state = observe(self.strategy, self.scenario, self.now.state, receipt, valuation.values, frame.round)
 
         spent = self.now.slots_spent + receipt.cost_max
         self.now = Snapshot(frame.round + 1, spent, model, report, state, NoState())

@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +21,10 @@ from typing import Any, Self
 from fedslot.access.channels import make_channel
 from fedslot.errors import InputError
 from fedslot.learning.models import MODELS
+from fedslot.plain import plain
 from fedslot.plugins import find
 from fedslot.round import cell
-from fedslot.scenario import Scenario, presets, read_fields
+from fedslot.scenario import Scenario, presets, read_fields, split_sections
 from fedslot.strategies import make_strategy
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
@@ -40,15 +41,17 @@ Combination = dict[str, Any]
 class Study:
     """All combinations of a grid, each with several seeds; impossible combinations are refused.
 
-    grid: values to try, by dotted key; each key is an axis.
+    grid: values to try, by dotted key; each key is an axis. NumPy arrays and ranges are converted to lists.
     seeds: number of seeds; the scenario's seed is the first. Runs with the same seed have common random numbers.
     """
 
     scenario: Scenario
-    grid: Mapping[str, list[Any]]
+    grid: Mapping[str, Sequence[Any]]
     seeds: int = SEEDS
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", {key: plain(values) for key, values in self.grid.items()})
+        object.__setattr__(self, "seeds", plain(self.seeds))
         if type(self.seeds) is not int or self.seeds < 1:
             raise InputError("seeds", self.seeds, "a whole number, at least 1")
         _check_axes(self.grid)
@@ -88,8 +91,15 @@ class Study:
             if not isinstance(key, str):
                 raise InputError("overrides", key, "a mapping of dotted keys, e.g. `frame.pull: 5`")
         axes = join_axes([fields["grid"], grid or {}])
-        first = {key: values[0] for key, values in axes.items()}
-        scenario = Scenario.load(fields["scenario"], {**fields["overrides"], **(overrides or {}), **first})
+        changes = split_sections(fields["overrides"], overrides or {})
+        try:
+            scenario = Scenario.load(fields["scenario"], changes)
+        except InputError:  # it may be possible with the values of the grid only
+            if not all(map(_same_fields, axes.items())):
+                raise
+            scenario = Scenario.load(
+                fields["scenario"], split_sections(changes, {key: values[0] for key, values in axes.items()})
+            )
         return cls(scenario, axes, fields.get("seeds", SEEDS) if seeds is None else seeds)
 
     @cached_property
@@ -194,6 +204,12 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
         for word, count in Counter(words).items():
             if count > 1:
                 raise InputError(f"grid {key}", word, "given once")
+
+
+def _same_fields(axis: tuple[str, list[Any]]) -> bool:
+    """Return whether all values of an axis change the same fields, so that each hides those of the others."""
+    key, values = axis
+    return len({frozenset(split_sections({key: value})) for value in values}) == 1
 
 
 def _scenario(base: Scenario, combination: Combination) -> Scenario:

@@ -93,7 +93,7 @@ class Sweep:
 
 def sweep(
     scenario: Scenario,
-    grid: Mapping[str, list[Any]],
+    grid: Mapping[str, Sequence[Any]],
     seeds: int = SEEDS,
     out: str | Path | None = None,
     *,
@@ -106,7 +106,7 @@ def sweep(
 ) -> Sweep:
     """Run every combination of a grid with every seed. A run that fails is recorded; the others go on.
 
-    grid: values to try, by dotted key.
+    grid: values to try, by dotted key; lists, ranges or NumPy arrays.
     seeds: number of seeds of each combination; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
     resume: continue the sweep in the folder, also with more values and seeds.
