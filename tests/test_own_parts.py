@@ -1,5 +1,6 @@
 """What a user's own strategy or aggregation returns is used as it is meant, or refused in one line."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from fedslot.aggregation import Aggregate
 from fedslot.errors import RefusedError
-from fedslot.messages import Grant, NoState
+from fedslot.messages import Grant, Merit, NoState
 from fedslot.own_parts import check_aggregate, check_grant, check_state
 from fedslot.scenario import Scenario
 
@@ -61,6 +62,17 @@ UES = "must grant pull slots to at most 5 different UEs, from 0 to 11, not"
         (Grant([-1]), UES),
         (Grant([10**30]), UES),
         (Grant(np.arange(6)), UES),
+        (Grant([1], slots=6), "must grant 0 to 5 uplink slots, or None for all, not the int 6"),
+        (Grant([1], slots=2.5), "must grant 0 to 5 uplink slots, or None for all, not the float 2.5"),
+        (Grant([1], slots=True), "must grant 0 to 5 uplink slots"),
+        (Grant([1, 2, 3], slots=2), "must grant pull slots to at most 2 different UEs"),
+        (Grant([1], merit=0.5), "must announce a Merit or None, not the float 0.5"),
+        (Grant([1], merit=Merit("luck")), "must announce a merit by noise, samples, age, value, not the str 'luck'"),
+        (Grant([1], merit=Merit("age")), "announced a merit by age; `told` goes with age and value"),
+        (Grant([1], merit=Merit("noise", told=np.zeros(12))), "announced a merit by noise; `told` goes with"),
+        (Grant([1], merit=Merit("noise", most=math.nan)), "must announce a merit from one number to another"),
+        (Grant([1], merit=Merit("age", told=np.zeros(3))), "must announce a merit with one number told to each UE"),
+        (Grant([1], merit=Merit("age", told=["a"] * 12)), "must announce a merit with one number told to each UE"),
         (Grant([1], push="yes"), "must grant push as True or False, not the str 'yes'"),
         (Grant([1], probability=1.7), "must grant a probability from 0 to 1, not the float 1.7"),
         (Grant([1], probability=float("nan")), "must grant a probability from 0 to 1, not the float nan"),

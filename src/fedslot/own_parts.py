@@ -5,32 +5,66 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from torch import Tensor
 
 from fedslot.aggregation import Aggregate
 from fedslot.errors import RefusedError, shorten
-from fedslot.messages import Grant, UEs
+from fedslot.messages import OWN, Attribute, Grant, Merit, UEs
 from fedslot.scenario import Scenario
 
 
 def check_grant(part: str, grant: object, scenario: Scenario) -> Grant:
     """Return a grant with its fields as arrays and plain numbers; refuse one that no frame can hold."""
-    slots, ues = scenario.frame.slots, scenario.data.ues
+    most, ues = scenario.frame.slots, scenario.data.ues
     if not isinstance(grant, Grant):
         raise RefusedError(f"{part} must return a Grant from schedule(), not {describe(grant)}")
+    slots = grant.slots
+    if slots is not None and not (_is_whole(slots) and 0 <= slots <= most):
+        raise RefusedError(f"{part} must grant 0 to {most} uplink slots, or None for all, not {describe(slots)}")
+    slots = most if slots is None else int(slots)
     pull = distinct_ues(grant.pull, ues)
     if pull is None or len(pull) > slots:
         wanted = f"at most {slots} different UEs, from 0 to {ues - 1}"
         raise RefusedError(f"{part} must grant pull slots to {wanted}, not {describe(grant.pull)}")
     if not isinstance(grant.push, bool | np.bool_):
         raise RefusedError(f"{part} must grant push as True or False, not {describe(grant.push)}")
-    if not _is_probability(grant.probability):
+    if not _is_number(grant.probability) or not 0 <= grant.probability <= 1:
         raise RefusedError(f"{part} must grant a probability from 0 to 1, not {describe(grant.probability)}")
-    return replace(grant, pull=pull, push=bool(grant.push), probability=float(grant.probability))
+    return replace(
+        grant,
+        pull=pull,
+        push=bool(grant.push),
+        probability=float(grant.probability),
+        slots=None if grant.slots is None else slots,
+        merit=_check_merit(part, grant.merit, ues),
+    )
+
+
+def _check_merit(part: str, merit: object, ues: int) -> Merit | None:
+    if merit is None:
+        return None
+    if not isinstance(merit, Merit):
+        raise RefusedError(f"{part} must announce a Merit or None, not {describe(merit)}")
+    known = get_args(Attribute)
+    if merit.attribute not in known:
+        raise RefusedError(f"{part} must announce a merit by {', '.join(known)}, not {describe(merit.attribute)}")
+    if (merit.told is None) != (merit.attribute in OWN):
+        needs = f"`told` goes with age and value, not with {' and '.join(OWN)}"
+        raise RefusedError(f"{part} announced a merit by {merit.attribute}; {needs}")
+    for end in (merit.least, merit.most):
+        if not _is_number(end) or math.isnan(end):
+            raise RefusedError(f"{part} must announce a merit from one number to another, not {describe(end)}")
+    if merit.told is None:
+        return merit
+    told = np.asarray(merit.told)
+    if told.shape != (ues,) or told.dtype.kind not in "iuf":
+        raise RefusedError(f"{part} must announce a merit with one number told to each UE, not {describe(told)}")
+    return replace(merit, told=told.astype(np.float64, copy=False))
 
 
 def check_aggregate(part: str, new: object, start: Tensor, state: object) -> Aggregate[Any]:
@@ -84,9 +118,12 @@ def distinct_ues(chosen: object, ues: int) -> UEs | None:
     return array.astype(np.int64, copy=False)
 
 
-def _is_probability(value: object) -> bool:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    return number and 0 <= value <= 1  # type: ignore[operator]
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return _is_whole(value) or isinstance(value, float | np.floating)
 
 
 def describe(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from fedslot.experiments.comparison import Comparison, compare, plan_tasks
 from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Task
-from fedslot.runs import Result, is_finished
+from fedslot.experiments.variants import make_variants
+from fedslot.runs import Result, is_finished, run
 from fedslot.scenario import Scenario
 
 QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
@@ -106,7 +108,7 @@ def test_same_for_any_number_of_workers(scenario: Scenario, tmp_path: Path) -> N
 
 def test_seeds_are_paired(scenario: Scenario, tmp_path: Path) -> None:
     """Strategies differ in nothing but their name, seeds in nothing but their number."""
-    tasks = plan_tasks(scenario.replace({"seed": 7}), ["fedavg", "only-pull"], 2, tmp_path)
+    tasks = plan_tasks(scenario.replace({"seed": 7}), make_variants("fedavg,only-pull"), 2, tmp_path)
     assert [(task.scenario.strategy.name, task.scenario.seed) for task in tasks] == [
         ("fedavg", 7),
         ("fedavg", 8),
@@ -175,16 +177,53 @@ def test_bad_arguments(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("seeds", [1_000_000, 10**30])
+def test_too_many_seeds_are_refused_before_anything_is_built(scenario: Scenario, tmp_path: Path, seeds: int) -> None:
+    with pytest.raises(InputError, match=r"seeds: .*at most 50000, since 100000 runs"):
+        compare(scenario, ["fedavg", "ucb"], seeds, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
-    ("overrides", "field"),
+    ("overrides", "strategies", "field"),
     [
-        ({"strategy.options": {"exploration": 2.0}}, "strategy.options.exploration"),
-        ({"aggregation.name": "krum"}, "aggregation.name"),
+        ({}, ["push-pull", "os:system"], "strategy.name"),
+        ({}, ["push-pull", "nothing:Here"], "strategy.name"),
+        ({}, ["fedavg", "fedavg+krumm"], "aggregation.name"),
+        ({}, ["fedavg", "fedavg{valuation.method: fast}"], "valuation.method"),
+        ({}, ["fedavg", "fedavg{training.optimizer: adam}"], "training.optimizer"),
+        ({}, ["fedavg", "fedavg{data.dataset: nope.npz}"], "data.dataset"),
+        ({}, ["fedavg", "centralized+krum"], "aggregation.name"),
+        ({}, ["fedavg", "ucb{explorations: 1}"], "strategy.options.explorations"),
+        ({"strategy.options": {"explorations": 2.0}}, ["ucb", "fedavg"], "strategy.options.explorations"),
     ],
 )
-def test_what_one_of_the_strategies_cannot_do_is_refused_before_any_run(overrides, field, tmp_path):
+def test_what_one_of_the_strategies_cannot_do_is_refused_before_any_run(overrides, strategies, field, tmp_path):
     scenario = Scenario.load("quickstart", {"rounds": 1, **overrides})
     with pytest.raises(InputError) as caught:
-        compare(scenario, ["ucb", "centralized"], 1, tmp_path / "out", workers=1)
+        compare(scenario, strategies, 1, tmp_path / "out", workers=1)
     assert caught.value.field == field
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_of_variants(scenario: Scenario, tmp_path: Path) -> None:
+    """Each is the run of its own scenario, under its label, in a folder that every file system takes."""
+    strategies = ["fedavg", "fedavg{training.epochs: 2}", {"Adam: 1/2": {"aggregation.name": "fedadam"}}]
+    found = compare(scenario, strategies, 1, tmp_path, workers=1)
+    assert found.strategies == ["fedavg", "fedavg{training.epochs: 2}", "Adam: 1/2"]
+    assert [runs[0].scenario.training.epochs for runs in found.runs.values()] == [1, 2, 1]
+    assert found.runs["Adam: 1/2"][0].scenario.strategy.name == "push-pull"
+    folders = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert all(re.fullmatch(r"[a-z0-9._+-]+", name) for name in folders)
+    assert "fedavg-seed0" in folders
+    alone = run(scenario.replace({"strategy.name": "fedavg", "training.epochs": 2}))
+    assert found.runs["fedavg{training.epochs: 2}"][0].final_accuracy == alone.final_accuracy
+
+
+def test_a_preset_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean quickstart"):
+        compare("quickstrat", ["fedavg"], 1, tmp_path / "out")
+    with pytest.raises(InputError, match="a Scenario, a preset or a YAML file"):
+        compare(3, ["fedavg"], 1, tmp_path / "out")
+    file = tmp_path / "mine.yaml"
+    file.write_text("rounds: 1\ndata: {ues: 20}\n")
+    assert compare(file, "fedavg,ucb", 1, workers=1).strategies == ["fedavg", "ucb"]

@@ -12,20 +12,18 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from fedslot.access.channels import make_channel
 from fedslot.errors import InputError
-from fedslot.learning.models import MODELS
+from fedslot.experiments.tasks import check
 from fedslot.plain import plain
-from fedslot.plugins import find
-from fedslot.round import cell
+from fedslot.plugins import part_name
 from fedslot.scenario import Scenario, presets, read_fields, split_sections
-from fedslot.strategies import make_strategy
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST_RUNS = 100_000
@@ -41,7 +39,8 @@ Combination = dict[str, Any]
 class Study:
     """All combinations of a grid, each with several seeds; impossible combinations are refused.
 
-    grid: values to try, by dotted key; each key is an axis. NumPy arrays and ranges are converted to lists.
+    grid: values to try, by dotted key; each key is an axis. Arrays and ranges are converted to lists, classes of your
+        own to their names.
     seeds: number of seeds; the scenario's seed is the first. Runs with the same seed have common random numbers.
     """
 
@@ -50,7 +49,9 @@ class Study:
     seeds: int = SEEDS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "grid", {key: plain(values) for key, values in self.grid.items()})
+        plain_values = {key: plain(values) for key, values in self.grid.items()}
+        named = {k: [*map(part_name, v)] if isinstance(v, list) else v for k, v in plain_values.items()}
+        object.__setattr__(self, "grid", named)
         object.__setattr__(self, "seeds", plain(self.seeds))
         if type(self.seeds) is not int or self.seeds < 1:
             raise InputError("seeds", self.seeds, "a whole number, at least 1")
@@ -110,7 +111,17 @@ class Study:
     @cached_property
     def scenarios(self) -> list[Scenario]:
         """The scenario of each combination, with the first seed."""
-        return [_scenario(self.scenario, combination) for combination in self.combinations]
+        found = []
+        for combination in self.combinations:
+            with _blame(combination):
+                found.append(self.scenario.replace(combination))
+        return found
+
+    def check(self, *, data: bool = True) -> None:
+        """Refuse combinations whose parts cannot be built or, with `data`, whose data set is not there."""
+        for combination, scenario in zip(self.combinations, self.scenarios, strict=True):
+            with _blame(combination):
+                check(scenario, data=data)
 
     def to_yaml(self) -> str:
         """Return the complete study as YAML, which `load` reads."""
@@ -169,13 +180,22 @@ def folder_name(combination: Combination) -> str:
     'frame.pull=5_fleet.noise=0.1'
     """
     name = "_".join(f"{key}={say_value(value)}" for key, value in combination.items())
-    plain = "_".join(f"{_plain(key)}={_plain(say_value(value))}" for key, value in combination.items())
+    plain = "_".join(f"{plain_text(key)}={plain_text(say_value(value))}" for key, value in combination.items())
+    return unique_name(name, plain)
+
+
+def unique_name(name: str, plain: str) -> str:
+    """Return a name as it is if it is plain and short, else its plain text with a hash of it.
+
+    >>> unique_name("fedavg", "fedavg"), unique_name("mine:Oldest", "mine-oldest")
+    ('fedavg', 'mine-oldest-5e62a53d1305')
+    """
     if name == plain and len(name) <= LONGEST_NAME:
         return name
     return f"{plain[: LONGEST_NAME - 13]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Replace the characters that some file systems do not allow or distinguish."""
     return re.sub(r"[^a-z0-9._+-]+", "-", text.lower()).strip("-")
 
@@ -212,14 +232,11 @@ def _same_fields(axis: tuple[str, list[Any]]) -> bool:
     return len({frozenset(split_sections({key: value})) for value in values}) == 1
 
 
-def _scenario(base: Scenario, combination: Combination) -> Scenario:
-    """Return the scenario of a combination, after checking its fields and the names in it."""
+@contextmanager
+def _blame(combination: Combination) -> Iterator[None]:
+    """Add the combination to the message of an `InputError`."""
     try:
-        scenario = base.replace(combination)
-        make_strategy(scenario.strategy.name, cell(scenario))
-        make_channel(scenario.push.channel, **scenario.push.channel_options)
-        find("training.model", scenario.training.model, MODELS)
+        yield
     except InputError as error:
         allowed = f"{error.allowed} (in the combination {say(combination)})"
         raise InputError(error.field, error.value, allowed) from None
-    return scenario
