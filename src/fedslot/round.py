@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.access.channels import make_channel
 from fedslot.access.checks import check_whole
 from fedslot.access.frame import draw_backlogged
+from fedslot.access.planner import plan
+from fedslot.access.pushes import Barring
 from fedslot.aggregation import Aggregate, Aggregation, Updates
 from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
@@ -24,7 +29,7 @@ from fedslot.messages import Grant, Receipt, UEs
 from fedslot.own_parts import check_aggregate, check_grant, check_state, distinct_ues
 from fedslot.rng import ARRIVALS, ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
 from fedslot.scenario import Scenario
-from fedslot.strategies import Asking, Cell, Strategy
+from fedslot.strategies import Asking, Cell, Split, Strategy
 from fedslot.valuation import Valuation
 
 Losses = Callable[[UEs], NDArray[np.float64]]
@@ -92,6 +97,31 @@ def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
         share=options.share,
         options=options.options,
         sizes=sizes,
+        outlook=partial(splits, scenario),
+    )
+
+
+def splits(scenario: Scenario, limit: float) -> list[Split]:
+    """Return for Q = 0, 1, ... pull slots the most push slots with which a frame is expected to cost at most `limit`.
+
+    On the collision channel this is exact, on others it is simulated. With `push.arrivals`, as many UEs are expected to
+    contend as arrive in a frame of full length.
+    """
+    push, ues, slots = scenario.push, scenario.data.ues, scenario.frame.slots
+    wanted = ues if push.contenders == "ready" else push.contenders
+    if push.arrivals is not None:
+        wanted = math.ceil(min(push.arrivals * (1 + slots), ues))
+    channel = make_channel(push.channel, **push.channel_options)
+    barring: Barring = "best" if push.probability == "auto" else push.probability
+    crowds: dict[int, list[int]] = {}  # numbers of pull slots by how many UEs then contend
+    for pull in range(min(slots, ues, math.floor(limit) - 1) + 1):
+        crowds.setdefault(min(wanted, ues - pull), []).append(pull)
+    return sorted(
+        Split(split.pull, split.push, split.probability, split.expected_received_push)
+        for contenders, pulls in crowds.items()
+        for split in plan(
+            slots, contenders, pulls=pulls, frame_limit=limit, barring=barring, channel=channel, frames=1000
+        ).splits
     )
 
 

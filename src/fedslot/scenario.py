@@ -163,11 +163,11 @@ class Strategy(Section):
     """The strategy, which grants the pull slots."""
 
     name: Part = "push-pull"
-    """`push-pull` (the paper's), `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `fedavg`,
-    `round-robin`, `centralized`, or `package.module:Name`."""
+    """`push-pull` (the paper's), `planned`, `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`,
+    `fedavg`, `round-robin`, `centralized`, or `package.module:Name`."""
     warmup: int | None = Field(None, ge=0, le=MOST)
     """Number of warm-up rounds, in which all slots pull: every UE once, then the most valued. Null: until every UE
-    was pulled once. Used by `push-pull`, `only-pull` and `greedy-shap`."""
+    was pulled once. Used by `push-pull`, `planned`, `only-pull` and `greedy-shap`."""
     memory: Annotated[float, Field(ge=0, lt=1)] | Literal["mean"] = 0.5
     """Weight of the old value in the exponential smoothing; `mean`: the running mean instead."""
     share: Probability = 0.1
@@ -175,8 +175,9 @@ class Strategy(Section):
     options: dict[str, Any] = {}
     """Options of the strategy. `ucb`: `exploration`, factor of the confidence bonus (1.0). `s-fedavg`: `temperature`
     of the softmax, relative to the spread of values (1.0). `power-of-choice`: `candidates`, number of UEs that are
-    asked for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). A strategy of
-    your own has its own."""
+    asked for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). `planned`:
+    `frame_limit`, the most slots that a frame may cost in expectation (null: 1 + frame.slots). A strategy of your own
+    has its own."""
 
 
 class Valuation(Section):
