@@ -17,6 +17,7 @@ from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Task, check
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
 from fedslot.folders import COMPARISON, claim, write_atomically
+from fedslot.plain import plain
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario, as_scenario, read_fields
 from fedslot.yaml_text import write_yaml
@@ -142,7 +143,7 @@ def compare(
     >>> compare(quick, ["fedavg", "push-pull"], seeds=1, workers=1).strategies
     ['fedavg', 'push-pull']
     """
-    scenario = as_scenario(scenario)
+    scenario, seeds = as_scenario(scenario), plain(seeds)
     check_targets(targets)
     check_workers(workers)
     with TemporaryDirectory() as temporary:
