@@ -33,10 +33,12 @@ from fedslot.round import (
     cell,
     first_waiting,
     frame_fits,
+    observe,
     record,
     refuse_asking,
     schedule,
     spend,
+    start,
     still_waiting,
 )
 from fedslot.scenario import Scenario
@@ -95,7 +97,8 @@ class ParameterServer:
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
         model = self.model.initial if initial is None else initial
-        self.now = Snapshot(0, 0, first_waiting(self.scenario), model, model, self.strategy.init(), NoState())
+        state = start(self.strategy, self.scenario)
+        self.now = Snapshot(0, 0, first_waiting(self.scenario), model, model, state, NoState())
         self._aggregator = self.aggregate or ScenarioAggregation(self.scenario, self.model, self.held_out, model)
         # relative to the initial model, because a device could raise the norm of the present one round by round
         self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
@@ -126,7 +129,7 @@ class ParameterServer:
         received = self._received(receipt, heard.updates, frame.round)
         valuation = self._value(received, frame.round)
         model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
-        state = self.strategy.observe(self.now.state, receipt, valuation.values)
+        state = observe(self.strategy, self.scenario, self.now.state, receipt, valuation.values, frame.round)
 
         began = self.now.slots_spent
         spent = began + spend(self.scenario, receipt)

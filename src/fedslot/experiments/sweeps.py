@@ -100,7 +100,7 @@ class FailedRunsError(RefusedError):
 
 def sweep(
     scenario: Scenario | str | Path,
-    grid: Mapping[str, list[Any]],
+    grid: Mapping[str, Sequence[Any]],
     seeds: int = SEEDS,
     out: str | Path | None = None,
     *,
@@ -116,7 +116,7 @@ def sweep(
     """Run every combination of a grid with every seed. A run that fails does not stop the others.
 
     scenario: a scenario, or the name of a preset or YAML file.
-    grid: values to try, by dotted key.
+    grid: values to try, by dotted key; lists, ranges or NumPy arrays.
     seeds: number of seeds of each combination; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
     resume: continue the sweep in the folder, also with more values and seeds.
