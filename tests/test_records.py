@@ -16,11 +16,12 @@ import pytest
 import torch
 
 import fedslot
+from fedslot.cli import main
 from fedslot.data.sources import load as load_data
 from fedslot.errors import InputError, RefusedError
 from fedslot.folders import RUN
 from fedslot.held_out import HeldOut
-from fedslot.records import RunFolder
+from fedslot.records import RowWriter, RunFolder
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 
@@ -309,3 +310,19 @@ def test_runs_that_cannot_be_read_are_one_line(copy: Path) -> None:
         damage(copy)
         with pytest.raises(RefusedError, match=r"rounds.csv cannot be read"):
             fedslot.load(copy)
+
+
+def test_a_full_disk_in_a_comparison_is_the_systems_fault(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line and exit code 1, whichever run it hits."""
+
+    def full(self: RowWriter, round: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(RowWriter, "append", full)
+    for command in (["run", "quickstart"], ["compare", "quickstart", "--strategies", "fedavg", "--workers", "1"]):
+        assert main([*command, "-o", "rounds=2", "--out", str(tmp_path / command[0])]) == 1
+        output = capsys.readouterr()
+        assert "No space left on device" in output.err.splitlines()[-1]
+        assert "Traceback" not in output.err

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedslot.errors import RefusedError
-from fedslot.folders import RUN, Claim, claim, refuse_foreign, refusing, write_atomically
+from fedslot.folders import RUN, Claim, claim, lock, refuse_foreign, refusing, write_atomically
 from fedslot.provenance import NO_SOURCE, Fingerprints, refuse_change
 from fedslot.round import Round, Snapshot
 from fedslot.scenario import Scenario
@@ -172,12 +172,14 @@ class RunFolder:
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
         """Write files that `pack` returned, the summary last, since it marks a finished run; ignore any others."""
+        if not files:
+            return
         with refusing(self.path):
-            if files:
-                self.path.mkdir(parents=True, exist_ok=True)
-            for name in FILES:
-                if name in files:
-                    write_atomically(self.path / name, files[name])
+            self.path.mkdir(parents=True, exist_ok=True)
+            with lock(self.path):
+                for name in FILES:
+                    if name in files:
+                        write_atomically(self.path / name, files[name])
 
     def _read_checkpoint(self) -> dict[str, NDArray[Any]] | None:
         """Return the arrays of the checkpoint after comparing them with their checksum; None if there is none."""

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.estimates import Estimate
-from fedslot.experiments.pool import check_workers, describe_failures, run_all
+from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Task, check
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
@@ -155,7 +155,7 @@ def compare(
         with claim(folder, COMPARISON, description, same, resume=resume, force=force):
             failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
             if failures:
-                raise RefusedError(describe_failures(tasks, failures))
+                raise failure_of(tasks, failures)
             results = [load(task.folder) for task in tasks]
             if out is None:
                 results = [result.in_memory() for result in results]
