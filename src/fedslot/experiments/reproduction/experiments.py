@@ -13,6 +13,7 @@ from fedslot.scenario import Scenario
 FEW, MANY = 5, 30  # local epochs that match the published curves of FedAvg and Centralized, and of the others
 CONTENDERS = (5, 10, 20, 40)  # Fig. 5's sweep
 QUICK_SAMPLES = 200  # validation images for utilities with --quick
+OUT = Path("out/reproduction")  # the default folder
 
 CURVES: dict[str, dict[str, object]] = {
     "Proposed (5/10)": {"strategy.name": "push-pull", "push.contenders": 5},
