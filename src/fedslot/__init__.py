@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedslot.errors import InputError, RefusedError
     from fedslot.experiments.cluster import distributed_training
     from fedslot.experiments.comparison import Comparison, compare
-    from fedslot.experiments.sweeps import Sweep, sweep
+    from fedslot.experiments.sweeps import FailedRunsError, Sweep, sweep
     from fedslot.held_out import HeldOut
     from fedslot.learning.models import Model
     from fedslot.local_training import LocalTraining, make_model
@@ -39,7 +39,7 @@ _NAMES = {  # by module
     "scenario": ["Scenario", "parse_overrides", "presets"],
     "runs": ["Result", "load", "run"],
     "experiments.comparison": ["Comparison", "compare"],
-    "experiments.sweeps": ["Sweep", "sweep"],
+    "experiments.sweeps": ["FailedRunsError", "Sweep", "sweep"],
     "experiments.cluster": ["distributed_training"],
     "strategies": ["Cell", "Ledger", "NoState", "Strategy", "warm_up"],
     "messages": ["Grant", "Receipt"],
@@ -60,6 +60,7 @@ __all__ = [
     "Cell",
     "Channel",
     "Comparison",
+    "FailedRunsError",
     "Game",
     "Grant",
     "HeldOut",

@@ -1,6 +1,8 @@
 """`python -m fedslot` is `fedslot`."""
 
+import sys
+
 from fedslot.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -24,8 +24,9 @@ PARAMETERS = 8192  # per block of inner products
 class HeldOut:
     """Held-out samples x (n, *shape) with labels y (n,), split into a test set and a validation set.
 
-    test, validation: evaluate models on each of them.
-    utility: evaluates coalitions on the validation set, or on the `valuation.samples` first of it.
+    test: evaluates models on the test set. validation: on the labelled part of the validation set.
+    inputs: labelled and unlabelled inputs that the PS has, (n, *shape).
+    utility: evaluates coalitions on the labelled samples, or on the `valuation.samples` first of them.
     """
 
     def __init__(
@@ -43,16 +44,27 @@ class HeldOut:
         if not 0 < count < len(y):
             allowed = f"such that both parts of the {len(y)} test samples get one"
             raise InputError("data.validation", scenario.data.validation, allowed)
-        samples = options.samples or count
-        if samples > count:
-            raise InputError("valuation.samples", samples, f"at most {count}, the number of validation samples")
+        labelled = scenario.data.validation_samples or count
+        if labelled > count:
+            allowed = f"at most {count}, the size of the validation set"
+            raise InputError("data.validation_samples", labelled, allowed)
+        unlabelled = scenario.data.unlabelled_samples
+        if unlabelled > count - labelled:
+            allowed = f"at most {count - labelled}, the rest of the validation set"
+            raise InputError("data.unlabelled_samples", unlabelled, allowed)
+        samples = options.samples or labelled
+        if samples > labelled:
+            raise InputError("valuation.samples", samples, f"at most {labelled}, the number of labelled samples")
         order = stream(scenario.seed, HELD_OUT).permutation(len(y))
 
         def evaluator(part: NDArray[np.int64]) -> Evaluator:
             return Evaluator(model, *tensors(model, x[part], y[part]), threads)
 
-        self.test, self.validation = evaluator(order[count:]), evaluator(order[:count])
-        self.utility = self.validation if samples == count else evaluator(order[:samples])
+        self.test, self.validation = evaluator(order[count:]), evaluator(order[:labelled])
+        self.utility = self.validation if samples == labelled else evaluator(order[:samples])
+        self.inputs = self.validation.x
+        if unlabelled:
+            self.inputs = tensors(model, x[order[: labelled + unlabelled]], y[:0])[0]
 
     def value(self, model: Tensor, updates: Tensor, sizes: NDArray[np.int64], round: int) -> Valuation:
         """Value updates (Y, P) of a model (P,) from UEs with `sizes` (Y,) training samples."""

@@ -6,12 +6,40 @@ and models know these two and never each other; the loop in `simulation.py` join
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 UEs = NDArray[np.int64]
+Attribute = Literal["noise", "samples", "age", "value"]
+OWN: tuple[Attribute, ...] = ("noise", "samples")  # attributes that a UE knows by itself
+
+
+@dataclass(frozen=True, eq=False)
+class Merit:
+    """A condition that backlogged UEs check themselves: only those whose attribute is in the range contend.
+
+    attribute: `noise` (standard deviation of the noise on the UE's update) and `samples` (size of its data share) are
+        what a UE knows of itself; `age` (frames since its last reception) and `value` are what the PS tells it.
+    least, most: the range, both ends included. NaN is in no range.
+    told: (K,) what the PS told each UE, for `age` and `value`; None for the others.
+
+    >>> Merit("noise", most=0.02).holds(np.array([0.01, 0.03, np.nan])).tolist()
+    [True, False, False]
+    """
+
+    attribute: Attribute
+    least: float = -math.inf
+    most: float = math.inf
+    told: NDArray[np.float64] | None = None
+
+    def holds(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return for each value of the attribute whether it is in the range."""
+        inside: NDArray[np.bool_] = (values >= self.least) & (values <= self.most)
+        return inside
 
 
 @dataclass(frozen=True)
@@ -21,13 +49,21 @@ class Grant:
     pull: UEs in the order of their reserved slots; its length is the number of pull slots of this frame.
     push: whether the remaining uplink slots are open to contention (else they stay idle).
     probability: access barring, the probability with which a UE that would contend does so.
+    slots: uplink slots of this frame, at most the scenario's `frame.slots`; None: all of these.
+    merit: a condition that UEs must meet to contend; None: all may.
     overhead: slots, uplink and downlink, that the PS spent on asking UEs before this frame; `round.schedule` sets it.
     """
 
     pull: UEs
     push: bool = False
     probability: float = 1.0
+    slots: int | None = None
+    merit: Merit | None = None
     overhead: int = 0
+
+    def uplink_slots(self, most: int) -> int:
+        """Return the number of uplink slots that are announced, where a frame may have `most`."""
+        return most if self.slots is None else self.slots
 
 
 @dataclass(frozen=True)
@@ -38,6 +74,9 @@ class Receipt:
     pushed, push_slots: UEs received by contention, and their slots (counted over the whole frame).
     collided: UEs that pushed and were not received.
     wasted: UEs that were pulled but not ready by their slot.
+    slots: uplink slots that were announced.
+    idle_slots: push slots in which the receiver heard nothing.
+    collided_slots: push slots in which the receiver heard transmissions that it could not decode.
     overhead: slots that the PS spent on asking UEs before the frame.
     """
 
@@ -47,6 +86,9 @@ class Receipt:
     push_slots: UEs
     collided: UEs
     wasted: UEs
+    slots: int
+    idle_slots: int = 0
+    collided_slots: int = 0
     overhead: int = 0
 
     @property
@@ -63,6 +105,11 @@ class Receipt:
     def cost_max(self) -> int:
         """Overhead, downlink slot, and uplink slots up to the last received: the time of a frame by the clock."""
         return self.overhead + 1 + int(max(self._slots(), default=0))
+
+    @property
+    def cost_frame(self) -> int:
+        """Overhead, downlink slot, and all announced uplink slots, whether anything was received in them or not."""
+        return self.overhead + 1 + self.slots
 
     @property
     def cost_sum(self) -> int:

@@ -1,18 +1,31 @@
-"""Find a strategy, channel, model etc. by name: a built-in one, or the user's own as `package.module:Name`."""
+"""Find a strategy, channel, model etc.: a built-in one by name, or the user's own as `package.module:Name` or class.
+
+A class or function that is given instead of a name is stored under its name, `module:QualName`, and remembered, so that
+the name finds it again. So classes of a script or a notebook, which cannot be imported, work too; `pack` and `unpack`
+take them to other processes.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import TypeVar
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from os.path import realpath
+from types import ModuleType
+from typing import Any, TypeVar
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, RefusedError
 
 T = TypeVar("T")
 
+_given: dict[str, Any] = {}
+"""Classes and functions that were given instead of a name, by the name under which scenarios store them."""
+
 
 def find(field: str, name: str, known: Mapping[str, T]) -> T:
-    """Return the part with a name in `known`, or import it; `field` is the scenario's key in error messages.
+    """Return the part with a name in `known`, or the user's own; `field` is the scenario's key in error messages.
 
     >>> find("training.model", "cnm", {"mlp": print, "cnn": print})
     Traceback (most recent call last):
@@ -21,13 +34,77 @@ def find(field: str, name: str, known: Mapping[str, T]) -> T:
     if name in known:
         return known[name]
     allowed = f"one of {', '.join(known)}, or package.module:Name"
-    package, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise InputError(field, name, allowed)
     try:
-        found: T = getattr(importlib.import_module(package), attribute)
+        found: T = own_part(name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(field, name, f"{allowed} that can be imported ({error})") from None
     if not callable(found):
         raise InputError(field, name, f"{allowed} that can be called, not a {type(found).__name__}")
     return found
+
+
+def own_part(name: str) -> Any:
+    """Return the object with the name `package.module:Name`: as it was given, or else imported."""
+    if name not in _given:
+        module, _, attribute = name.partition(":")
+        here = _module(module)
+        found = reduce(getattr, attribute.split("."), here)
+        if here.__name__ != "__main__":
+            return found
+        _given[name] = found  # other processes cannot import it
+    return _given[name]
+
+
+def part_name(part: object) -> object:
+    """Return the name `module:QualName` of a class or function, and remember it; return anything else unchanged.
+
+    >>> from collections import Counter
+    >>> part_name(Counter)
+    'collections:Counter'
+    """
+    if not callable(part):
+        return part
+    module, qualified = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+    if module is None or qualified is None:
+        raise InputError("part", part, "a class, a function or a name")
+    name = f"{module}:{qualified}"
+    if "<" in qualified and _given.get(name, part) is not part:
+        # unlike a cell of a notebook that is run again, this cannot mean that the earlier one is replaced
+        raise InputError("part", name, "unique, but another one was given under this name; set its __qualname__")
+    _given[name] = part
+    return name
+
+
+def pack(names: Iterable[str]) -> bytes:
+    """Return those of the named parts that were given as classes or functions, for another process.
+
+    Those of importable modules are sent by reference; those of a script, a notebook or a function by value.
+    """
+    import cloudpickle
+
+    chosen = {name: _given[name] for name in names if name in _given}
+    try:
+        packed: bytes = cloudpickle.dumps(chosen)
+    except Exception as error:  # whatever an object in it raises
+        raise RefusedError(f"{', '.join(chosen)} cannot be sent to other processes ({error})") from error
+    return packed
+
+
+def unpack(packed: bytes) -> None:
+    """Remember the parts that another process packed; they replace earlier ones of the same names."""
+    import cloudpickle
+
+    _given.update(cloudpickle.loads(packed))
+
+
+def _module(name: str) -> ModuleType:
+    """Import a module; a script that names itself is not run a second time."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is not None and name not in sys.modules:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin and realpath(spec.origin) == realpath(file):
+            return main
+    return importlib.import_module(name)

@@ -24,6 +24,7 @@ from fedslot.scenario import Scenario
 
 SCENARIO, ROUNDS, CHECKPOINT, SUMMARY = "scenario.yaml", "rounds.csv", "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
+PLAIN = ("round", "slots_spent", "waiting", "model", "report")  # fields of a snapshot that are arrays or numbers
 LEFTOVERS = ".*.[0-9]*.tmp"
 COLUMNS = [field.name for field in fields(Round)]
 
@@ -80,7 +81,7 @@ class RunFolder:
         arrays: dict[str, Any] = {f"more.{name}": array for name, array in more.items()}
         for part in ("state", "aggregation"):
             arrays |= {f"{part}.{name}": array for name, array in state_arrays(getattr(now, part)).items()}
-        arrays |= {name: _array(getattr(now, name)) for name in ("round", "slots_spent", "model", "report")}
+        arrays |= {name: _array(getattr(now, name)) for name in PLAIN}
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         write_atomically(self.path / CHECKPOINT, buffer.getvalue())
@@ -92,10 +93,7 @@ class RunFolder:
             return start
         try:
             with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as saved:
-                plain = {
-                    name: _like(getattr(start, name), saved[name])
-                    for name in ("round", "slots_spent", "model", "report")
-                }
+                plain = {name: _like(getattr(start, name), saved[name]) for name in PLAIN}
                 states = {
                     part: restore_state(getattr(start, part), saved, f"{part}.") for part in ("state", "aggregation")
                 }

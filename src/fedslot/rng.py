@@ -18,6 +18,7 @@ STRAGGLERS, NOISE_LEVELS, COMPUTING = "stragglers", "noise-order", "computing"
 INITIAL_MODEL, HELD_OUT = "initial-model", "held-out"
 # each round; names are part of the key, so that renaming one changes every result
 ASK, SCHEDULE, BACKLOGGED, CONTENTION, CHANNEL = "ask", "schedule", "hopefuls", "push", "channel"
+ARRIVALS = "arrivals"  # each slot
 SHUFFLE, DROPOUT, NOISE, VALUATION = "shuffle", "dropout", "noise", "valuation"
 # simulated plans
 PLAN, PLAN_BARRING = "plan", "plan-barring"

@@ -19,8 +19,8 @@ from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite
 from fedslot.learning.jobs import Job
 from fedslot.learning.models import Model
-from fedslot.messages import Grant, Receipt, UEs
-from fedslot.rng import ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
+from fedslot.messages import OWN, Grant, Receipt, UEs
+from fedslot.rng import ARRIVALS, ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Cell, Strategy
 from fedslot.valuation import Valuation
@@ -33,20 +33,23 @@ Losses = Callable[[UEs], NDArray[np.float64]]
 class Round:
     """One row of `rounds.csv`.
 
-    Costs are in slots; `slots_spent` is the sum of `cost_max` since the first round. `utilities` counts coalition
-    utilities, `value_error` is the largest standard error of this round's values.
+    `slots` counts announced uplink slots. Costs are in slots; `slots_spent` adds up `cost_max`, or `cost_frame` if that
+    is the scenario's `cost_rule`, since the first round. `utilities` counts coalition utilities, `value_error` is the
+    largest standard error of this round's values.
     """
 
     round: int
     test_accuracy: float
     test_loss: float
     val_loss: float
+    slots: int
     pulled: int
     wasted: int
     contenders: int
     push_received: int
     collided: int
     cost_max: int
+    cost_frame: int
     cost_sum: int
     slots_spent: int
     utilities: int
@@ -58,13 +61,15 @@ class Round:
 class Snapshot:
     """All that is carried from one round to the next.
 
-    round: the round to come. slots_spent: sum of `cost_max` so far.
+    round: the round to come. slots_spent: cost of the frames so far, by the scenario's `cost_rule`.
+    waiting: (K,) whether each UE is backlogged; empty without `push.arrivals`.
     model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
     state: the strategy's state. aggregation: the aggregation's state.
     """
 
     round: int
     slots_spent: int
+    waiting: NDArray[np.bool_]
     model: Tensor
     report: Tensor
     state: Any
@@ -93,9 +98,15 @@ def overhead(strategy: Strategy[Any]) -> int:
     return strategy.overhead if isinstance(strategy, Asking) else 0
 
 
-def frame_fits(scenario: Scenario, slots_spent: int, overhead: int = 0) -> bool:
-    """Tell whether another frame, and `overhead` slots before it, fit into the time budget."""
-    return scenario.time_budget is None or slots_spent + overhead + 1 + scenario.frame.slots <= scenario.time_budget
+def frame_fits(scenario: Scenario, slots_spent: int, grant: Grant) -> bool:
+    """Tell whether a frame, and the asking before it, fit into the time budget."""
+    budget = scenario.time_budget
+    return budget is None or slots_spent + grant.overhead + 1 + grant.uplink_slots(scenario.frame.slots) <= budget
+
+
+def spend(scenario: Scenario, receipt: Receipt) -> int:
+    """Return the slots that a frame spent, by the scenario's cost rule."""
+    return receipt.cost_max if scenario.cost_rule == "max" else receipt.cost_frame
 
 
 def ask(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int, losses: Losses) -> Any:
@@ -118,11 +129,21 @@ def refuse_asking(strategy: Strategy[Any], scenario: Scenario) -> None:
 def schedule(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int) -> Grant:
     """Return the strategy's grant, with the overhead of asking; one that no frame can hold is refused."""
     grant = strategy.schedule(state, round, stream(scenario.seed, SCHEDULE, round))
-    slots, ues = scenario.frame.slots, scenario.data.ues
+    most, ues = scenario.frame.slots, scenario.data.ues
+    slots = grant.uplink_slots(most)
+    if not 0 <= slots <= most:
+        raise RefusedError(
+            f"round {round}: strategy {scenario.strategy.name} granted {slots} uplink slots; it may grant 0 to {most}"
+        )
     if len(grant.pull) > slots or not _distinct(grant.pull, ues):
         raise RefusedError(
             f"round {round}: strategy {scenario.strategy.name} granted {len(grant.pull)} pull slots; it may "
             f"grant {slots} at most, each to another UE from 0 to {ues - 1}"
+        )
+    if grant.merit is not None and (grant.merit.told is None) != (grant.merit.attribute in OWN):
+        raise RefusedError(
+            f"round {round}: strategy {scenario.strategy.name} announced a merit by {grant.merit.attribute}; `told` "
+            f"goes with age and value, not with {' and '.join(OWN)}"
         )
     return replace(grant, overhead=overhead(strategy))
 
@@ -132,11 +153,37 @@ def _distinct(chosen: UEs, ues: int) -> bool:
     return len(set(chosen.tolist())) == len(chosen) and all(0 <= ue < ues for ue in chosen.tolist())
 
 
-def backlogged(scenario: Scenario, grant: Grant, round: int) -> UEs:
-    """Return the UEs that happen to have an update to push in this frame."""
+def first_waiting(scenario: Scenario) -> NDArray[np.bool_]:
+    """Return which UEs are backlogged before the first frame: none; an empty array without `push.arrivals`."""
+    return np.zeros(0 if scenario.push.arrivals is None else scenario.data.ues, dtype=bool)
+
+
+def backlogged(scenario: Scenario, grant: Grant, waiting: NDArray[np.bool_], round: int) -> UEs:
+    """Return the UEs that happen to have an update to push in this frame. waiting: as in `Snapshot`."""
+    if scenario.push.arrivals is not None:
+        return np.setdiff1d(np.flatnonzero(waiting), grant.pull)
     contenders = scenario.push.contenders
     number = None if contenders == "ready" else contenders
     return draw_backlogged(number, scenario.data.ues, grant.pull, stream(scenario.seed, BACKLOGGED, round))
+
+
+def still_waiting(
+    scenario: Scenario, waiting: NDArray[np.bool_], received: UEs, began: int, ended: int
+) -> NDArray[np.bool_]:
+    """Return which UEs are backlogged after a frame: not those received, but those that arrived meanwhile.
+
+    began, ended: slots that were spent before and after the frame. The arrivals of a slot depend on nothing but the
+    slot, so that all strategies see the same.
+    """
+    rate = scenario.push.arrivals
+    if rate is None:
+        return waiting
+    after = waiting.copy()
+    after[received] = False
+    for slot in range(began, ended):
+        rng = stream(scenario.seed, ARRIVALS, slot)
+        after[rng.integers(len(after), size=rng.poisson(rate))] = True
+    return after
 
 
 def local_job(scenario: Scenario, fleet: Fleet, ue: int, round: int) -> Job:
@@ -163,8 +210,9 @@ def gather(
     values: NDArray[np.float64],
 ) -> Updates:
     """Return the updates of a round, local models (Y, P) trained from `start` (P,), for the aggregation."""
-    validation = held_out.validation
-    return Updates(network, start, local, ues, sizes, values, validation.x, lambda flat: validation.evaluate(flat)[0])
+    return Updates(
+        network, start, local, ues, sizes, values, held_out.inputs, lambda flat: held_out.validation.evaluate(flat)[0]
+    )
 
 
 def aggregate(
@@ -188,12 +236,14 @@ def record(held_out: HeldOut, round: int, receipt: Receipt, valuation: Valuation
         test_accuracy=test_accuracy,
         test_loss=test_loss,
         val_loss=val_loss,
+        slots=receipt.slots,
         pulled=len(receipt.pulled),
         wasted=len(receipt.wasted),
         contenders=receipt.contenders,
         push_received=len(receipt.pushed),
         collided=len(receipt.collided),
         cost_max=receipt.cost_max,
+        cost_frame=receipt.cost_frame,
         cost_sum=receipt.cost_sum,
         slots_spent=now.slots_spent,
         utilities=valuation.utilities,

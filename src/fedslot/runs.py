@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from fedslot import __version__
 from fedslot.records import RunFolder, read_summary
 from fedslot.round import Round, Snapshot
-from fedslot.scenario import Scenario
+from fedslot.scenario import Scenario, as_scenario
 from fedslot.simulation import Distribute, Simulation
 from fedslot.threads import Threads
 
 CHECKPOINT_EVERY = 5  # rounds
-Rule = Literal["max", "sum"]
+Rule = Literal["max", "frame", "sum"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Result:
 
     @property
     def slots_spent(self) -> int:
-        """Number of slots that the run took, by the clock (`cost_max`)."""
-        return int(self.rounds["cost_max"].sum())
+        """Number of slots that the run spent, by the scenario's cost rule."""
+        return int(self.rounds["slots_spent"].iloc[-1])
 
     def accuracy_at(self, slots: int) -> float:
         """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was."""
@@ -73,6 +73,8 @@ class Result:
             "final_accuracy": self.final_accuracy,
             "best_accuracy": float(rounds["test_accuracy"].max()),
             "slots_spent": self.slots_spent,
+            "cost_max": int(rounds["cost_max"].sum()),
+            "cost_frame": int(rounds["cost_frame"].sum()),
             "cost_sum": int(rounds["cost_sum"].sum()),
             "push_received": int(rounds["push_received"].sum()),
             "collided": int(rounds["collided"].sum()),
@@ -84,7 +86,7 @@ class Result:
 
 
 def run(
-    scenario: Scenario,
+    scenario: Scenario | str | Path,
     out: str | Path | None = None,
     *,
     resume: bool = False,
@@ -94,6 +96,7 @@ def run(
 ) -> Result:
     """Run a scenario to its end.
 
+    scenario: a scenario, or the name of a preset or YAML file.
     out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and the checkpoint; None writes nothing.
     resume: continue the run in the folder; the result is the same as without the interruption.
     threads: threads that share the work of a round; the result does not depend on their number.
@@ -106,7 +109,7 @@ def run(
     2
     """
     with Threads(threads) as pool:
-        simulation = Simulation(scenario, distribute, pool)
+        simulation = Simulation(as_scenario(scenario), distribute, pool)
         if out is None:
             return _in_memory(simulation, on_round)
         return _in_folder(simulation, RunFolder(Path(out)), resume, on_round)

@@ -19,17 +19,21 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from fedslot.errors import InputError
+from fedslot.plugins import part_name
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST = 10**9  # UEs, samples per UE, slots, contenders: products of two of them fit into 64 bits
+MOST_ARRIVALS = 10_000.0  # UEs per slot
 MOST_NESTED = 20  # levels of lists and mappings in options
 MOST_EXACT_PLAYERS = 16  # 65,536 utilities per round; one more UE doubles the number
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Part = Annotated[str, BeforeValidator(part_name)]
+"""The name of a part; a class or function of your own may be given in its place, and is stored as its name."""
 
 
 class Section(BaseModel):
@@ -56,6 +60,11 @@ class Data(Section):
     any number of UEs. Null: every training sample belongs to exactly one UE."""
     validation: float = Field(0.5, gt=0, lt=1)
     """Share of the test samples that are the PS's validation set; the others measure test accuracy."""
+    validation_samples: int | None = Field(None, ge=1, le=MOST)
+    """Number of labelled samples that the PS has, out of its validation set; null means all of it. Labels are costly:
+    100 to 500 are realistic. The test samples stay the same."""
+    unlabelled_samples: int = Field(0, ge=0, le=MOST)
+    """Number of further inputs of the validation set that the PS has without labels, for the aggregation `filtered`."""
 
 
 class Computing(Section):
@@ -107,10 +116,13 @@ class Push(Section):
 
     contenders: Annotated[int, Field(ge=0, le=MOST)] | Literal["ready"] = 10
     """Number of backlogged UEs, which would push in a frame, drawn from those not pulled; `ready`: all whose computing
-    is done."""
+    is done. Not used with `arrivals`."""
+    arrivals: float | None = Field(None, gt=0, le=MOST_ARRIVALS)
+    """Mean number of UEs per slot that get an update to push; each stays backlogged until it is received. So a short
+    frame finds fewer new contenders than a long one. Null: `contenders` in every frame, however short."""
     probability: Probability | Literal["auto"] = 1.0
     """Access barring: a UE contends with this probability; `auto` aims at one contender per push slot."""
-    channel: str = "collision"
+    channel: Part = "collision"
     """`collision`, `capture`, `crdsa`, `irsa`, or a channel of your own as `package.module:Name`."""
     channel_options: dict[str, Any] = {}
     """Options of the channel, e.g. `{threshold_db: 3.0}` for `capture`."""
@@ -119,7 +131,7 @@ class Push(Section):
 class Training(Section):
     """Local training of a UE."""
 
-    model: str = "mlp"
+    model: Part = "mlp"
     """`mlp` (50 and 25 hidden units), `cnn`, or `package.module:factory`, called with (input shape, classes)."""
     epochs: int = Field(5, ge=1)
     """Local epochs, E."""
@@ -133,7 +145,7 @@ class Training(Section):
     """Momentum of SGD."""
     proximal: float = Field(0.0, ge=0, le=1e6)
     """FedProx's mu: adds mu / 2 * |w - w_global|^2 to the local loss; 0 is plain FedAvg."""
-    optimizer: str = "sgd"
+    optimizer: Part = "sgd"
     """`sgd`, or `package.module:factory`, called with (parameters, lr) for each UE and round,
     which returns a `torch.optim.Optimizer`; `momentum` is then not used."""
     engine: Literal["auto", "torch", "compiled"] = "auto"
@@ -149,7 +161,7 @@ class Training(Section):
 class Strategy(Section):
     """The strategy, which grants the pull slots."""
 
-    name: str = "push-pull"
+    name: Part = "push-pull"
     """`push-pull` (the paper's), `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `fedavg`,
     `round-robin`, `centralized`, or `package.module:Name`."""
     warmup: int | None = Field(None, ge=0)
@@ -169,7 +181,7 @@ class Strategy(Section):
 class Valuation(Section):
     """How the PS values the received updates."""
 
-    method: str = "kriging"
+    method: Part = "kriging"
     """Shapley values by `kriging` (the default: predicts most utilities), `cyclic` (no assumptions), `gtg` (the
     paper's) or `exact`; `leave-one-out` or `banzhaf` values; or `package.module:Name`."""
     utility: Literal["loss", "accuracy"] = "loss"
@@ -195,7 +207,7 @@ class Valuation(Section):
 class Aggregation(Section):
     """How the PS combines the received updates into the next global model."""
 
-    name: str = "average"
+    name: Part = "average"
     """`average` (the paper's), `fedavgm`, `fedadam`, `fedyogi`, `median`, `trimmed-mean`, `krum`, or
     `package.module:Name`."""
     options: dict[str, Any] = {}
@@ -211,6 +223,9 @@ class Scenario(Section):
     """Largest number of global rounds."""
     time_budget: int | None = Field(None, ge=1)
     """Number of slots that may be spent; a frame begins only if it fits completely. Null: no limit."""
+    cost_rule: Literal["max", "frame"] = "max"
+    """Which slots of a frame are spent: `max`, those up to the last received one, or `frame`, all that were announced;
+    the downlink slot counts in both. Both costs are always recorded."""
     data: Data = Data()
     fleet: Fleet = Fleet()
     frame: Frame = Frame()
@@ -266,6 +281,19 @@ class Scenario(Section):
         return self.strategy.name == "centralized" if pooled is None else pooled
 
     @property
+    def own_parts(self) -> list[str]:
+        """Names of the parts that are the user's own, `package.module:Name`."""
+        names = (
+            self.strategy.name,
+            self.push.channel,
+            self.training.model,
+            self.training.optimizer,
+            self.valuation.method,
+            self.aggregation.name,
+        )
+        return [name for name in dict.fromkeys(names) if ":" in name]
+
+    @property
     def epochs(self) -> int:
         """Local epochs of this scenario's strategy."""
         return self.training.epochs_by_strategy.get(self.strategy.name, self.training.epochs)
@@ -310,6 +338,15 @@ class Scenario(Section):
     def to_yaml(self) -> str:
         """Return the complete scenario as YAML."""
         return write_yaml(self.model_dump())
+
+
+def as_scenario(source: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
+    """Return a scenario as it is, and load a preset, a YAML file or a mapping of fields."""
+    if isinstance(source, Scenario):
+        return source
+    if not isinstance(source, str | Path | Mapping):
+        raise InputError("scenario", source, "a Scenario, a preset or a YAML file")
+    return Scenario.load(source)
 
 
 def presets() -> dict[str, str]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.channels import make_channel
@@ -27,11 +29,14 @@ from fedslot.round import (
     ask,
     backlogged,
     cell,
+    first_waiting,
     frame_fits,
     gather,
     overhead,
     record,
     schedule,
+    spend,
+    still_waiting,
 )
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, make_strategy
@@ -60,8 +65,8 @@ class Simulation:
         self.fleet = Fleet.draw(scenario, data.y_train)
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario, self.fleet.sizes))
         self.overhead = overhead(self.strategy)
-        if not frame_fits(scenario, 0, self.overhead):
-            least = self.overhead + 1 + scenario.frame.slots
+        least = self.overhead + 1 + scenario.frame.slots
+        if scenario.time_budget is not None and scenario.time_budget < least:
             raise InputError("time_budget", scenario.time_budget, f"at least a frame and what asking costs ({least})")
         self.model = make_model(scenario, data)
         self.trainer = make_trainer(scenario, self.model, data, threads)
@@ -78,32 +83,37 @@ class Simulation:
     def start(self) -> Snapshot:
         """Return the snapshot before the first round."""
         model = self.model.initial
-        return Snapshot(0, 0, model, model, self.strategy.init(), self.aggregation.init(model, self.fleet.ues))
+        waiting, state = first_waiting(self.scenario), self.strategy.init()
+        return Snapshot(0, 0, waiting, model, model, state, self.aggregation.init(model, self.fleet.ues))
 
     def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
         now = now or self.start()
-        while now.round < self.scenario.rounds and frame_fits(self.scenario, now.slots_spent, self.overhead):
+        while now.round < self.scenario.rounds:
             began, round = time.perf_counter(), now.round
 
             state = ask(self.strategy, self.scenario, now.state, round, partial(self.local.losses, now.model))
             grant = schedule(self.strategy, self.scenario, state, round)
-            receipt = self._access(grant, round)
+            if not frame_fits(self.scenario, now.slots_spent, grant):
+                return
+            receipt = self._access(grant, now.waiting, round)
             trained = self.train(now.model, receipt.received, round)
             valuation = self._value(now.model, trained, receipt, round)
             new = self._aggregate(now, trained, valuation)
             state = self.strategy.observe(state, receipt, valuation.values)
 
-            spent = now.slots_spent + receipt.cost_max
-            now = Snapshot(round + 1, spent, new.broadcast, new.report, state, new.state)
+            spent = now.slots_spent + spend(self.scenario, receipt)
+            waiting = still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent)
+            now = Snapshot(round + 1, spent, waiting, new.broadcast, new.report, state, new.state)
             yield record(self.held_out, round, receipt, valuation, now, began), now
 
-    def _access(self, grant: Grant, round: int) -> Receipt:
+    def _access(self, grant: Grant, waiting: NDArray[np.bool_], round: int) -> Receipt:
         """Play the frame on the channel."""
-        seed, slots = self.scenario.seed, self.scenario.frame.slots
+        seed, slots = self.scenario.seed, grant.uplink_slots(self.scenario.frame.slots)
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
-        pushing = backlogged(self.scenario, grant, round)
-        return play(grant, slots, pushing, self.fleet.ready(round), self.channel, contention, fading)
+        pushing, ready = backlogged(self.scenario, grant, waiting, round), self.fleet.ready(round)
+        own = {"noise": self.fleet.noise, "samples": self.fleet.sizes}
+        return play(grant, slots, pushing, ready, self.channel, contention, fading, own)
 
     def _value(self, model: Tensor, trained: Trained, receipt: Receipt, round: int) -> Valuation:
         """Value the received updates on the PS's validation samples."""

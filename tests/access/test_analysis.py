@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedslot.access.analysis import PushPeriod, TimedPushPeriod
 from fedslot.access.contenders import sending_pmf
-from fedslot.access.costs import last_pull_mean, paper_cost
+from fedslot.access.costs import last_success_mean, paper_cost
 from fedslot.access.counting import last_slot_counts, last_slot_total, received_counts
 from fedslot.errors import InputError
 
@@ -316,7 +316,7 @@ def test_late_laws_add_up(slots: int, n: int, probability: float, weights: list[
 def test_last_pull_slot_against_its_law(pull: int, ready: float) -> None:
     chances = [(1 - ready) ** pull, *(ready * (1 - ready) ** (pull - z) for z in range(1, pull + 1))]
     assert sum(chances) == pytest.approx(1)
-    assert last_pull_mean(pull, ready) == pytest.approx(sum(z * q for z, q in enumerate(chances)))
+    assert last_success_mean(pull, ready) == pytest.approx(sum(z * q for z, q in enumerate(chances)))
 
 
 def test_sum_rule_rewards_collisions() -> None:

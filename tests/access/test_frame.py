@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedslot.access.channels import CHANNELS, Channel, Collision, make_channel
 from fedslot.access.frame import contend, draw_backlogged, play, resolve, tally
-from fedslot.messages import Grant
+from fedslot.messages import Grant, Merit
 
 
 class Scripted(Channel):
@@ -173,6 +175,56 @@ def test_the_halves_of_a_frame_make_the_whole(name: str, seed: int, number: int,
     sent = contend(np.zeros(number), slots, probability, channel, contention[1])
     assert ((sent >= 0) & (sent <= slots)).all()
     outcome = resolve(sent, slots, channel, fading[1]) if number else _ues()
-    halves = tally(grant.pull, np.array([True]), backlogged, outcome)
+    halves = tally(grant, slots + 1, np.array([True]), backlogged, sent, outcome)
     for part in ("received", "pull_slots", "push_slots", "collided", "wasted"):
         assert getattr(halves, part).tolist() == getattr(whole, part).tolist()
+    assert (halves.idle_slots, halves.collided_slots) == (whole.idle_slots, whole.collided_slots)
+
+
+@given(st.integers(0, 2**32), st.integers(0, 12), st.integers(1, 8))
+def test_the_receiver_counts_idle_and_collided_slots(seed: int, number: int, slots: int):
+    """On the collision channel a slot is idle, received or collided; counted here slot by slot."""
+    channel, backlogged = make_channel("collision"), np.arange(number)
+    contention, again = (np.random.default_rng(seed) for _ in range(2))
+    receipt = play(Grant(_ues(), push=True), slots, backlogged, None, channel, contention, _rng())
+    picks = contend(np.zeros(number), slots, 1.0, channel, again)[:, 0].tolist() if number else []
+    senders = [picks.count(slot) for slot in range(1, slots + 1)]
+    assert receipt.idle_slots == senders.count(0)
+    assert receipt.collided_slots == sum(count > 1 for count in senders)
+    assert len(receipt.pushed) == senders.count(1)
+
+
+def test_a_cancelled_copy_leaves_no_collision():
+    """CRDSA with copies in slots (1, 2) and (2, 3): both are decoded, so that no slot stays undecoded."""
+    sent, outcome = np.array([[1, 2], [2, 3]]), np.array([1, 2])
+    receipt = tally(Grant(_ues(), push=True), 4, np.empty(0, dtype=bool), _ues(5, 6), sent, outcome)
+    assert (receipt.idle_slots, receipt.collided_slots) == (1, 0)
+    stuck = tally(Grant(_ues(), push=True), 4, np.empty(0, dtype=bool), _ues(5, 6), sent[[0, 0]], _ues(0, 0))
+    assert (stuck.idle_slots, stuck.collided_slots) == (2, 2)
+
+
+def test_only_ues_of_merit_contend():
+    noise = np.array([0.3, 0.1, 0.2, 0.0])
+    grant = Grant(_ues(3), push=True, merit=Merit("noise", most=0.15))
+    play_it = partial(play, slots=9, ready=None, channel=make_channel("collision"), contention=_rng(), fading=_rng())
+    receipt = play_it(grant, backlogged=_ues(0, 1, 2), own={"noise": noise})
+    assert receipt.pushed.tolist() == [1]
+    assert receipt.collided.tolist() == []
+    told = np.array([5.0, 1.0, np.nan, 2.0])
+    by_age = Grant(_ues(), push=True, merit=Merit("age", least=3, told=told))
+    assert play_it(by_age, backlogged=_ues(0, 1, 2)).pushed.tolist() == [0]
+
+
+def test_merit_does_not_change_the_draws_of_others():
+    """A UE picks the same slot whether others may contend or not, so that devices can draw for themselves."""
+    channel, slots = make_channel("collision"), 50
+    noise = np.array([0.0, 1.0, 0.0, 1.0, 0.0])
+    frames = [
+        play(
+            Grant(_ues(), True, 1.0, None, merit), slots, np.arange(5), None, channel, _rng(), _rng(), {"noise": noise}
+        )
+        for merit in (None, Merit("noise", most=0.5))
+    ]
+    slot_of = [dict(zip(f.pushed.tolist(), f.push_slots.tolist(), strict=True)) for f in frames]
+    assert set(slot_of[1]) == {0, 2, 4}
+    assert {ue: slot for ue, slot in slot_of[0].items() if ue % 2 == 0} == slot_of[1]

@@ -12,28 +12,13 @@ from hypothesis import strategies as st
 from fedslot.access.analysis import PushPeriod
 from fedslot.access.channels import Capture, Coded, Collision
 from fedslot.access.contenders import contender_pmf, parse_contenders
-from fedslot.access.planner import Plan, best_barring, plan, push_table
+from fedslot.access.planner import Plan, plan
+from fedslot.access.pushes import best_barring
 from fedslot.errors import InputError
 
 
 class AlsoCollision(Collision):
     """The collision channel in disguise, so that the planner simulates it."""
-
-
-def test_table_agrees_with_the_integers() -> None:
-    last, nothing = push_table(25, 60)
-    for slots in range(26):
-        for n in (0, 1, 2, 7, 25, 60):
-            push = PushPeriod(slots, n)
-            assert last[slots, n] == pytest.approx(push.last_slot_mean, rel=1e-12, abs=1e-20)
-            assert nothing[slots, n] == pytest.approx(push.nothing_probability, rel=1e-12, abs=1e-20)
-
-
-def test_table_with_a_crowd_far_beyond_the_slots() -> None:
-    last, nothing = push_table(5, 2000)
-    assert last[5, 2000] == 0
-    assert nothing[5, 2000] == 1
-    assert last[5, 300] == pytest.approx(PushPeriod(5, 300).last_slot_mean, rel=1e-10)
 
 
 @pytest.mark.parametrize("contenders", [0, 1, 10, 35, {0: 0.2, 4: 0.5, 12: 0.3}])
@@ -142,6 +127,90 @@ def test_barring_keeps_a_crowd_at_its_best_load() -> None:
     assert barred.expected_received_push == pytest.approx(10 * 0.99**99, rel=1e-12)
 
 
+# A limit per frame --------------------------------------------------------------------------------
+
+
+def brute_force(slots: int, n: int, pull: int, push: int, ready: float, barring: float) -> dict[int, float]:
+    """The distribution of `cost_max`, from that of the last push and that of the last pull."""
+    push_law = PushPeriod(push, n, barring).last_slot_pmf
+    pull_law = {z: ready * (1 - ready) ** (pull - z) for z in range(1, pull + 1)} | {0: (1 - ready) ** pull}
+    costs: dict[int, float] = {}
+    for last, p in enumerate(push_law):
+        for z, q in pull_law.items():
+            cost = 1 + (pull + last if last else z)
+            costs[cost] = costs.get(cost, 0.0) + p * q
+    return costs
+
+
+@pytest.mark.parametrize("confidence", [None, 0.6, 0.95, 1.0])
+@pytest.mark.parametrize("ready", [1.0, 0.7, 0.0])
+@pytest.mark.parametrize("limit", [1, 2, 4.5, 7, 9, 50])
+def test_a_limit_per_frame_against_brute_force(limit: float, ready: float, confidence: float | None) -> None:
+    slots, n, barring = 8, 6, 0.8
+    found = plan(slots, n, frame_limit=limit, confidence=confidence, ready=ready, barring=barring, value_ratio=3)
+    most: dict[int, int] = {}
+    chances: dict[tuple[int, int], float] = {}
+    for pull in range(slots + 1):
+        for push in range(slots + 1 - pull):
+            law = brute_force(slots, n, pull, push, ready, barring)
+            chances[pull, push] = sum(p for cost, p in law.items() if cost <= limit)
+            mean = sum(cost * p for cost, p in law.items())
+            fits = mean <= limit + 1e-9 if confidence is None else chances[pull, push] >= confidence - 1e-12
+            if fits:
+                most[pull] = push
+    assert {split.pull: split.push for split in found.splits} == most
+    for split in found.splits:
+        assert split.within_limit == pytest.approx(chances[split.pull, split.push], abs=1e-11)
+    assert found.best.expected_value == max(split.expected_value for split in found.splits)
+
+
+def test_a_limit_that_no_frame_exceeds_changes_nothing() -> None:
+    free, limited = plan(10, 7, value_ratio=2), plan(10, 7, value_ratio=2, frame_limit=11)
+    assert [split.push for split in limited.splits] == [split.push for split in free.splits]
+    assert all(split.within_limit == 1 for split in limited.splits)
+
+
+def test_a_limit_on_a_simulated_channel_is_met() -> None:
+    found = plan(8, 6, frame_limit=6, confidence=0.9, channel="capture", frames=500)
+    assert all((split.within_limit or 0) >= 0.9 for split in found.splits)
+    assert all(split.pull + split.push <= 8 for split in found.splits)
+
+
+def test_one_split_of_a_million_slots_within_a_limit() -> None:
+    one = plan(10**6, 10**5, pulls=[1000], frame_limit=50_000).best
+    assert one.expected_cost_max <= 50_000
+    assert plan(10**6, 10**5, pulls=[1000], frame_limit=50_000 + 10).best.push > one.push
+
+
+# Work ---------------------------------------------------------------------------------------------
+
+
+def test_a_simulation_stops_when_it_is_precise() -> None:
+    def simulated(precision: float | None) -> Plan:
+        return plan(10, 8, pulls=[2], channel=AlsoCollision(), frames=50_000, precision=precision)
+
+    rough, fine = simulated(0.05).best, simulated(None).best
+    assert 0.01 < rough.standard_errors["expected_received_push"] / rough.expected_received_push <= 0.05
+    assert fine.standard_errors["expected_received_push"] < rough.standard_errors["expected_received_push"] / 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "advice"),
+    [
+        ({"slots": 10**9}, "slots", "give a single pull"),
+        ({"slots": 10**5, "contenders": dict.fromkeys(range(10000), 1 / 10000)}, "slots", "at most"),
+        ({"channel": "irsa", "frames": 10**7}, "frames", "at most"),
+        ({"channel": "irsa", "contenders": 10**6}, "frames", "at most 95"),
+        ({"channel": "irsa", "slots": 10**5}, "slots", "fewer slots"),
+    ],
+)
+def test_plans_that_would_take_hours_are_refused(arguments: dict[str, object], field: str, advice: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        plan(**{"slots": 20, "contenders": 10, **arguments})  # type: ignore[arg-type]
+    assert refusal.value.field == field
+    assert advice in str(refusal.value)
+
+
 # Simulated ----------------------------------------------------------------------------------------
 
 
@@ -237,6 +306,15 @@ def test_bad_contenders_are_refused_in_one_line(text: str) -> None:
         ({"barring": 2.0}, "barring"),
         ({"channel": "aloha"}, "push.channel"),
         ({"channel": "crdsa", "frames": 1}, "frames"),
+        ({"channel": "crdsa", "seed": -1}, "seed"),
+        ({"budget": 1e308}, "budget"),
+        ({"value_ratio": 1e308}, "value_ratio"),
+        ({"frame_limit": 0.5}, "frame_limit"),
+        ({"frame_limit": math.nan}, "frame_limit"),
+        ({"frame_limit": 5, "pulls": [5]}, "frame_limit"),
+        ({"frame_limit": 5, "confidence": 2}, "confidence"),
+        ({"confidence": 0.9}, "confidence"),
+        ({"precision": -1}, "precision"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_line(arguments: dict[str, object], field: str) -> None:

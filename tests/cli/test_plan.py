@@ -118,6 +118,16 @@ def test_the_name_of_the_plot_is_printed_as_it_is(run, tmp_path: Path, monkeypat
     assert "Drawn in [bold]plan.png." in run("--plot", "[bold]plan.png").stdout
 
 
+def test_a_limit_per_frame(run) -> None:
+    answer = json.loads(run("--frame-limit", "15", "--confidence", "0.95", "--value-ratio", "4", "--json").stdout)
+    assert (answer["frame_limit"], answer["confidence"]) == (15, 0.95)
+    assert (answer["best"]["pull"], answer["best"]["push"]) == (0, 14)
+    assert all(split["within_limit"] >= 0.95 for split in answer["splits"])
+    text = run("--frame-limit", "15", "--value-ratio", "4").stdout
+    assert "P(within" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
 def test_plot_is_written(run, tmp_path: Path) -> None:
     for suffix, magic in [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]:
         path = tmp_path / f"plan.{suffix}"
@@ -128,7 +138,7 @@ def test_plot_is_written(run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("--slots", "0"), "slots: 0 is not allowed; it must be a whole number of at least 1"),
+        (("--slots", "0"), "slots: 0 is not allowed; it must be a whole number from 1 to"),
         (("--pull", "21"), "pull: 21 is not allowed; it must be a whole number from 0 to 20"),
         (
             ("--contenders", "many"),

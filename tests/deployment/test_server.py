@@ -142,6 +142,7 @@ class Recording:
         {"push__channel": "irsa", "frame__slots": 8, "push__probability": 1.0},
         {"valuation__method": "kriging", "strategy__memory": "mean"},
         {"time_budget": 18, "seed": 5},
+        {"push__arrivals": 0.5, "cost_rule": "frame"},
     ],
     ids=str,
 )
@@ -153,8 +154,9 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
     rows, snapshots = zip(*simulation.rounds(), strict=True)
     server = cell.run()
 
-    assert len(deployed.grants) == len(rows)
-    for ours, theirs in zip(deployed.grants + deployed.receipts, simulated.grants + simulated.receipts, strict=True):
+    # a grant that no longer fits into the time budget is made, but not announced
+    grants = zip(deployed.grants[: len(rows)], simulated.grants[: len(rows)], strict=True)
+    for ours, theirs in [*grants, *zip(deployed.receipts, simulated.receipts, strict=True)]:
         for name, value in vars(theirs).items():
             np.testing.assert_array_equal(getattr(ours, name), value, err_msg=name)
     for ours, theirs in zip(deployed.states, simulated.states, strict=True):

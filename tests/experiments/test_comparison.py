@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import Comparison, common_horizon, compare, plan_tasks
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Task
-from fedslot.runs import Result, is_finished
+from fedslot.experiments.variants import make_variants
+from fedslot.runs import Result, is_finished, run
 from fedslot.scenario import Scenario
 
 QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
@@ -28,6 +30,7 @@ def result(accuracies: list[float], costs: list[int]) -> Result:
         {
             "test_accuracy": accuracies,
             "cost_max": costs,
+            "cost_frame": costs,
             "cost_sum": [5 * cost for cost in costs],
             "slots_spent": np.cumsum(costs),
         }
@@ -82,6 +85,13 @@ def test_tables_have_differences_to_the_first(by_hand: Comparison, tmp_path: Pat
     assert missed[["median", "count", "total"]].tolist() == [22, 2, 3]
 
 
+def test_slots_are_shown_by_the_rule_that_spends_them(by_hand: Comparison) -> None:
+    assert by_hand.slots_to(0.5) == "slots_to_0.5_max"
+    by_frames = Comparison(Scenario(cost_rule="frame"), by_hand.seeds, by_hand.runs, by_hand.targets)
+    assert by_frames.slots_to(0.5) == "slots_to_0.5_frame"
+    assert by_frames.slots_to(0.5) in by_frames.estimates()["fedavg"]
+
+
 def spending(slots: int, *, budget: int | None, rounds: int) -> Result:
     """A run of two rounds that was to have some number of them."""
     made = result([0.5, 0.8], [slots // 2, slots - slots // 2])
@@ -118,7 +128,7 @@ def test_same_for_any_number_of_workers(scenario: Scenario, tmp_path: Path) -> N
 
 def test_seeds_are_paired(scenario: Scenario, tmp_path: Path) -> None:
     """Strategies differ in nothing but their name, seeds in nothing but their number."""
-    tasks = plan_tasks(scenario.replace({"seed": 7}), ["fedavg", "only-pull"], 2, tmp_path)
+    tasks = plan_tasks(scenario.replace({"seed": 7}), make_variants("fedavg,only-pull"), 2, tmp_path)
     assert [(task.scenario.strategy.name, task.scenario.seed) for task in tasks] == [
         ("fedavg", 7),
         ("fedavg", 8),
@@ -187,16 +197,53 @@ def test_bad_arguments(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("seeds", [1_000_000, 10**30])
+def test_too_many_seeds_are_refused_before_anything_is_built(scenario: Scenario, tmp_path: Path, seeds: int) -> None:
+    with pytest.raises(InputError, match=r"seeds: .*at most 50000, since 100000 runs"):
+        compare(scenario, ["fedavg", "ucb"], seeds, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
-    ("overrides", "field"),
+    ("overrides", "strategies", "field"),
     [
-        ({"strategy.options": {"exploration": 2.0}}, "strategy.options.exploration"),
-        ({"aggregation.name": "krum"}, "aggregation.name"),
+        ({}, ["push-pull", "os:system"], "strategy.name"),
+        ({}, ["push-pull", "nothing:Here"], "strategy.name"),
+        ({}, ["fedavg", "fedavg+krumm"], "aggregation.name"),
+        ({}, ["fedavg", "fedavg{valuation.method: fast}"], "valuation.method"),
+        ({}, ["fedavg", "fedavg{training.optimizer: adam}"], "training.optimizer"),
+        ({}, ["fedavg", "fedavg{data.dataset: nope.npz}"], "data.dataset"),
+        ({}, ["fedavg", "centralized+krum"], "aggregation.name"),
+        ({}, ["fedavg", "ucb{explorations: 1}"], "strategy.options.explorations"),
+        ({"strategy.options": {"explorations": 2.0}}, ["ucb", "fedavg"], "strategy.options.explorations"),
     ],
 )
-def test_what_one_of_the_strategies_cannot_do_is_refused_before_any_run(overrides, field, tmp_path):
+def test_what_one_of_the_strategies_cannot_do_is_refused_before_any_run(overrides, strategies, field, tmp_path):
     scenario = Scenario.load("quickstart", {"rounds": 1, **overrides})
     with pytest.raises(InputError) as caught:
-        compare(scenario, ["ucb", "centralized"], 1, tmp_path / "out", workers=1)
+        compare(scenario, strategies, 1, tmp_path / "out", workers=1)
     assert caught.value.field == field
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_of_variants(scenario: Scenario, tmp_path: Path) -> None:
+    """Each is the run of its own scenario, under its label, in a folder that every file system takes."""
+    strategies = ["fedavg", "fedavg{training.epochs: 2}", {"Adam: 1/2": {"aggregation.name": "fedadam"}}]
+    found = compare(scenario, strategies, 1, tmp_path, workers=1)
+    assert found.strategies == ["fedavg", "fedavg{training.epochs: 2}", "Adam: 1/2"]
+    assert [runs[0].scenario.training.epochs for runs in found.runs.values()] == [1, 2, 1]
+    assert found.runs["Adam: 1/2"][0].scenario.strategy.name == "push-pull"
+    folders = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert all(re.fullmatch(r"[a-z0-9._+-]+", name) for name in folders)
+    assert "fedavg-seed0" in folders
+    alone = run(scenario.replace({"strategy.name": "fedavg", "training.epochs": 2}))
+    assert found.runs["fedavg{training.epochs: 2}"][0].final_accuracy == alone.final_accuracy
+
+
+def test_a_preset_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean quickstart"):
+        compare("quickstrat", ["fedavg"], 1, tmp_path / "out")
+    with pytest.raises(InputError, match="a Scenario, a preset or a YAML file"):
+        compare(3, ["fedavg"], 1, tmp_path / "out")
+    file = tmp_path / "mine.yaml"
+    file.write_text("rounds: 1\ndata: {ues: 20}\n")
+    assert compare(file, "fedavg,ucb", 1, workers=1).strategies == ["fedavg", "ucb"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from multiprocessing.context import SpawnProcess
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,19 @@ class Deadly(FedAvg):
         if round == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().schedule(state, round, rng)
+"""
+
+LEAVING = """
+import os, sys
+from fedslot.strategies.fedavg import FedAvg
+
+class Politely(FedAvg):
+    def schedule(self, state, round, rng):
+        sys.exit(3)
+
+class Rudely(FedAvg):
+    def schedule(self, state, round, rng):
+        os._exit(4)
 """
 
 
@@ -61,17 +78,115 @@ def test_a_process_that_ends_before_its_first_run_is_replaced(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Say, it was killed as it started, so that sending it a task fails."""
-    start, killed = SpawnProcess.start, []
+    started: list[subprocess.Popen[bytes]] = []
 
-    def start_and_kill_the_first(process: SpawnProcess) -> None:
-        start(process)
-        if not killed:
-            process.kill()
-            process.join()
-            killed.append(process)
+    class KillsTheFirst(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *args: object, **options: object) -> None:
+            super().__init__(*args, **options)
+            if not started:
+                self.kill()
+                self.wait()
+            started.append(self)
 
-    monkeypatch.setattr(SpawnProcess, "start", start_and_kill_the_first)
+    monkeypatch.setattr(subprocess, "Popen", KillsTheFirst)
     tasks = [Task(scenario.replace({"seed": seed}), tmp_path / str(seed)) for seed in range(3)]
     failures = run_all(tasks, workers=2)
     assert len(failures) == 1
     assert [is_finished(task.folder) for task in tasks].count(True) == 2
+    assert all(process.poll() is not None for process in started), "no process is left behind"
+
+
+def test_how_a_process_ended_is_said(scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    monkeypatch.syspath_prepend(tmp_path)
+    tasks = [
+        Task(scenario.replace({"strategy.name": f"leaving:{name}"}), tmp_path / name) for name in ("Politely", "Rudely")
+    ]
+    failures = run_all(tasks, workers=2)
+    assert failures == {0: "SystemExit: 3", 1: "its process ended with exit code 4; --resume tries again"}
+
+
+PLAIN_SCRIPT = """
+import fedslot
+from fedslot.strategies.fedavg import FedAvg
+
+print("once")
+ROUND = 1  # a variable of the script, which its class uses
+
+class Mine(FedAvg):
+    def schedule(self, state, round, rng):
+        print("from a worker")
+        assert round < ROUND
+        return super().schedule(state, round, rng)
+
+def model(shape, classes):
+    import torch
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, classes))
+
+scenario = fedslot.Scenario.load("quickstart", {"rounds": 1, "training.model": model})
+compared = fedslot.compare(scenario, [Mine, "script:Mine", "fedavg"], seeds=1, workers=2)
+mine, by_name, fedavg = (runs[0].final_accuracy for runs in compared.runs.values())
+assert mine == by_name == fedavg
+swept = fedslot.sweep(scenario.replace({"strategy.name": Mine}), {"frame.pull": [2, 5]}, seeds=1, workers=2)
+print(swept.study.scenario.strategy.name, swept.failures)
+"""
+
+
+def test_a_plain_script_works_without_a_guard(tmp_path: Path) -> None:
+    """Its processes do not run it again, and get its classes and functions; it may also name itself."""
+    (tmp_path / "script.py").write_text(PLAIN_SCRIPT)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "once\n__main__:Mine {}\n"), done.stderr
+    assert done.stderr == "from a worker\n" * 4
+
+
+def test_a_module_that_starts_runs_when_it_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its processes would start processes without end."""
+    module = "import fedslot\nfrom fedslot.strategies.fedavg import FedAvg as Mine\n"
+    module += "fedslot.compare('quickstart', ['fedavg', 'ucb'], 1, workers=2)\n"
+    (tmp_path / "unguarded.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    scenario = Scenario.load("quickstart", {"strategy.name": "unguarded:Mine"})
+    tasks = [Task(scenario.replace({"seed": seed}), tmp_path / str(seed)) for seed in (0, 1)]
+    failures = run_all(tasks, workers=2)
+    assert ["when it is imported" in failure for failure in failures.values()] == [True, True]
+
+
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    """Also if it is killed and can tell them nothing."""
+    (tmp_path / "script.py").write_text(KILLED_PARENT)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    workers = [int(word) for word in (tmp_path / "workers").read_text().split()]
+    assert workers
+    for _ in range(100):
+        if not any(map(_is_alive, workers)):
+            break
+        time.sleep(0.1)
+    assert not any(map(_is_alive, workers))
+
+
+KILLED_PARENT = """
+import os, signal
+from pathlib import Path
+import fedslot
+from fedslot.strategies.fedavg import FedAvg
+
+class Endless(FedAvg):
+    def schedule(self, state, round, rng):
+        with Path("workers").open("a") as file:
+            file.write(f"{os.getpid()}\\n")
+        return super().schedule(state, round, rng)
+
+scenario = fedslot.Scenario.load("quickstart", {"rounds": 10**6, "strategy.name": Endless})
+stop = lambda index, round: os.kill(os.getpid(), signal.SIGKILL)
+fedslot.sweep(scenario, {"frame.pull": [2, 5]}, 1, workers=2, listener=stop)
+"""
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

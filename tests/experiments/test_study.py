@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedslot.errors import InputError
 from fedslot.experiments.study import LONGEST_NAME, Study, folder_name, parse_grid, say_value
 from fedslot.scenario import Scenario
+from fedslot.strategies.fedavg import FedAvg
 
 PLAIN = (
     st.none()
@@ -81,9 +82,6 @@ def test_grids_that_are_none(words: list[str], expected: str) -> None:
         ({"frame.pull": 5}, "grid frame.pull: 5 is not allowed; it must be a list"),
         ({"frame.pull": [object()]}, "plain"),
         ({"fleet.noise": [1, 1.0]}, "the same scenario as fleet.noise=1"),
-        ({"strategy.name": ["fedavg", "fedavq"]}, "strategy.name: 'fedavq' is not allowed"),
-        ({"push.channel": ["ether"]}, "push.channel: 'ether' is not allowed"),
-        ({"training.model": ["mpl"]}, "training.model: 'mpl' is not allowed"),
         ({"rounds": list(range(1, 1001)), "data.ues": list(range(100, 201))}, "at most 100000"),
         ({}, "one axis at least"),
     ],
@@ -92,6 +90,39 @@ def test_studies_that_cannot_be_run(scenario: Scenario, grid: dict[str, Any], ex
     with pytest.raises(InputError, match=re.escape(expected)) as refused:
         Study(scenario, grid, 3)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("strategy.name", "fedavq"),
+        ("strategy.name", "os:system"),
+        ("push.channel", "ether"),
+        ("training.model", "mpl"),
+        ("training.optimizer", "adam"),
+        ("aggregation.name", "krumm"),
+        ("valuation.method", "fast"),
+        ("data.dataset", "nope.npz"),
+        ("data.dataset", "nope"),
+    ],
+)
+def test_parts_and_data_that_are_not_there(scenario: Scenario, key: str, value: str) -> None:
+    section, field = key.split(".")
+    usual = scenario.model_dump()[section][field]
+    with pytest.raises(InputError, match=re.escape(f"{key}: {value!r} is not allowed")) as refused:
+        Study(scenario, {key: [usual, value]}, 3).check()
+    assert f"(in the combination {key}={value})" in str(refused.value)
+    Study(scenario, {key: [usual]}, 3).check()
+
+
+def test_data_may_be_on_other_machines_only(scenario: Scenario) -> None:
+    Study(scenario, {"data.dataset": ["digits", "there.npz"]}, 1).check(data=False)
+
+
+def test_classes_become_their_names(scenario: Scenario) -> None:
+    study = Study(scenario, {"strategy.name": [FedAvg, "ucb"]}, 1)
+    assert study.grid == {"strategy.name": ["fedslot.strategies.fedavg:FedAvg", "ucb"]}
+    study.check()
 
 
 @pytest.mark.parametrize("seeds", [0, -1, 1.5, True, "3"])

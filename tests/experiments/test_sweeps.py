@@ -11,7 +11,7 @@ import pytest
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.estimates import ACCURACY, Estimate
 from fedslot.experiments.study import Study
-from fedslot.experiments.sweeps import Sweep, plan_tasks, sweep
+from fedslot.experiments.sweeps import FailedRunsError, Sweep, plan_tasks, sweep
 from fedslot.runs import Result, run
 from fedslot.scenario import Scenario
 
@@ -30,6 +30,7 @@ def result(accuracies: list[float], cost: int) -> Result:
         {
             "test_accuracy": accuracies,
             "cost_max": [cost] * count,
+            "cost_frame": [cost] * count,
             "cost_sum": [5 * cost] * count,
             "slots_spent": cost * np.arange(1, count + 1),
         }
@@ -100,11 +101,27 @@ def test_the_table_holds_what_the_runs_alone_give(scenario: Scenario, tmp_path: 
 
 
 def test_a_run_that_fails_is_in_the_table_and_stops_no_other(scenario: Scenario, tmp_path: Path) -> None:
-    found = sweep(scenario, {"training.lr": [1e6, 0.05]}, 2, tmp_path, workers=1)
+    found = sweep(scenario, {"training.lr": [1e6, 0.05]}, 2, tmp_path, workers=1, on_failure="record")
     assert list(found.failures) == [0, 1]
     table = pd.read_csv(tmp_path / "runs.csv")
     assert list(table["failure"].str.contains("diverged").fillna(False)) == [True, True, False, False]
     assert list(table["final_accuracy"].isna()) == [True, True, False, False]
+
+
+def test_failed_runs_are_a_failure_of_the_call(scenario: Scenario, tmp_path: Path) -> None:
+    """When all runs are over and saved; the error has the results."""
+    with pytest.raises(
+        FailedRunsError, match=r"2 of 4 runs failed; training.lr=.*-seed0: round 0: .*diverged"
+    ) as caught:
+        sweep(scenario, {"training.lr": [1e6, 0.05]}, 2, tmp_path / "half", workers=1)
+    assert [run is None for run in caught.value.sweep.runs] == [True, True, False, False]
+    assert len(pd.read_csv(tmp_path / "half" / "runs.csv")) == 4
+    with pytest.raises(FailedRunsError, match="a run failed"):
+        sweep(scenario, {"training.lr": [1e6]}, 1, tmp_path / "all", workers=1, on_failure="record")
+    assert (tmp_path / "all" / "runs.csv").is_file()
+    with pytest.raises(InputError, match="on_failure"):
+        sweep(scenario, {"training.lr": [1e6]}, 1, tmp_path / "none", on_failure="ignore")
+    assert not (tmp_path / "none").exists()
 
 
 def test_tables_have_a_header_when_all_runs_fail(scenario: Scenario, tmp_path: Path) -> None:
@@ -206,6 +223,7 @@ def test_a_kill_during_the_first_write_leaves_a_folder_that_can_be_taken(scenari
 def test_what_is_refused_leaves_nothing_behind(scenario: Scenario, tmp_path: Path) -> None:
     for grid, targets in (
         ({"frame.pull": [11]}, [0.5]),
+        ({"data.dataset": ["nope.npz", "digits"]}, [0.5]),
         ({"frame.pull": [5]}, [5]),
         ({"frame.pull": [5]}, [0.7, 0.7000001]),
     ):

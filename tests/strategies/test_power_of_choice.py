@@ -29,7 +29,7 @@ def test_a_round_by_hand():
     strategy = _make(CELL)
     state = strategy.hear(strategy.init(), np.array([4, 1, 5, 0]), np.array([0.7, 0.2, 0.9, 0.3]))
     assert strategy.schedule(state, 0, _rng()).pull.tolist() == [5, 4]
-    after = strategy.observe(state, Receipt(NONE, NONE, NONE, NONE, NONE, NONE), np.empty(0))
+    after = strategy.observe(state, Receipt(NONE, NONE, NONE, NONE, NONE, NONE, slots=20), np.empty(0))
     assert np.isneginf(after.loss).all(), "the losses of a model say nothing of the next"
 
 

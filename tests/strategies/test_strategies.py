@@ -23,7 +23,7 @@ def _ues(*numbers: int) -> np.ndarray:
 
 def _receipt(*ues: int) -> Receipt:
     """A frame in which these were received by pull."""
-    return Receipt(_ues(*ues), np.arange(1, len(ues) + 1), _ues(), _ues(), _ues(), _ues())
+    return Receipt(_ues(*ues), np.arange(1, len(ues) + 1), _ues(), _ues(), _ues(), _ues(), slots=20)
 
 
 def _ledger(*values: float) -> Ledger:
@@ -73,7 +73,7 @@ def test_without_memory_only_the_last_counts():
 
 def test_values_go_to_the_ues_in_the_order_of_the_receipt():
     """Pushed UEs come behind the pulled ones."""
-    receipt = Receipt(_ues(4, 1), _ues(1, 2), _ues(3), _ues(4), collided=_ues(0), wasted=_ues(2))
+    receipt = Receipt(_ues(4, 1), _ues(1, 2), _ues(3), _ues(4), collided=_ues(0), wasted=_ues(2), slots=20)
     ledger = Ledger.blank(5).smooth(receipt, np.array([0.4, 0.1, 0.3]), 0.5)
     assert ledger.value.tolist() == [-np.inf, 0.1, -np.inf, 0.3, 0.4]
     assert ledger.seen.tolist() == [0, 1, 0, 1, 1]

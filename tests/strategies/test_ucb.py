@@ -16,7 +16,7 @@ def _pull(state: Ledger, cell: Cell = CELL) -> list[int]:
 
 
 def _receipt(pulled: np.ndarray, wasted: np.ndarray = NONE) -> Receipt:
-    return Receipt(pulled, np.arange(1, len(pulled) + 1), NONE, NONE, NONE, wasted)
+    return Receipt(pulled, np.arange(1, len(pulled) + 1), NONE, NONE, NONE, wasted, slots=20)
 
 
 def test_bounds_by_hand():

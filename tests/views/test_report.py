@@ -48,7 +48,8 @@ def made_up(names: list[str], seeds: int, targets: tuple[float, ...] = (0.5,)) -
             rounds = pd.DataFrame({"test_accuracy": np.linspace(0.1, top, 10), "cost_max": 0 if name == "free" else 10})
             for column in ("pulled", "push_received", "collided", "wasted"):
                 rounds[column] = 1
-            rounds["cost_sum"], rounds["slots_spent"] = rounds["cost_max"], rounds["cost_max"].cumsum()
+            rounds["cost_frame"] = rounds["cost_sum"] = rounds["cost_max"]
+            rounds["slots_spent"] = rounds["cost_max"].cumsum()
             runs[name].append(Result(Scenario(rounds=10), rounds))
     return Comparison(Scenario(rounds=10), list(range(seeds)), runs, targets)
 

@@ -34,7 +34,7 @@ def made_up(
         if noise is not None:
             last = 0.5 + index // seeds / 100 + noise * np.random.default_rng(index).uniform(-1, 1)
         rounds = pd.DataFrame({"test_accuracy": np.linspace(0.1, last, 10), "cost_max": 10})
-        rounds["cost_sum"], rounds["slots_spent"] = 50, rounds["cost_max"].cumsum()
+        rounds["cost_frame"], rounds["cost_sum"], rounds["slots_spent"] = 12, 50, rounds["cost_max"].cumsum()
         runs.append(None if index in failed else Result(Scenario(), rounds))
     return Sweep(study, runs, dict.fromkeys(failed, "why"), (0.505, 0.9))
 

@@ -7,6 +7,8 @@ Simulation:
 Analysis, without simulation:
     analysis.py     yield and cost of the push slots on the collision channel, exactly
     counting.py     the closed forms behind it, in integers
+    generating.py   the same by generating functions, quickly for any number of slots
+    pushes.py       yield of the push slots on any channel, computed or simulated
     contenders.py   how many UEs contend: numbers and distributions, access barring
     costs.py        expected cost of a frame, and the paper's approximation (eq. 5)
     latency.py      Theorem 1 and Hoeffding's bound on training times

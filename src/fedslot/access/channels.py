@@ -236,7 +236,7 @@ def make_channel(name: str, /, **options: Any) -> Channel:
         channel: Channel = maker(**options)
     except InputError as error:
         raise InputError(f"push.channel_options.{error.field}", error.value, error.allowed) from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # the user's own code may raise anything
         raise InputError("push.channel_options", options, f"options that {name} takes ({error})") from error
     if not isinstance(channel, Channel):
         raise InputError("push.channel", name, "a subclass of fedslot.Channel")

@@ -14,13 +14,28 @@ def expected_cost_max(pull: int, last_slot_mean: float, nothing: float, ready: f
     nothing: probability that no push is received.
     ready: probability that a pulled UE is ready by its slot, independently of the others.
     """
-    return 1 + pull * (1 - nothing) + last_slot_mean + nothing * last_pull_mean(pull, ready)
+    # if no push is received, the last pull slot whose UE was ready ends the frame
+    return 1 + pull * (1 - nothing) + last_slot_mean + nothing * float(last_success_mean(pull, ready))
 
 
-def last_pull_mean(pull: int, ready: float) -> float:
-    """Return the expected last pull slot whose UE was ready, 0 if none: sum of z r (1-r)^(Q-z) over z = 1..Q."""
-    z = np.arange(1, pull + 1)
-    return float(z @ (ready * (1 - ready) ** (pull - z)))
+def last_success_mean(trials: Floats | float, p: Floats | float) -> Floats:
+    """Return the expected index of the last success of n independent trials, 0 if there is none.
+
+    It is the sum of z p (1-p)^(n-z) over z = 1..n, which is n - (1-p) (1 - (1-p)^n) / p. If n p is small these two
+    terms cancel, and the power series in p, with coefficients (-1)^(j+1) C(n+1,j+1), is used instead.
+
+    >>> last_success_mean(3, 0.5).tolist(), last_success_mean(3, 1).tolist(), last_success_mean(3, 0).tolist()
+    (2.125, 3.0, 0.0)
+    """
+    n, chance = np.asarray(trials, dtype=float), np.asarray(p, dtype=float)
+    several = n * chance > 0.01
+    usual, few = np.where(several & (chance < 1), chance, 0.5), np.where(several, 0.0, chance)
+    closed = np.where(chance < 1, n + (1 - usual) / usual * np.expm1(n * np.log1p(-usual)), n)
+    series, term = np.zeros_like(n * few), n * (n + 1) / 2 * few
+    for j in range(1, 9):
+        series = series + term
+        term = -term * few * (n - j) / (j + 2)
+    return np.where(several, closed, series)
 
 
 def paper_cost(slots: int, contenders: int, pull: int = 0) -> float:
@@ -34,20 +49,18 @@ def paper_cost(slots: int, contenders: int, pull: int = 0) -> float:
 
 def paper_push_cost(slots: int, pmf: Floats) -> float:
     """Return the push part of eq. (5), averaged over the number of contenders: `pmf[n]` is the probability of n."""
+    return float(paper_push_costs(np.array([float(slots)]), pmf)[0])
+
+
+def paper_push_costs(slots: Floats, pmf: Floats) -> Floats:
+    """Return the push part of eq. (5) for several numbers of push slots, (S,)."""
     numbers = np.flatnonzero(pmf[1:]) + 1
     n: Floats = numbers.astype(float)
-    if slots == 0 or n.size == 0:
-        return 0.0
-    p = (1 - 1 / slots) ** (n - 1)
-    # The factors of Q add up to 1. With l_i = (L+1)(N-i+1)/(N+1), the rest is (L+1)/(N+1) times the sum of
-    # 1 - (1-p)^k over k = 1..N, which is N - (1-p) (1 - (1-p)^N) / p. If N p is small these two terms cancel,
-    # and the power series in p, with coefficients (-1)^(j+1) C(N+1,j+1), is used instead.
-    several = n * p > 0.01
-    usual, few = np.where(several & (p < 1), p, 0.5), np.where(several, 0.0, p)
-    result = np.where(p < 1, n + (1 - usual) / usual * np.expm1(n * np.log1p(-usual)), n)
-    series, term = np.zeros_like(n), n * (n + 1) / 2 * few
-    for j in range(1, 9):
-        series += term
-        term = -term * few * (n - j) / (j + 2)
-    costs = (slots + 1) / (n + 1) * np.where(several, result, series)
-    return float(pmf[numbers] @ costs)
+    costs = np.zeros(len(slots))
+    count = slots[slots > 0, None]
+    if n.size and count.size:
+        p = (1 - 1 / count) ** (n - 1)
+        # The factors of Q add up to 1. With l_i = (L+1)(N-i+1)/(N+1), the rest is (L+1)/(N+1) times the expected last
+        # of N independent successes.
+        costs[slots > 0] = ((count + 1) / (n + 1) * last_success_mean(n, p)) @ pmf[numbers]
+    return costs

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,27 +21,32 @@ def play(
     channel: Channel,
     contention: np.random.Generator,
     fading: np.random.Generator,
+    own: Mapping[str, NDArray[Any]] = MappingProxyType({}),
 ) -> Receipt:
     """Play one frame.
 
     grant: what the PS announced.
-    slots: uplink slots of the frame, M; those that the grant does not reserve are push slots.
+    slots: uplink slots of the frame; those that the grant does not reserve are push slots.
     backlogged: UEs that were not pulled and have an update to push, if they are ready in time and not barred.
     ready: (K,) time at which each UE's update is ready, in slots after the downlink slot; None: all at once.
     contention: for what UEs draw, barring and slots. fading: for what the channel draws.
+    own: attributes that UEs know by themselves, (K,) each by name, for `grant.merit`.
     """
     pull = grant.pull
     reserved = np.arange(1, len(pull) + 1)
     # slot z begins z - 1 slots after the downlink slot; a UE that is not ready by then misses it
     in_time = np.ones(len(pull), dtype=bool) if ready is None else ready[pull] <= reserved - 1
     push_slots = slots - len(pull)
-    outcome = np.full(len(backlogged), SILENT)
+    sent, outcome = np.zeros((len(backlogged), 1), dtype=np.int64), np.full(len(backlogged), SILENT)
     if grant.push and push_slots and len(backlogged):
         # ready during the pull period: any push slot; later: only those that begin after that
         late = np.zeros(len(backlogged)) if ready is None else np.ceil(ready[backlogged]) - len(pull)
+        if grant.merit is not None:
+            known = own[grant.merit.attribute] if grant.merit.told is None else grant.merit.told
+            late[~grant.merit.holds(known[backlogged])] = push_slots  # those stay silent
         sent = contend(late, push_slots, grant.probability, channel, contention)
         outcome = resolve(sent, push_slots, channel, fading)
-    return replace(tally(pull, in_time, backlogged, outcome), overhead=grant.overhead)
+    return tally(grant, slots, in_time, backlogged, sent, outcome)
 
 
 COLLIDED, SILENT = 0, -1
@@ -66,15 +73,20 @@ def resolve(sent: UEs, slots: int, channel: Channel, rng: np.random.Generator) -
     return np.where(sent.any(axis=1), received, SILENT)
 
 
-def tally(pull: UEs, in_time: NDArray[np.bool_], backlogged: UEs, outcome: UEs) -> Receipt:
-    """Sum up a frame.
+def tally(grant: Grant, slots: int, in_time: NDArray[np.bool_], backlogged: UEs, sent: UEs, outcome: UEs) -> Receipt:
+    """Sum up a frame of `slots` uplink slots.
 
     in_time: whether each pulled UE was received in its slot.
+    sent: (N, C) push slots of each backlogged UE's copies, as `contend` returns them.
     outcome: (N,) of each backlogged UE's push, as `resolve` returns it.
     """
+    pull = grant.pull
     reserved = np.arange(1, len(pull) + 1)
     received = outcome > 0
     by_slot = np.argsort(outcome[received], kind="stable")
+    # the receiver decodes nothing in a slot that still holds undecoded copies at the end
+    busy, undecoded = np.unique(sent[sent > 0]), sent[~received]
+    lost = np.setdiff1d(undecoded[undecoded > 0], outcome[received])
     return Receipt(
         pulled=pull[in_time],
         pull_slots=reserved[in_time],
@@ -82,6 +94,10 @@ def tally(pull: UEs, in_time: NDArray[np.bool_], backlogged: UEs, outcome: UEs) 
         push_slots=len(pull) + outcome[received][by_slot],
         collided=backlogged[outcome == COLLIDED],
         wasted=pull[~in_time],
+        slots=slots,
+        idle_slots=slots - len(pull) - len(busy) if grant.push else 0,
+        collided_slots=len(lost),
+        overhead=grant.overhead,
     )
 
 

@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
-from fedslot.access.channels import Channel, Collision, make_channel
+from fedslot.access.channels import Channel, make_channel
 from fedslot.access.checks import check_probability, check_whole
-from fedslot.access.contenders import Contenders, Floats, contender_pmf, sending_pmf, thinning
-from fedslot.access.costs import expected_cost_max, last_pull_mean, paper_push_cost
+from fedslot.access.contenders import Contenders, Floats, contender_pmf
+from fedslot.access.costs import expected_cost_max, last_success_mean
+from fedslot.access.pushes import Barring, Progress, Pushes, PushYield
 from fedslot.errors import InputError
-from fedslot.rng import PLAN, PLAN_BARRING, stream
 
-BATCH = 200_000
-"""Number of contenders that are simulated at once, which bounds the memory."""
+MOST_SLOTS = 10**9
+MOST_SPLITS = 200_000
+"""The largest number of splits in one plan."""
+MOST_WORK = 2 * 10**9
+"""The largest number of UEs to simulate, or of points to compute: some ten minutes of one processor."""
+MOST_VALUE, MOST_BUDGET = 10**12, 10**15
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class FrameSplit:
     nothing_pushed: probability that no push is received.
     value_per_slot: expected_value / expected_cost_max.
     expected_frames, value_in_budget: number of frames in the budget, and their value; None without a budget.
+    within_limit: probability that the frame costs at most the limit per frame; None without a limit.
     standard_errors: of the fields that were simulated; empty if all are computed.
     """
 
@@ -56,6 +62,7 @@ class FrameSplit:
     value_per_slot: float
     expected_frames: float | None = None
     value_in_budget: float | None = None
+    within_limit: float | None = None
     standard_errors: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,7 +72,7 @@ class FrameSplit:
 
 @dataclass(frozen=True)
 class Plan:
-    """The splits of a frame, in order of `pull`, and the best of them.
+    """The splits of a frame, in order of `pull`, and the best of them; with a limit per frame, those that meet it.
 
     by: the field that the best split maximises, `value_in_budget` if there is a time budget.
     """
@@ -74,7 +81,7 @@ class Plan:
     by: Literal["expected_value", "value_in_budget"]
     splits: tuple[FrameSplit, ...]
 
-    @property
+    @cached_property
     def best(self) -> FrameSplit:
         """The best split; among equals the one with the most pull slots, whose yield is certain."""
         # Rounded, so that rounding errors do not decide between equals.
@@ -89,11 +96,14 @@ def plan(
     value_ratio: float = 1.0,
     ready: float = 1.0,
     budget: float | None = None,
-    barring: float | Literal["best"] = 1.0,
+    frame_limit: float | None = None,
+    confidence: float | None = None,
+    barring: Barring = 1.0,
     channel: str | Channel = "collision",
     frames: int = 4000,
+    precision: float | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Plan:
     """Compare the splits of a frame.
 
@@ -104,58 +114,95 @@ def plan(
     ready: probability that a pulled UE is ready; one that is not wastes its slot.
     budget: slots to spend. A frame spends its `cost_max`, as in the simulator, so the budget lasts for
         budget / E[cost_max] frames (in the long run, by the renewal theorem).
+    frame_limit: the most slots that a frame may cost, T_max of the paper's problem P: E[cost_max] is at most this.
+        Each number of pull slots then gets as many push slots as the limit allows, and the frame ends after them;
+        numbers of pull slots that alone cost more are left out.
+    confidence: the limit holds with this probability instead, P(cost_max <= frame_limit) >= confidence.
     barring: probability with which contenders send; "best" is for each split the one that maximises the number of
         received pushes, which with N contenders on the collision channel is min(1, L/N).
-    channel: the collision channel is computed exactly, others are simulated with `frames` frames per split.
-    progress: called with the number of splits done and of all splits while simulating.
+    channel: the collision channel is computed exactly, others are simulated.
+    frames: frames to simulate for each split.
+    precision: stop simulating a split as soon as the standard errors of the received pushes and of their last slot are
+        at most this part of their means (of 1, if a mean is below 1).
+    progress: called with the number of splits done and of all splits.
+
+    >>> best = plan(20, 10, frame_limit=15).best
+    >>> best.pull, best.push, round(best.expected_cost_max, 6)
+    (14, 1, 15.0)
     """
     pmf = contender_pmf(contenders)
-    check_whole("slots", slots, least=1)
+    check_whole("slots", slots, least=1, most=MOST_SLOTS)
     check_probability("ready", ready)
     if barring != "best":
         check_probability("barring", barring)
-    if not 0 <= value_ratio < math.inf:
-        raise InputError("value_ratio", value_ratio, "a finite number of at least 0")
-    if budget is not None and not 0 < budget < math.inf:
-        raise InputError("budget", budget, "a number of slots above 0")
-    wanted = sorted({*range(slots + 1)} if pulls is None else {*pulls})
+    _check_number("value_ratio", value_ratio, 0, MOST_VALUE)
+    if budget is not None and not 0 < budget <= MOST_BUDGET:
+        raise InputError("budget", budget, f"a number of slots above 0 and up to {MOST_BUDGET:,}")
+    if frame_limit is not None:
+        _check_number("frame_limit", frame_limit, 1, MOST_BUDGET)
+    if confidence is not None:
+        check_probability("confidence", confidence)
+        if frame_limit is None:
+            raise InputError("confidence", confidence, "left out without a frame_limit")
+    if precision is not None:
+        _check_number("precision", precision, 0, 1)
+    check_whole("seed", seed)
+    if pulls is None and slots >= MOST_SPLITS:
+        raise InputError("slots", slots, f"below {MOST_SPLITS:,} to compare all splits; give a single pull instead")
+    wanted = sorted({*(range(slots + 1) if pulls is None else pulls)})
     for pull in wanted:
         check_whole("pull", pull, most=slots)
     medium = make_channel(channel) if isinstance(channel, str) else channel
-    if type(medium) is Collision:
-        pushes = _computed([slots - pull for pull in wanted], pmf, barring)
+    pushes = Pushes(medium, pmf, barring, frames, precision, seed)
+    if not pushes.computed:
+        check_whole("frames", frames, least=2, most=10**7)
+    _check_work(pushes, wanted, slots)
+    if frame_limit is None:
+        yields = pushes.expect([slots - pull for pull in wanted], progress)
+        pairs = list(zip(wanted, yields, strict=True))
     else:
-        check_whole("frames", frames, least=2)
-        pushes = _simulated(medium, [slots - pull for pull in wanted], pmf, barring, frames, seed, progress)
-    splits = [_split(pull, push, ready, value_ratio, budget) for pull, push in zip(wanted, pushes, strict=True)]
+        pairs = _within(frame_limit, confidence, wanted, slots, ready, pushes, progress)
+    splits = [_split(pull, push, ready, value_ratio, budget, frame_limit) for pull, push in pairs]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
 
 
-@dataclass(frozen=True)
-class _Push:
-    """Expected yield of the push slots of one split."""
-
-    slots: int
-    probability: float
-    sending: float
-    received: float
-    last_slot: float
-    nothing: float
-    slot_sum: float
-    """Sum of the push slots that were received."""
-    paper: float | None
-    errors: Callable[[int, float], dict[str, float]] | None = None
-    """If simulated: standard errors by field of `FrameSplit`, from the pull slots and the last of them in use."""
+def _check_number(field: str, value: object, least: float, most: float) -> None:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not least <= value <= most:  # type: ignore[operator]
+        raise InputError(field, value, f"a number from {least:,} to {most:,}")
 
 
-def _split(pull: int, push: _Push, ready: float, value_ratio: float, budget: float | None) -> FrameSplit:
+def _check_work(pushes: Pushes, pulls: list[int], slots: int) -> None:
+    """Refuse a plan that would take hours."""
+    number = len(pushes.pmf) - 1
+    if pushes.computed:
+        likely = int(np.count_nonzero(pushes.pmf))
+        points = likely * (40 + 9 * min(math.sqrt(number), 10))
+        if len(pulls) * points > MOST_WORK:
+            most = max(1, int(MOST_WORK / points))
+            allowed = f"with {likely:,} likely numbers of contenders, at most {most - 1:,}; or give a single pull"
+            raise InputError("slots", slots, allowed)
+        return
+    work = sum(number + slots - pull for pull in pulls) + 1
+    trials = 3 if pushes.barring == "best" else 1  # the search takes twice as many frames as the result
+    if work * trials * pushes.frames > MOST_WORK:
+        most = int(MOST_WORK / work / trials)
+        if most < 2:
+            raise InputError("slots", slots, "simulated with fewer slots, fewer contenders or a single pull")
+        allowed = f"at most {most:,} with so many splits, slots and contenders; a single pull allows more"
+        raise InputError("frames", pushes.frames, allowed)
+
+
+def _split(
+    pull: int, push: PushYield, ready: float, value_ratio: float, budget: float | None, frame_limit: float | None
+) -> FrameSplit:
     cost_max = expected_cost_max(pull, push.last_slot, push.nothing, ready)
     value = ready * pull + value_ratio * push.received
-    split = FrameSplit(
+    return FrameSplit(
         pull=pull,
         push=push.slots,
         probability=push.probability,
-        success_probability=push.received / push.sending if push.sending > 0 and push.slots else 0.0,
+        success_probability=min(1.0, push.received / push.sending) if push.sending > 0 and push.slots else 0.0,
         expected_received_push=push.received,
         expected_received=ready * pull + push.received,
         expected_value=value,
@@ -165,167 +212,82 @@ def _split(pull: int, push: _Push, ready: float, value_ratio: float, budget: flo
         expected_cost_sum=ready * pull * (pull + 3) / 2 + (pull + 1) * push.received + push.slot_sum,
         nothing_pushed=push.nothing,
         value_per_slot=value / cost_max,
+        expected_frames=None if budget is None else budget / cost_max,
+        value_in_budget=None if budget is None else budget * value / cost_max,
+        within_limit=None if frame_limit is None else _chance_within(frame_limit, pull, push, ready),
+        standard_errors={} if push.frames is None else _standard_errors(push.frames, pull, ready, value_ratio),
     )
-    if budget is not None:
-        split = replace(split, expected_frames=budget / cost_max, value_in_budget=budget * value / cost_max)
-    if push.errors is not None:
-        errors = push.errors(pull, last_pull_mean(pull, ready))
-        errors["expected_received"] = errors["expected_received_push"]
-        errors["expected_value"] = value_ratio * errors["expected_received_push"]
-        split = replace(split, standard_errors=errors)
-    return split
 
 
-# The collision channel, exactly ------------------------------------------------------------------------
-
-
-def push_table(slots: int, contenders: int) -> tuple[Floats, Floats]:
-    """Return E[X] and P(nothing received) for all of 0..`slots` push slots and 0..`contenders` contenders.
-
-    Recursion over the number of slots j: m of n contenders pick the last slot. If m = 1 it is received and X = j,
-    else j - 1 slots and n - m contenders remain. All terms are positive.
-
-    returns: two arrays (slots + 1, contenders + 1).
-
-    >>> last, nothing = push_table(4, 3)
-    >>> last[4, 3].round(12), nothing[4, 3].round(12)
-    (np.float64(2.8125), np.float64(0.0625))
-    """
-    last = np.zeros((slots + 1, contenders + 1))
-    nothing = np.ones((slots + 1, contenders + 1))
-    for j in range(1, slots + 1):
-        crowd = min(contenders, 60 * (j + 1))  # with more, a push is received with probability below 1e-20
-        n, m, chance = thinning(0, crowd, 1 / j)
-        left = np.maximum(n - m, 0)  # where m > n the chance is 0
-        onward = np.where(m == 1, 0.0, chance)
-        last[j, : crowd + 1] = (onward * last[j - 1][left]).sum(axis=1) + j * chance[:, m[0] == 1].sum(axis=1)
-        nothing[j, : crowd + 1] = (onward * nothing[j - 1][left]).sum(axis=1)
-    return last, nothing
-
-
-def _computed(pushes: list[int], pmf: Floats, barring: float | Literal["best"]) -> list[_Push]:
-    last, nothing = push_table(max(pushes, default=0), len(pmf) - 1)
-    n = np.arange(len(pmf))
-    results = []
-    for slots in pushes:
-        probability = best_barring(slots, pmf) if barring == "best" else barring
-        sending = sending_pmf(pmf, probability)
-        received = float(sending @ (n * (1 - 1 / slots) ** np.maximum(n - 1, 0))) if slots else 0.0
-        results.append(
-            _Push(
-                slots=slots,
-                probability=probability,
-                sending=float(n @ sending),
-                received=received,
-                last_slot=float(sending @ last[slots]),
-                nothing=float(sending @ nothing[slots]),
-                slot_sum=received * (slots + 1) / 2,  # by symmetry of the slots
-                paper=paper_push_cost(slots, sending),
-            )
-        )
-    return results
-
-
-def best_barring(slots: int, pmf: Floats) -> float:
-    """Return the sending probability that maximises the received pushes on the collision channel.
-
-    pmf: entry n is the probability of n contenders. For a known number N the result is min(1, L/N).
-
-    >>> best_barring(10, contender_pmf(25)), best_barring(10, contender_pmf(5))
-    (0.4, 1.0)
-    """
-    numbers = np.flatnonzero(pmf)
-    if slots == 0 or numbers[-1] <= slots:  # up to L contenders, one more never lowers the yield
-        return 1.0
-    if len(numbers) == 1:
-        return slots / int(numbers[0])
-
-    def received(p: Floats) -> Floats:
-        alone = (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)
-        yields: Floats = p * (alone @ (numbers * pmf[numbers]))
-        return yields
-
-    low, high = 0.0, 1.0
-    for _ in range(6):  # there may be several maxima: scan, then refine around the highest
-        grid = np.linspace(low, high, 33)
-        peak = int(np.argmax(received(grid)))
-        low, high = float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, 32)])
-    return float(grid[peak])
-
-
-# Any other channel, by simulation ----------------------------------------------------------------------
-
-
-def _simulated(
-    channel: Channel,
-    pushes: list[int],
-    pmf: Floats,
-    barring: float | Literal["best"],
-    frames: int,
-    seed: int,
-    progress: Callable[[int, int], None] | None,
-) -> list[_Push]:
-    results = []
-    for done, slots in enumerate(pushes):
-        if progress is not None:
-            progress(done, len(pushes))
-        probability = barring if barring != "best" else _search_barring(channel, slots, pmf, frames, seed)
-        # Another stream than that of the search, whose maximum is biased upwards.
-        received = _play(channel, slots, pmf, probability, frames, seed, PLAN)
-        results.append(_measure(slots, probability, float(np.arange(len(pmf)) @ pmf) * probability, received))
-    if progress is not None:
-        progress(len(pushes), len(pushes))
-    return results
-
-
-def _search_barring(channel: Channel, slots: int, pmf: Floats, frames: int, seed: int) -> float:
-    """Return the best of 20 probabilities by simulation with common random numbers."""
-    if slots == 0 or len(pmf) == 1:
-        return 1.0
-    trials = [k / 20 for k in range(20, 0, -1)]
-    yields = [(_play(channel, slots, pmf, p, max(2, frames // 10), seed, PLAN_BARRING)[:, 0]).sum() for p in trials]
-    return trials[int(np.argmax(yields))]
-
-
-def _play(
-    channel: Channel, slots: int, pmf: Floats, probability: float, frames: int, seed: int, purpose: str
-) -> Floats:
-    """Play frames on a channel. Returns (frames, 3): number of received pushes, their last slot, sum of their slots."""
-    most = len(pmf) - 1
-    rng = stream(seed, purpose, slots)
-    batch = max(1, BATCH // max(1, most))
-    rows = []
-    for start in range(0, frames, batch):
-        count = min(batch, frames - start)
-        number = rng.choice(len(pmf), size=count, p=pmf)
-        contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
-        slot = channel.play(np.where(contends, 1, slots + 1).astype(np.int64), slots, rng)
-        rows.append(np.stack([(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1)], axis=1))
-    return np.concatenate(rows).astype(float)
-
-
-def _measure(slots: int, probability: float, sending: float, frames: Floats) -> _Push:
+def _standard_errors(frames: Floats, pull: int, ready: float, value_ratio: float) -> dict[str, float]:
     received, last, slot_sum = frames.T
-    nothing = (received == 0).astype(float)
+    samples = {
+        "expected_received_push": received,
+        "expected_cost_exact": last,
+        "expected_cost_max": np.where(received > 0, pull + last, last_success_mean(pull, ready)),
+        "expected_cost_sum": (pull + 1) * received + slot_sum,
+        "nothing_pushed": (received == 0).astype(float),
+    }
+    errors = {name: float(x.std(ddof=1) / math.sqrt(len(x))) for name, x in samples.items()}
+    errors["expected_received"] = errors["expected_received_push"]
+    errors["expected_value"] = value_ratio * errors["expected_received_push"]
+    return errors
 
-    def errors(pull: int, last_pull: float) -> dict[str, float]:
-        samples = {
-            "expected_received_push": received,
-            "expected_cost_exact": last,
-            "expected_cost_max": np.where(received > 0, pull + last, last_pull),
-            "expected_cost_sum": (pull + 1) * received + slot_sum,
-            "nothing_pushed": nothing,
-        }
-        return {name: float(x.std(ddof=1) / math.sqrt(len(x))) for name, x in samples.items()}
 
-    return _Push(
-        slots=slots,
-        probability=probability,
-        sending=sending,
-        received=float(received.mean()),
-        last_slot=float(last.mean()),
-        nothing=float(nothing.mean()),
-        slot_sum=float(slot_sum.mean()),
-        paper=None,
-        errors=errors,
-    )
+# A limit per frame -------------------------------------------------------------------------------------
+
+
+def _within(
+    limit: float,
+    confidence: float | None,
+    pulls: list[int],
+    slots: int,
+    ready: float,
+    pushes: Pushes,
+    progress: Progress | None,
+) -> list[tuple[int, PushYield]]:
+    """Return for each number of pull slots the most push slots with which a frame meets the limit."""
+    known: dict[int, PushYield] = {}
+    if len(pulls) > 1 or not pushes.computed:  # each number of push slots serves several numbers of pull slots
+        numbers = range(slots - min(pulls, default=0) + 1)
+        known = dict(zip(numbers, pushes.expect(numbers, progress), strict=True))
+
+    def fits(pull: int, push: int) -> bool:
+        if push not in known:
+            known[push] = pushes.expect([push])[0]
+        if confidence is not None:
+            return _chance_within(limit, pull, known[push], ready) >= confidence
+        cost = expected_cost_max(pull, known[push].last_slot, known[push].nothing, ready)
+        return cost <= limit * (1 + 1e-12)  # rounding does not decide
+
+    found: list[tuple[int, PushYield]] = []
+    most = slots
+    for pull in pulls:
+        most = _largest(min(most, slots - pull), lambda push, pull=pull: fits(pull, push))  # type: ignore[misc]
+        if most < 0:  # more pull slots do not cost less
+            break
+        found.append((pull, known[most]))
+    if not found:
+        raise InputError(
+            "frame_limit", limit, f"enough for {pulls[0] if pulls else 0} pull slots and the downlink slot"
+        )
+    return found
+
+
+def _largest(high: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to `high` that fits, -1 if none does; all numbers below one that fits do so."""
+    low, step = high, 1
+    while low >= 0 and not fits(low):  # the result is often near
+        high, low, step = low - 1, max(low - step, 0) if low else -1, 2 * step
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _chance_within(limit: float, pull: int, push: PushYield, ready: float) -> float:
+    """Return P(cost_max <= limit): the last received slot is at most `limit` - 1."""
+    last = math.floor(limit * (1 + 1e-12)) - 1
+    if last >= pull:
+        return push.at_most(last - pull)
+    return push.nothing * (1 - ready) ** (pull - last)  # no push, and none of the last pull slots in use

@@ -59,7 +59,7 @@ def make_aggregation(name: str, options: Mapping[str, Any]) -> Aggregation[Any]:
         raise _refusal(name, error) from None
     except InputError as error:
         raise InputError(f"{OPTIONS_FIELD}.{error.field}", error.value, error.allowed) from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # the user's own code may raise anything
         raise InputError(OPTIONS_FIELD, dict(options), f"options that {name} takes ({error})") from error
     parts = ("init", "apply")
     missing = [part for part in parts if not callable(getattr(aggregation, part, None))]

@@ -10,11 +10,13 @@ plan.py         fedslot plan
 reproduce.py    fedslot reproduce
 scenarios.py    fedslot presets, fedslot schema
 data.py         fedslot data
+faults.py       what goes wrong, as one line and an exit code
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -22,12 +24,12 @@ import typer
 from fedslot import __version__
 from fedslot.cli.compare import compare
 from fedslot.cli.data import data_app
+from fedslot.cli.faults import exit_code
 from fedslot.cli.plan import plan
 from fedslot.cli.reproduce import reproduce
 from fedslot.cli.run import run
 from fedslot.cli.scenarios import presets, schema
 from fedslot.cli.sweep import sweep
-from fedslot.errors import InputError, RefusedError
 
 app = typer.Typer(
     name="fedslot",
@@ -58,11 +60,8 @@ for command in (run, compare, sweep, plan, reproduce, presets, schema):
 app.add_typer(data_app, name="data")
 
 
-def main() -> None:
-    """Run the command line; an error that the user can correct is one line on stderr and exit code 2."""
-    sys.path.insert(0, "")  # the current folder may hold the user's own strategy, model or channel
-    try:
-        app()
-    except (InputError, RefusedError) as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a command, by default that of the process, and return its exit code; errors are one line on stderr."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the current folder may hold the user's own strategy, model or channel
+    return exit_code(lambda: app(args=words, prog_name="fedslot", standalone_mode=False))

@@ -20,6 +20,7 @@ from fedslot.cli.options import (
     check_cluster,
     read_scenario,
     read_targets,
+    stoppable,
     watch,
 )
 
@@ -41,23 +42,24 @@ def compare(
     Example: fedslot compare quickstart --strategies push-pull,fedavg --seeds 5
     """
     wanted = read_scenario(scenario, override)
-    names = [name for name in strategies.split(",") if name]
     goals = read_targets(targets)
 
     from rich.console import Console
 
     from fedslot.experiments.comparison import compare as compare_strategies
     from fedslot.experiments.comparison import plan_tasks
-    from fedslot.views.report import write_report
-    from fedslot.views.tables import comparison_tables
+    from fedslot.experiments.variants import make_variants, notes
 
-    tasks = plan_tasks(wanted, names, seeds, out)
+    variants = make_variants(strategies)
+    tasks = plan_tasks(wanted, variants, seeds, out)
     check_cluster(dask)
-    labels = [f"{task.scenario.strategy.name}, seed {task.scenario.seed}" for task in tasks]
-    with watch(labels, wanted.rounds, SAME_AND_RESUME) as display:
+    for note in notes(wanted, variants):
+        typer.echo(note, err=True)
+    labels = [f"{variants[i // seeds].label}, seed {task.scenario.seed}" for i, task in enumerate(tasks)]
+    with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
         comparison = compare_strategies(
             wanted,
-            names,
+            strategies,
             seeds,
             out,
             targets=goals,
@@ -67,8 +69,12 @@ def compare(
             dask=dask,
             listener=display,
         )
-    report = write_report(comparison, out)
-    console = Console(markup=False, emoji=False)
-    for table in comparison_tables(comparison, console):
-        console.print(table)
-    console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)
+    with stoppable(SAME_AND_RESUME):
+        from fedslot.views.report import write_report
+        from fedslot.views.tables import comparison_tables
+
+        report = write_report(comparison, out)
+        console = Console(markup=False, emoji=False)
+        for table in comparison_tables(comparison, console):
+            console.print(table)
+        console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)

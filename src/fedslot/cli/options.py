@@ -61,7 +61,8 @@ StrategiesOption = Annotated[
     str,
     typer.Option(
         metavar="A,B,C",
-        help="Strategies to compare; differences are to the first.",
+        help="Strategies to compare; differences are to the first. With an aggregation, options and fields of their "
+        "own: `ucb+fedadam,ucb{exploration: 2},fedavg{training.epochs: 2}`.",
         autocompletion=complete_strategies,
     ),
 ]
@@ -106,9 +107,15 @@ def watch(labels: Sequence[str], rounds: int, again: str) -> Iterator[Display]:
     """Show the progress of runs; Ctrl-C ends the command with one line, which says how to continue (`again`)."""
     from fedslot.views.progress import Display
 
+    with stoppable(again), Display(labels, rounds) as display:
+        yield display
+
+
+@contextmanager
+def stoppable(again: str) -> Iterator[None]:
+    """End the command at Ctrl-C with one line, which says how to continue (`again`)."""
     try:
-        with Display(labels, rounds) as display:
-            yield display
+        yield
     except KeyboardInterrupt:
         typer.secho(f"stopped; {again}", err=True)
         raise typer.Exit(130) from None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from fedslot.access.channels import Channel
     from fedslot.access.planner import FrameSplit, Plan
+    from fedslot.access.pushes import Progress
 
 ROWS = 25
 """Largest number of splits in a table; of more, it shows those around the best and evenly spaced ones."""
@@ -39,6 +40,16 @@ def plan(
         float | None,
         typer.Option(help="Slots to spend; the best split is then the one with the most value in this budget."),
     ] = None,
+    frame_limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Slots that a frame may cost, in expectation; each number of pull slots gets as many push slots as "
+            "the limit allows."
+        ),
+    ] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="Keep the limit per frame with this probability instead of in expectation.")
+    ] = None,
     barring: Annotated[
         str,
         typer.Option(help="Probability with which contenders contend, or `best` for the best of each split."),
@@ -51,6 +62,12 @@ def plan(
         float | None, typer.Option(help="Capture threshold in dB (with --channel capture; 6 if not given).")
     ] = None,
     frames: Annotated[int, typer.Option(help="Frames to simulate for each split.")] = 4000,
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            help="Simulate a split only until the standard errors of its pushes and of its cost are this part of them."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
     plot: Annotated[
         Path | None,
@@ -68,7 +85,7 @@ def plan(
         _check_plot(plot, pull)
     expected, bar = parse_contenders(contenders), _barring(barring)
     result = _with_progress(
-        channel != "collision",
+        pull is None or channel != "collision",
         lambda progress: compare(
             slots,
             expected,
@@ -76,9 +93,12 @@ def plan(
             value_ratio=value_ratio,
             ready=ready,
             budget=budget,
+            frame_limit=frame_limit,
+            confidence=confidence,
             barring=bar,
             channel=_channel(channel, threshold_db),
             frames=frames,
+            precision=precision,
             seed=seed,
             progress=progress,
         ),
@@ -96,12 +116,13 @@ def plan(
         "barring": bar,
         "channel": channel,
         **({"threshold_db": threshold_db} if threshold_db is not None else {}),
-        **({"frames": frames, "seed": seed} if result.best.standard_errors else {}),
+        **({"frame_limit": frame_limit, "confidence": confidence} if frame_limit is not None else {}),
+        **({"frames": frames, "precision": precision, "seed": seed} if result.best.standard_errors else {}),
     }
     if as_json:
         splits = [split.as_dict() for split in result.splits]
         answer = splits[0] if pull is not None else {"by": result.by, "best": result.best.as_dict(), "splits": splits}
-        typer.echo(json.dumps({**question, **answer}, indent=2))
+        typer.echo(json.dumps({**question, **answer}, indent=2, allow_nan=False))
         return
 
     from rich.console import Console
@@ -142,17 +163,17 @@ def _channel(name: str, threshold_db: float | None) -> Channel:
     return make_channel(name, threshold_db=threshold_db)
 
 
-def _with_progress(wanted: bool, compute: Callable[[Callable[[int, int], None] | None], Plan]) -> Plan:
+def _with_progress(wanted: bool, compute: Callable[[Progress | None], Plan]) -> Plan:
     """Run a computation, with a progress bar if it is wanted and stderr is a terminal."""
     import sys
 
     if not wanted or not sys.stderr.isatty():
         return compute(None)
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Simulating splits", total=None)
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Splits", total=None)
         return compute(lambda done, of: bar.update(task, completed=done, total=of))
 
 
@@ -195,6 +216,8 @@ def _print_table(console: Console, result: Plan, contenders: str) -> None:
         columns["barring"] = lambda split: f"{split.probability:.3g}"
     elif not simulated:
         columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
+    if any(split.within_limit is not None for split in splits):
+        columns["P(within\nlimit)"] = lambda split: f"{split.within_limit:.3f}"
     if result.by == "value_in_budget":
         columns["value in\nbudget"] = lambda split: _number(split.value_in_budget or 0.0)
 
@@ -218,6 +241,8 @@ def _print_table(console: Console, result: Plan, contenders: str) -> None:
         notes.append(f"{len(shown)} of {len(splits)} splits shown; --json has them all.")
     if simulated:
         notes.append("Simulated; ± one standard error.")
+    if best.within_limit is not None:
+        notes.append("Splits that would exceed the limit end after fewer push slots, or are left out.")
     console.print("\n" + "\n".join(notes), highlight=False)
 
 

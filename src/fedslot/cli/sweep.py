@@ -19,6 +19,7 @@ from fedslot.cli.options import (
     complete_override,
     complete_scenario,
     read_targets,
+    stoppable,
     watch,
 )
 
@@ -69,11 +70,9 @@ def sweep(
     from rich.console import Console
 
     from fedslot.experiments.study import Study, parse_grid, say
-    from fedslot.experiments.sweeps import plan_tasks
+    from fedslot.experiments.sweeps import FailedRunsError, plan_tasks
     from fedslot.experiments.sweeps import sweep as sweep_grid
     from fedslot.scenario import parse_overrides
-    from fedslot.views.sweep import write_figures
-    from fedslot.views.tables import sweep_table
 
     study = Study.load(scenario, parse_overrides(override), parse_grid(grid) if grid else None, seeds)
     goals = read_targets(targets)
@@ -84,24 +83,31 @@ def sweep(
     ]
     check_cluster(dask)
     with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
-        found = sweep_grid(
-            study.scenario,
-            study.grid,
-            study.seeds,
-            out,
-            targets=goals,
-            workers=workers,
-            threads=threads,
-            resume=resume,
-            dask=dask,
-            listener=display,
-        )
-    console = Console(highlight=False, markup=False, emoji=False)
+        try:
+            found = sweep_grid(
+                study.scenario,
+                study.grid,
+                study.seeds,
+                out,
+                targets=goals,
+                workers=workers,
+                threads=threads,
+                resume=resume,
+                dask=dask,
+                listener=display,
+            )
+        except FailedRunsError as error:
+            found = error.sweep
     if len(found.failures) < len(tasks):
-        write_figures(found, out)
-        console.print(sweep_table(found, console))
-        where = f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures"
-        console.print(where, soft_wrap=True)
+        with stoppable(SAME_AND_RESUME):
+            from fedslot.views.sweep import write_figures
+            from fedslot.views.tables import sweep_table
+
+            write_figures(found, out)
+            console = Console(highlight=False, markup=False, emoji=False)
+            console.print(sweep_table(found, console))
+            where = f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures"
+            console.print(where, soft_wrap=True)
     if found.failures:
         _list_failures(found, labels)
         if dask is not None:

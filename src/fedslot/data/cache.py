@@ -60,7 +60,7 @@ def read(name: str) -> Arrays:
         arrays = formats.npz(file, ARRAYS)
         intact = digest(arrays) == CATALOGUE[name].digest
     except FileNotFoundError as error:
-        raise RefusedError(f"{name} is not in the cache {folder()}; type: fedslot data fetch {name}") from error
+        raise _absent(name) from error
     except PermissionError as error:
         raise RefusedError(f"{file} cannot be read: {reason(error)}") from error
     except Exception:  # a damaged archive can raise any exception
@@ -68,6 +68,16 @@ def read(name: str) -> Arrays:
     if not intact:
         raise RefusedError(f"{file} is damaged and was not used; type: fedslot data fetch {name}")
     return arrays
+
+
+def check_exists(name: str) -> None:
+    """Refuse a data set that is not in the cache; the message says what to type."""
+    if not path(name).is_file():
+        raise _absent(name)
+
+
+def _absent(name: str) -> RefusedError:
+    return RefusedError(f"{name} is not in the cache {folder()}; type: fedslot data fetch {name}")
 
 
 def state(name: str) -> str:

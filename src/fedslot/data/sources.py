@@ -56,17 +56,20 @@ def load(name_or_path: str) -> Dataset:
     """
     if name_or_path == "digits":
         return _digits()
-    if name_or_path in CATALOGUE:
-        file = cache.path(name_or_path)
-    elif name_or_path.endswith(".npz"):
-        file = Path(name_or_path).expanduser().absolute()
-    else:
-        raise InputError(_FIELD, name_or_path, f"one of {', '.join(NAMES)}, or a file that ends in .npz")
+    file = cache.path(name_or_path) if name_or_path in CATALOGUE else _own_file(name_or_path)
     try:
         seen = file.stat()
     except OSError:  # reading it gives the better error message
         return _load(name_or_path, file, 0, 0)
     return _load(name_or_path, file, seen.st_mtime_ns, seen.st_size)
+
+
+def check_exists(name_or_path: str) -> None:
+    """Refuse a data set that is not there, without reading it."""
+    if name_or_path in CATALOGUE:
+        cache.check_exists(name_or_path)
+    elif name_or_path != "digits" and not _own_file(name_or_path).is_file():
+        _refuse(name_or_path, "a file that exists")
 
 
 @lru_cache(maxsize=1)  # runs of a sweep share a data set; two of CIFAR-10's size would take too much memory
@@ -129,6 +132,12 @@ def _own(name: str, file: Path) -> Dataset:
     if len(shape) == 2:
         x_train, x_test = x_train[:, None], x_test[:, None]
     return Dataset(name, x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64))
+
+
+def _own_file(path: str) -> Path:
+    if not path.endswith(".npz"):
+        _refuse(path, f"one of {', '.join(NAMES)}, or a file that ends in .npz")
+    return Path(path).expanduser().absolute()
 
 
 def _read_npz(name: str, file: Path) -> dict[str, NDArray[Any]]:

@@ -6,10 +6,12 @@ A device needs `Turn` only, which loads neither PyTorch nor a transport.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,7 @@ import numpy as np
 from fedslot.access.channels import CHANNELS, Channel, make_channel
 from fedslot.access.frame import COLLIDED, contend, resolve, tally
 from fedslot.errors import InputError
-from fedslot.messages import Grant, Receipt, UEs
+from fedslot.messages import OWN, Grant, Merit, Receipt, UEs
 from fedslot.rng import CHANNEL, CONTENTION, stream
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class Turn:
     slot: the reserved slot, or 0 for a UE that may push.
     first, slots: the first push slot, and the number of push slots.
     probability: access barring, the probability with which the UE contends.
+    attribute, least, most, told: a condition for pushing, as in `fedslot.messages.Merit`; "" for none. `told` is this
+        UE's age or value.
     channel: name and options of the channel, as JSON.
     backlogged, rank: the number of UEs that may push, and the position of this one among them, from 0.
     seed: seed of the draw in decimal, by which PS and simulator repeat it; "" for the device's own entropy.
@@ -49,25 +53,42 @@ class Turn:
     first: int = 0
     slots: int = 0
     probability: float = 1.0
+    attribute: str = ""
+    least: float = 0.0
+    most: float = 0.0
+    told: float = math.nan
     channel: str = ""
     backlogged: int = 0
     rank: int = 0
     seed: str = ""
 
-    def draw(self) -> list[int]:
-        """Return the slots in which the UE sends: one, several on a coded channel, none if it is barred."""
+    def draw(self, own: Mapping[str, float] = MappingProxyType({})) -> list[int]:
+        """Return the slots in which the UE sends: one, several on a coded channel, none if it is barred.
+
+        own: attributes that the UE knows by itself, `noise` and `samples`. A UE that does not know the one by which the
+        PS chooses does not push.
+        """
+        if self.attribute:
+            value = own.get(self.attribute, math.nan) if self.attribute in OWN else self.told
+            if not self.least <= value <= self.most:
+                return []
+        return self._draw()
+
+    def allows(self, slots: list[int]) -> bool:
+        """Tell whether the UE may have sent in these slots."""
+        if self.attribute and not slots:  # by its own attribute, which the PS does not know
+            return True
+        if self.slot or self.seed:  # the PS repeats the draw
+            return slots == self._draw()
+        window = range(self.first, self.first + self.slots)
+        return len(slots) <= self.copies and len(set(slots)) == len(slots) and set(slots) <= set(window)
+
+    def _draw(self) -> list[int]:
         if self.slot:
             return [self.slot]
         rng = stream(int(self.seed), CONTENTION, self.round) if self.seed else np.random.default_rng()
         sent = contend(np.zeros(self.backlogged), self.slots, self.probability, read_channel(self.channel), rng)
         return sorted(self.first - 1 + int(slot) for slot in sent[self.rank] if slot > 0)
-
-    def allows(self, slots: list[int]) -> bool:
-        """Tell whether the UE may have sent in these slots."""
-        if self.slot or self.seed:  # the PS repeats the draw
-            return slots == self.draw()
-        window = range(self.first, self.first + self.slots)
-        return len(slots) <= self.copies and len(set(slots)) == len(slots) and set(slots) <= set(window)
 
     @property
     def copies(self) -> int:
@@ -86,7 +107,8 @@ class Frame:
 
     def __init__(self, scenario: Scenario, grant: Grant, backlogged: UEs, round: int, seeded: bool) -> None:
         self.grant, self.round, self.seed = grant, round, scenario.seed
-        self.push_slots = scenario.frame.slots - len(grant.pull)
+        self.slots = grant.uplink_slots(scenario.frame.slots)
+        self.push_slots = self.slots - len(grant.pull)
         self.backlogged = backlogged if grant.push and self.push_slots else backlogged[:0]
         self._window = Turn(
             round,
@@ -95,6 +117,7 @@ class Frame:
             first=len(grant.pull) + 1,
             slots=self.push_slots,
             probability=float(grant.probability),
+            **({} if grant.merit is None else _condition(grant.merit)),
             channel=write_channel(scenario.push.channel, scenario.push.channel_options),
             backlogged=len(self.backlogged),
             seed=str(scenario.seed) if seeded else "",
@@ -105,7 +128,11 @@ class Frame:
         """The turn of each UE that is pulled or may push."""
         pull, push = self.grant.pull.tolist(), self.backlogged.tolist()
         pulls = {ue: Turn(self.round, ue, slot) for slot, ue in enumerate(pull, 1)}
-        return pulls | {ue: replace(self._window, ue=ue, rank=rank) for rank, ue in enumerate(push)}
+        told = None if self.grant.merit is None else self.grant.merit.told
+        return pulls | {
+            ue: replace(self._window, ue=ue, rank=rank, told=math.nan if told is None else float(told[ue]))
+            for rank, ue in enumerate(push)
+        }
 
     def receipt(self, used: Mapping[int, list[int]], sound: AbstractSet[int]) -> Receipt:
         """Resolve the slots on the channel and return the receipt of the frame.
@@ -114,23 +141,31 @@ class Frame:
         sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides
             with others in a push slot and wastes a reserved one.
         """
-        pull = self.grant.pull
-        in_time = np.array([ue in sound for ue in pull.tolist()], dtype=bool)
-        return tally(pull, in_time, self.backlogged, self._outcome(used, sound))
+        in_time = np.array([ue in sound for ue in self.grant.pull.tolist()], dtype=bool)
+        sent = self._sent(used)
+        return tally(self.grant, self.slots, in_time, self.backlogged, sent, self._outcome(sent, sound))
 
-    def _outcome(self, used: Mapping[int, list[int]], sound: AbstractSet[int]) -> UEs:
-        """Return the outcome (N,) of each backlogged UE's push."""
-        if not len(self.backlogged):
-            return np.empty(0, dtype=np.int64)
+    def _sent(self, used: Mapping[int, list[int]]) -> UEs:
+        """Return the push slots (N, C) of each backlogged UE's copies, 0 where there is none."""
         window, ues = self._window, self.backlogged.tolist()
-        sent = np.zeros((len(ues), window.copies), dtype=np.int64)
+        sent = np.zeros((len(ues), window.copies if ues else 1), dtype=np.int64)
         for rank, ue in enumerate(ues):
             own = used.get(ue, [])
             sent[rank, : len(own)] = [slot - window.first + 1 for slot in own]
+        return sent
+
+    def _outcome(self, sent: UEs, sound: AbstractSet[int]) -> UEs:
+        """Return the outcome (N,) of each backlogged UE's push."""
+        if not len(sent):
+            return np.empty(0, dtype=np.int64)
         fading = stream(self.seed, CHANNEL, self.round)
-        outcome = resolve(sent, self.push_slots, read_channel(window.channel), fading)
-        usable = np.array([ue in sound for ue in ues])
+        outcome = resolve(sent, self.push_slots, read_channel(self._window.channel), fading)
+        usable = np.array([ue in sound for ue in self.backlogged.tolist()])
         return np.where(usable, outcome, np.minimum(outcome, COLLIDED))
+
+
+def _condition(merit: Merit) -> dict[str, Any]:
+    return {"attribute": merit.attribute, "least": float(merit.least), "most": float(merit.most)}
 
 
 def write_channel(name: str, options: dict[str, Any]) -> str:

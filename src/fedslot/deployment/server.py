@@ -23,9 +23,21 @@ from fedslot.deployment.screening import Limits, Update
 from fedslot.errors import InputError, RefusedError
 from fedslot.held_out import HeldOut, no_values
 from fedslot.learning.models import Model
-from fedslot.messages import Receipt, UEs
+from fedslot.messages import Grant, Receipt, UEs
 from fedslot.records import RowWriter, RunFolder
-from fedslot.round import Round, Snapshot, backlogged, cell, frame_fits, record, refuse_asking, schedule
+from fedslot.round import (
+    Round,
+    Snapshot,
+    backlogged,
+    cell,
+    first_waiting,
+    frame_fits,
+    record,
+    refuse_asking,
+    schedule,
+    spend,
+    still_waiting,
+)
 from fedslot.scenario import Scenario
 from fedslot.strategies import NoState, make_strategy
 from fedslot.valuation import Valuation
@@ -82,25 +94,20 @@ class ParameterServer:
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
         model = self.model.initial if initial is None else initial
-        self.now = Snapshot(0, 0, model, model, self.strategy.init(), NoState())
+        self.now = Snapshot(0, 0, first_waiting(self.scenario), model, model, self.strategy.init(), NoState())
         self._aggregator = self.aggregate or ScenarioAggregation(self.scenario, self.model, self.held_out, model)
         # relative to the initial model, because a device could raise the norm of the present one round by round
         self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
         if self.folder:
             self._open(self.folder)
 
-    @property
-    def over(self) -> bool:
-        """Whether the scenario's rounds or its time budget are used up."""
-        return self.now.round >= self.scenario.rounds or not frame_fits(self.scenario, self.now.slots_spent)
-
     def announce(self) -> Frame | None:
         """Return the next frame, or None if the training is over."""
-        self._began, round = time.perf_counter(), self.now.round
-        if self.over:
+        self._began, grant = time.perf_counter(), self._next_grant()
+        if grant is None:
             return None
-        grant = schedule(self.strategy, self.scenario, self.now.state, round)
-        return Frame(self.scenario, grant, backlogged(self.scenario, grant, round), round, self.seeded)
+        waiting = backlogged(self.scenario, grant, self.now.waiting, self.now.round)
+        return Frame(self.scenario, grant, waiting, self.now.round, self.seeded)
 
     def close(self, frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]]) -> Round:
         """Make the next global model from the replies to a frame, and record and save the round.
@@ -116,8 +123,10 @@ class ParameterServer:
         model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
         state = self.strategy.observe(self.now.state, receipt, valuation.values)
 
-        spent = self.now.slots_spent + receipt.cost_max
-        self.now = Snapshot(frame.round + 1, spent, model, report, state, NoState())
+        began = self.now.slots_spent
+        spent = began + spend(self.scenario, receipt)
+        waiting = still_waiting(self.scenario, self.now.waiting, receipt.received, began, spent)
+        self.now = Snapshot(frame.round + 1, spent, waiting, model, report, state, NoState())
         row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
         self._save(row)
         return row
@@ -126,8 +135,15 @@ class ParameterServer:
         """Close the files; write the summary if the training is over."""
         if self.folder and self._rows:
             self._rows.close()
-            if self.over and self.now.round:
+            if self.now.round and self._next_grant() is None:
                 self.folder.finish(runs.Result(self.scenario, self.folder.rounds()).summary())
+
+    def _next_grant(self) -> Grant | None:
+        """Return the grant of the next frame; None if the scenario's rounds or its time budget are used up."""
+        if self.now.round >= self.scenario.rounds:
+            return None
+        grant = schedule(self.strategy, self.scenario, self.now.state, self.now.round)
+        return grant if frame_fits(self.scenario, self.now.slots_spent, grant) else None
 
     def _criteria(self) -> Criteria:
         shapes = {name: tuple(shape) for name, shape in self.model.shapes.items()}

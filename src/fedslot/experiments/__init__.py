@@ -1,6 +1,7 @@
 """Experiments of many runs.
 
 comparison.py   several strategies under the same seeds
+variants.py     strategies with options, an aggregation or scenario fields of their own
 study.py        a grid of scenario fields and its combinations
 sweeps.py       all combinations of a study, with one table of all runs
 estimates.py    means over seeds with confidence intervals

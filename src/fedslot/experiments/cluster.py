@@ -28,6 +28,7 @@ from fedslot.errors import InputError, RefusedError, reason
 from fedslot.experiments.tasks import Listener, Over, Settings, Task, attempt
 from fedslot.local_training import LocalTraining, Trained
 from fedslot.messages import UEs
+from fedslot.plugins import pack, unpack
 from fedslot.records import RunFolder
 from fedslot.round import Round
 from fedslot.scenario import Scenario
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 PATIENCE = 5  # seconds in which a scheduler must answer
 SAME = ("fedslot", "torch", "numpy", "scipy", "numba")  # packages on whose versions the digits of a result depend
 Versions = Mapping[str, str | None]
+Sent = tuple[dict[str, Any], bytes]
+"""The fields of a scenario, and the user's classes that it needs."""
 
 # PyTorch has one number of threads and one random generator per process, so a worker runs one task at a time
 _one_task = threading.Lock()
@@ -127,10 +130,10 @@ def run_on_cluster(
             except RefusedError as error:
                 over(index, str(error))
                 continue
-            fields, files = tasks[index].scenario.model_dump(), folder.pack()
+            sent, files = _send(tasks[index].scenario), folder.pack()
             with _report_loss(address):
                 pending[index] = future = client.submit(
-                    _run, fields, files, settings.threads, _versions(), topic, index, key=f"{topic}-{index}", pure=False
+                    _run, sent, files, settings.threads, _versions(), topic, index, key=f"{topic}-{index}", pure=False
                 )
             future.add_done_callback(lambda future, index=index: news.put((index, None)))
         while pending:
@@ -163,7 +166,7 @@ class _Distributed:
 
     def __init__(self, local: LocalTraining, client: Client) -> None:
         self._local, self._client, self._address = local, client, client.scheduler.address
-        self._fields = local.scenario.model_dump()
+        self._scenario = _send(local.scenario)
         with _report_loss(self._address):
             self._most_tasks = 2 * len(client.nthreads())  # in a round, where UEs are trained one by one
 
@@ -173,7 +176,7 @@ class _Distributed:
             # the model is a task of its own: it is sent once, and computed again if its worker dies
             sent = self._client.submit(np.asarray, start.cpu().numpy(), pure=False)
             futures = [
-                self._client.submit(_train, self._fields, sent, received[stack], round, _versions(), pure=False)
+                self._client.submit(_train, self._scenario, sent, received[stack], round, _versions(), pure=False)
                 for stack in stacks
             ]
         models = start.new_empty(len(received), len(start))
@@ -225,7 +228,7 @@ def _report_loss(address: str) -> Iterator[None]:
 
 
 def _run(
-    fields: dict[str, Any], files: dict[str, bytes], threads: int, versions: Versions, topic: str, index: int
+    scenario: Sent, files: dict[str, bytes], threads: int, versions: Versions, topic: str, index: int
 ) -> tuple[dict[str, bytes], str | None]:
     """Start or continue a run on a worker; return its files and, if it failed, the reason."""
     from distributed import get_worker
@@ -243,33 +246,40 @@ def _run(
         _check_versions(versions, _versions(), f"worker {worker.address}")
         folder = RunFolder(Path(path) / "run")
         folder.unpack(files)
-        failure = attempt(Task(Scenario(**fields), folder.path), Settings(threads, resume=True), report)
+        failure = attempt(Task(_receive(scenario), folder.path), Settings(threads, resume=True), report)
         return folder.pack(), failure
 
 
-def _train(
-    fields: dict[str, Any], start: NDArray[np.float32], ues: UEs, round: int, versions: Versions
-) -> NDArray[np.float32]:
+def _train(scenario: Sent, start: NDArray[np.float32], ues: UEs, round: int, versions: Versions) -> NDArray[np.float32]:
     """Train UEs (n,) on a worker and return their models (n, P)."""
     from distributed import get_worker
 
     with _one_task, Threads():
         _check_versions(versions, _versions(), f"worker {get_worker().address}")
-        train = _local_training(Scenario(**fields))
+        train = _local_training(scenario)
         trained = train(torch.tensor(start).to(train.trainer.model.initial), ues, round)
         models: NDArray[np.float32] = trained.models.cpu().numpy()
         return models
 
 
-_cache: dict[str, LocalTraining] = {}
+_cache: list[tuple[Sent, LocalTraining]] = []
 
 
-def _local_training(scenario: Scenario) -> LocalTraining:
+def _local_training(sent: Sent) -> LocalTraining:
     """Return the local training of a scenario, cached for the next round."""
-    if scenario.digest not in _cache:
-        _cache.clear()
-        _cache[scenario.digest] = LocalTraining.of(scenario)
-    return _cache[scenario.digest]
+    if not _cache or _cache[0][0] != sent:
+        _cache[:] = [(sent, LocalTraining.of(_receive(sent)))]
+    return _cache[0][1]
+
+
+def _send(scenario: Scenario) -> Sent:
+    return scenario.model_dump(), pack(scenario.own_parts)
+
+
+def _receive(sent: Sent) -> Scenario:
+    fields, parts = sent
+    unpack(parts)
+    return Scenario(**fields)
 
 
 def _versions() -> Versions:

@@ -11,16 +11,16 @@ import pandas as pd
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of, scale_of
-from fedslot.experiments.pool import run_all
-from fedslot.experiments.tasks import Listener, Task
-from fedslot.plugins import find
+from fedslot.experiments.pool import check_workers, describe_failures, run_all
+from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
+from fedslot.experiments.tasks import Listener, Task, check
+from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
 from fedslot.records import write_atomically
-from fedslot.round import cell
-from fedslot.runs import Result, load
-from fedslot.scenario import Scenario
-from fedslot.strategies import STRATEGIES, make_strategy
+from fedslot.runs import Result, Rule, load
+from fedslot.scenario import Scenario, as_scenario
 
 TARGETS = (0.7, 0.8, 0.9)
+RULES: tuple[Rule, ...] = ("max", "frame", "sum")
 
 
 def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
@@ -35,8 +35,8 @@ def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str,
         "accuracy_at_horizon": result.accuracy_at(horizon),
     }
     for target in targets:
-        measures[f"slots_to_{target:g}_max"] = result.slots_to(target, "max")
-        measures[f"slots_to_{target:g}_sum"] = result.slots_to(target, "sum")
+        for rule in RULES:
+            measures[f"slots_to_{target:g}_{rule}"] = result.slots_to(target, rule)
     return measures
 
 
@@ -58,7 +58,7 @@ def common_horizon(results: Iterable[Result]) -> int:
 class Comparison:
     """Results of several strategies under the same seeds.
 
-    runs: results by strategy, each in the order of `seeds`.
+    runs: results by strategy, or by the label of a variant, each in the order of `seeds`.
     """
 
     scenario: Scenario
@@ -75,6 +75,10 @@ class Comparison:
     def horizon(self) -> int:
         """Slots at which accuracies are compared, as `common_horizon` has it."""
         return common_horizon(result for results in self.runs.values() for result in results)
+
+    def slots_to(self, target: float) -> str:
+        """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
+        return f"slots_to_{target:g}_{self.scenario.cost_rule}"
 
     def measures(self) -> pd.DataFrame:
         """Return one row per run: strategy, seed and every measure."""
@@ -134,8 +138,8 @@ class Comparison:
 
 
 def compare(
-    scenario: Scenario,
-    strategies: Sequence[str],
+    scenario: Scenario | str | Path,
+    strategies: Strategies,
     seeds: int = 3,
     out: str | Path | None = None,
     *,
@@ -148,6 +152,9 @@ def compare(
 ) -> Comparison:
     """Run strategies under the same seeds and compare them.
 
+    scenario: a scenario, or the name of a preset or YAML file.
+    strategies: a list of names, of variants such as `ucb{exploration: 2}` or `push-pull+fedadam`, of classes of your
+        own, or a mapping from labels to overrides, e.g. `{"long": {"training.epochs": 9}}`.
     seeds: number of seeds; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
     dask: address of a Dask scheduler whose workers do the runs.
@@ -157,42 +164,43 @@ def compare(
     >>> compare(quick, ["fedavg", "push-pull"], seeds=1, workers=1).strategies
     ['fedavg', 'push-pull']
     """
+    scenario = as_scenario(scenario)
     check_targets(targets)
+    check_workers(workers)
     with TemporaryDirectory() as temporary:
         folder = Path(out or temporary)
-        tasks = plan_tasks(scenario, strategies, seeds, folder)
+        variants = make_variants(strategies)
+        tasks = plan_tasks(scenario, variants, seeds, folder)
+        for task in tasks[::seeds]:
+            check(task.scenario, data=dask is None)
         failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
         if failures:
-            index, reason = min(failures.items())
-            others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-            raise RefusedError(f"{tasks[index].folder.name}{others}: {reason}")
+            raise RefusedError(describe_failures(tasks, failures))
         results = [load(task.folder) for task in tasks]
-        runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(strategies)}
+        labels = [variant.label for variant in variants]
+        runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(labels)}
         comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
         comparison.save(folder)
     return comparison
 
 
-def plan_tasks(scenario: Scenario, strategies: Sequence[str], seeds: int, out: Path) -> list[Task]:
-    """Return the runs of a comparison, strategy by strategy, each with its folder below `out`."""
-    if seeds < 1:
-        raise InputError("seeds", seeds, "at least 1")
-    if not strategies:
-        raise InputError("strategies", list(strategies), "one name at least")
-    if len(set(strategies)) < len(strategies):
-        raise InputError("strategies", list(strategies), "different from each other")
-    for name in strategies:
-        find("strategy.name", name, STRATEGIES)
-        if name in STRATEGIES:
-            make_strategy(name, cell(scenario))  # refuses options that it does not take, before any run
+def plan_tasks(scenario: Scenario, variants: Sequence[Variant], seeds: int, out: Path) -> list[Task]:
+    """Return the runs of a comparison, variant by variant, each with its folder below `out`."""
+    if type(seeds) is not int or seeds < 1:
+        raise InputError("seeds", seeds, "a whole number, at least 1")
+    if len(variants) * seeds > MOST_RUNS:
+        most = f"at most {MOST_RUNS // len(variants)}, since {MOST_RUNS} runs are the most of a comparison"
+        raise InputError("seeds", seeds, most)
     return [
-        Task(
-            scenario.replace({"strategy.name": strategy, "seed": seed}),
-            out / "runs" / f"{strategy.replace(':', '-')}-seed{seed}",
-        )
-        for strategy in strategies
+        Task(chosen.replace({"seed": seed}), out / "runs" / f"{folder_name(variant)}-seed{seed}")
+        for variant, chosen in zip(variants, scenarios(scenario, variants), strict=True)
         for seed in range(scenario.seed, scenario.seed + seeds)
     ]
+
+
+def folder_name(variant: Variant) -> str:
+    """Return the name of a variant's run folders, without the seed; valid on every file system, and unique."""
+    return unique_name(variant.label, plain_text(variant.label))
 
 
 def check_targets(targets: Sequence[float]) -> None:

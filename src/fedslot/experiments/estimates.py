@@ -84,7 +84,7 @@ class Estimate:
     comparable with nothing. The median counts a run without a value as the worst, so it is that of all seeds.
 
     >>> Estimate.of([0.85, 0.97, 0.93], ACCURACY).text(".2f")
-    '0.92 [0.65, 0.98]'
+    '0.92 [0.60, 0.99]'
     >>> Estimate.of([0.85, 0.97], ACCURACY).text(".2f")
     '0.85, 0.97'
     >>> Estimate.of([440, float("nan"), 451], SLOTS).text(".0f")

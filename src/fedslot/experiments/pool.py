@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedslot.errors import InputError
 from fedslot.experiments.processes import run_in_processes
@@ -59,6 +59,13 @@ def run_all(
     else:
         run_in_processes(tasks, todo, workers, settings, hear, over)
     return dict(sorted(failures.items()))
+
+
+def describe_failures(tasks: Sequence[Task], failures: Mapping[int, str]) -> str:
+    """Return how many runs failed, and the reason of the first, in one line."""
+    index, reason = min(failures.items())
+    count = "a run" if len(tasks) == 1 else f"{len(failures)} of {len(tasks)} runs"
+    return f"{count} failed; {tasks[index].folder.name}: {reason}"
 
 
 def check_workers(workers: int | None) -> None:

@@ -12,19 +12,17 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from fedslot.access.channels import make_channel
 from fedslot.errors import InputError
-from fedslot.learning.models import MODELS
-from fedslot.plugins import find
-from fedslot.round import cell
+from fedslot.experiments.tasks import check
+from fedslot.plugins import part_name
 from fedslot.scenario import Scenario, presets, read_fields
-from fedslot.strategies import make_strategy
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST_RUNS = 100_000
@@ -40,7 +38,7 @@ Combination = dict[str, Any]
 class Study:
     """All combinations of a grid, each with several seeds; impossible combinations are refused.
 
-    grid: values to try, by dotted key; each key is an axis.
+    grid: values to try, by dotted key; each key is an axis. Classes of your own are converted to their names.
     seeds: number of seeds; the scenario's seed is the first. Runs with the same seed have common random numbers.
     """
 
@@ -49,6 +47,8 @@ class Study:
     seeds: int = SEEDS
 
     def __post_init__(self) -> None:
+        named = {k: [*map(part_name, v)] if isinstance(v, list | tuple) else v for k, v in self.grid.items()}
+        object.__setattr__(self, "grid", named)
         if type(self.seeds) is not int or self.seeds < 1:
             raise InputError("seeds", self.seeds, "a whole number, at least 1")
         _check_axes(self.grid)
@@ -100,7 +100,17 @@ class Study:
     @cached_property
     def scenarios(self) -> list[Scenario]:
         """The scenario of each combination, with the first seed."""
-        return [_scenario(self.scenario, combination) for combination in self.combinations]
+        found = []
+        for combination in self.combinations:
+            with _blame(combination):
+                found.append(self.scenario.replace(combination))
+        return found
+
+    def check(self, *, data: bool = True) -> None:
+        """Refuse combinations whose parts cannot be built or, with `data`, whose data set is not there."""
+        for combination, scenario in zip(self.combinations, self.scenarios, strict=True):
+            with _blame(combination):
+                check(scenario, data=data)
 
     def to_yaml(self) -> str:
         """Return the complete study as YAML, which `load` reads."""
@@ -159,13 +169,22 @@ def folder_name(combination: Combination) -> str:
     'frame.pull=5_fleet.noise=0.1'
     """
     name = "_".join(f"{key}={say_value(value)}" for key, value in combination.items())
-    plain = "_".join(f"{_plain(key)}={_plain(say_value(value))}" for key, value in combination.items())
+    plain = "_".join(f"{plain_text(key)}={plain_text(say_value(value))}" for key, value in combination.items())
+    return unique_name(name, plain)
+
+
+def unique_name(name: str, plain: str) -> str:
+    """Return a name as it is if it is plain and short, else its plain text with a hash of it.
+
+    >>> unique_name("fedavg", "fedavg"), unique_name("mine:Oldest", "mine-oldest")
+    ('fedavg', 'mine-oldest-5e62a53d1305')
+    """
     if name == plain and len(name) <= LONGEST_NAME:
         return name
     return f"{plain[: LONGEST_NAME - 13]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Replace the characters that some file systems do not allow or distinguish."""
     return re.sub(r"[^a-z0-9._+-]+", "-", text.lower()).strip("-")
 
@@ -196,14 +215,11 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
                 raise InputError(f"grid {key}", word, "given once")
 
 
-def _scenario(base: Scenario, combination: Combination) -> Scenario:
-    """Return the scenario of a combination, after checking its fields and the names in it."""
+@contextmanager
+def _blame(combination: Combination) -> Iterator[None]:
+    """Add the combination to the message of an `InputError`."""
     try:
-        scenario = base.replace(combination)
-        make_strategy(scenario.strategy.name, cell(scenario))
-        make_channel(scenario.push.channel, **scenario.push.channel_options)
-        find("training.model", scenario.training.model, MODELS)
+        yield
     except InputError as error:
         allowed = f"{error.allowed} (in the combination {say(combination)})"
         raise InputError(error.field, error.value, allowed) from None
-    return scenario

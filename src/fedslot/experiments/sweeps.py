@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from fedslot.errors import RefusedError
+from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
 from fedslot.experiments.estimates import COLUMNS, Estimate, may_be_best, scale_of
-from fedslot.experiments.pool import check_workers, run_all
+from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
 from fedslot.experiments.tasks import Listener, Task
 from fedslot.records import clear_leftovers, is_empty, write_atomically
 from fedslot.runs import Result, load
-from fedslot.scenario import Scenario
+from fedslot.scenario import Scenario, as_scenario
 from fedslot.yaml_text import YAMLError, parse_yaml
 
 STUDY = "study.yaml"
@@ -43,6 +43,10 @@ class Sweep:
     def horizon(self) -> int:
         """Slots at which accuracies are compared, as `common_horizon` has it."""
         return common_horizon(run for run in self.runs if run is not None)
+
+    def slots_to(self, target: float) -> str:
+        """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
+        return f"slots_to_{target:g}_{self.study.scenario.cost_rule}"
 
     def table(self) -> pd.DataFrame:
         """Return one row per run: the values of the axes, seed, every measure, and the reason of a failure."""
@@ -110,8 +114,16 @@ class Sweep:
         write_atomically(out / "sweep.csv", self.summary().to_csv(index=False))
 
 
+class FailedRunsError(RefusedError):
+    """Runs of a sweep failed; `sweep` has the results of all, and is saved."""
+
+    def __init__(self, line: str, sweep: Sweep) -> None:
+        super().__init__(line)
+        self.sweep = sweep
+
+
 def sweep(
-    scenario: Scenario,
+    scenario: Scenario | str | Path,
     grid: Mapping[str, list[Any]],
     seeds: int = SEEDS,
     out: str | Path | None = None,
@@ -122,14 +134,18 @@ def sweep(
     resume: bool = False,
     dask: str | None = None,
     listener: Listener | None = None,
+    on_failure: Literal["raise", "record"] = "raise",
 ) -> Sweep:
-    """Run every combination of a grid with every seed. A run that fails is recorded; the others go on.
+    """Run every combination of a grid with every seed. A run that fails does not stop the others.
 
+    scenario: a scenario, or the name of a preset or YAML file.
     grid: values to try, by dotted key.
     seeds: number of seeds of each combination; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
     resume: continue the sweep in the folder, also with more values and seeds.
     dask: address of a Dask scheduler whose workers do the runs.
+    on_failure: what to do about failed runs when all are over and saved: `raise` a FailedRunsError, whose `sweep` has
+        the others, or only `record` them in `Sweep.failures`. If all runs failed, the error is always raised.
 
     >>> from fedslot import Scenario, sweep
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
@@ -139,7 +155,10 @@ def sweep(
     0           2     0       2
     1           5     0       2
     """
-    study = Study(scenario, grid, seeds)
+    if on_failure not in ("raise", "record"):
+        raise InputError("on_failure", on_failure, "raise or record")
+    study = Study(as_scenario(scenario), grid, seeds)
+    study.check(data=dask is None)
     check_targets(targets)
     check_workers(workers)
     if dask is not None:
@@ -154,6 +173,8 @@ def sweep(
         runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
         found = Sweep(study, runs, failures, tuple(targets))
         found.save(folder)
+    if failures and (on_failure == "raise" or len(failures) == len(tasks)):
+        raise FailedRunsError(describe_failures(tasks, failures), found)
     return found
 
 

@@ -6,11 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from fedslot.access.channels import make_channel
+from fedslot.aggregation import make_aggregation
+from fedslot.data.sources import check_exists
 from fedslot.errors import reason
+from fedslot.learning.models import MODELS
+from fedslot.plugins import find
 from fedslot.records import RunFolder
-from fedslot.round import Round
+from fedslot.round import Round, cell
 from fedslot.runs import is_finished, run
 from fedslot.scenario import Scenario
+from fedslot.strategies import make_strategy
+from fedslot.valuation import make_method
 
 Listener = Callable[[int, Round | None], object]
 """Called with the index of a task and each of its rounds, and with None when the task is over."""
@@ -42,10 +51,26 @@ class Settings:
     resume: bool = False
 
 
+def check(scenario: Scenario, *, data: bool = True) -> None:
+    """Refuse a scenario whose parts cannot be built or whose data set is not there, without loading it.
+
+    data: whether to look for the data set; it may be on other machines only.
+    """
+    sizes = np.broadcast_to(np.int64(1), scenario.data.ues)  # not known without the data
+    make_strategy(scenario.strategy.name, cell(scenario, sizes))
+    make_channel(scenario.push.channel, **scenario.push.channel_options)
+    make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
+    make_method(scenario.valuation.method, scenario.valuation.model_dump(), scenario.valuation.options)
+    find("training.model", scenario.training.model, MODELS)
+    find("training.optimizer", scenario.training.optimizer, {"sgd": None})
+    if data:
+        check_exists(scenario.data.dataset)
+
+
 def attempt(task: Task, settings: Settings, on_round: Callable[[Round], object]) -> str | None:
     """Run a task; return None, or the reason if it failed."""
     try:
         run(task.scenario, task.folder, resume=settings.resume, threads=settings.threads, on_round=on_round)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
         return reason(error)
     return None

@@ -34,7 +34,17 @@ from fedslot.strategies.round_robin import RoundRobin
 from fedslot.strategies.s_fedavg import SFedAvg
 from fedslot.strategies.ucb import UCB
 
-__all__ = ["STRATEGIES", "Asking", "Cell", "Ledger", "NoState", "Strategy", "make_strategy", "warm_up"]
+__all__ = [
+    "STRATEGIES",
+    "Asking",
+    "Cell",
+    "Ledger",
+    "NoState",
+    "Strategy",
+    "declared_options",
+    "make_strategy",
+    "warm_up",
+]
 
 STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "fedavg": FedAvg,
@@ -49,14 +59,21 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
 }
 
 
+def declared_options(name: str) -> Options | None:
+    """Return the options of a strategy with their defaults; None for a class of your own that does not declare them."""
+    options: Options | None = getattr(
+        find("strategy.name", name, STRATEGIES), "options", {} if name in STRATEGIES else None
+    )
+    return options
+
+
 def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
     """Return the strategy of that name, or your own as `package.module:Name`.
 
     A class that declares its `options` with their defaults finds all of them in `cell.options`; any others are refused.
     A class of your own that declares none gets whatever the scenario gives.
     """
-    maker = find("strategy.name", name, STRATEGIES)
-    declared: Options | None = getattr(maker, "options", {} if name in STRATEGIES else None)
+    maker, declared = find("strategy.name", name, STRATEGIES), declared_options(name)
     if declared is not None:
         for option, value in cell.options.items():
             if option not in declared:
@@ -65,7 +82,9 @@ def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
         cell = replace(cell, options={**declared, **cell.options})
     try:
         strategy = maker(cell)
-    except TypeError as error:
+    except InputError:
+        raise
+    except Exception as error:  # the user's own code may raise anything
         raise InputError("strategy.name", name, f"a strategy that can be built from a Cell ({error})") from error
     parts: tuple[str, ...] = ("init", "schedule", "observe", "needs_values")
     if hasattr(strategy, "ask"):

@@ -56,7 +56,7 @@ def accuracy_by_round(comparison: Comparison) -> Figure:
 
 def slots_to_targets(comparison: Comparison) -> Figure:
     """Draw the slots to target accuracies under both cost rules, and how many runs reached them if not all did."""
-    rules = ("max", "sum")
+    rules = (comparison.scenario.cost_rule, "sum")
     names = comparison.strategies
     size = (max(2 * COLUMN, 1.15 * len(comparison.targets) + 0.9), len(rules) * (0.5 + 0.17 * len(names)) + 0.3)
     figure, panels = plt.subplots(

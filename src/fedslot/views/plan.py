@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedslot.access.planner import Plan
+from fedslot.records import write_atomically
 
 BLUE, ORANGE, GREEN, GREY = (
     "#0072b2",
@@ -59,5 +61,7 @@ def plot_plan(plan: Plan, path: Path | None = None) -> Figure:
     below.set_ylabel("slots")
     below.set_xlabel(f"pull slots, of {plan.slots} uplink slots (the rest are open to push)")
     if path is not None:
-        figure.savefig(path, dpi=150)
+        image = io.BytesIO()
+        figure.savefig(image, format=path.suffix[1:].lower(), dpi=150)
+        write_atomically(path, image.getvalue())
     return figure

@@ -32,7 +32,7 @@ def captions(comparison: Comparison) -> dict[str, str]:
         ranges += " The dots are the two seeds."
     halves = " The right panel shows the shaded heights of the left one."
     return {
-        "accuracy_by_slots": "Test accuracy against slots spent by the clock, as far as all seeds go. Vertical line: "
+        "accuracy_by_slots": "Test accuracy against slots spent, as far as all seeds go. Vertical line: "
         f"{comparison.horizon} slots, at which the tables compare." + halves + spread,
         "accuracy_by_round": "Test accuracy against global rounds, which take more slots under some strategies."
         + halves
@@ -62,7 +62,7 @@ def write_report(comparison: Comparison, out: Path) -> Path:
         scenario=comparison.scenario,
         estimates=comparison.estimates(),
         differences=comparison.differences(),
-        slot_differences=[comparison.differences(f"slots_to_{target:g}_max") for target in comparison.targets],
+        slot_differences=[comparison.differences(comparison.slots_to(target)) for target in comparison.targets],
         images=images,
         captions=captions(comparison),
         seeds=len(comparison.seeds),

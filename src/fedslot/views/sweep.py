@@ -49,7 +49,7 @@ SMALL_LETTER = 0.048  # and of a letter of a note
 
 def write_figures(sweep: Sweep, out: Path) -> list[Path]:
     """Draw every measure that at least one run has, as PNG and PDF, and return the paths of the files."""
-    wanted = ["final_accuracy", "accuracy_at_horizon", *(f"slots_to_{target:g}_max" for target in sweep.targets)]
+    wanted = ["final_accuracy", "accuracy_at_horizon", *map(sweep.slots_to, sweep.targets)]
     drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates() if name in cell)]
     with style():
         return [file for name in drawable for file in save(draw(sweep, name), out / "figures" / name)]

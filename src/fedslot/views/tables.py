@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
@@ -14,11 +14,12 @@ from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate, describe
 from fedslot.experiments.study import say_value
 from fedslot.experiments.sweeps import Sweep
+from fedslot.scenario import Scenario
 
 MOST_ROWS = 12  # number of combinations in the table of a sweep; sweep.csv has all
 
-Estimates = Mapping[str, Estimate]
-"""The estimates of a row of a table, by measure."""
+Slots = Mapping[float, Estimate]
+"""Slots to target accuracies, by target: a row of a table."""
 
 
 def comparison_tables(comparison: Comparison, console: Console) -> list[Table]:
@@ -64,12 +65,16 @@ def _accuracies(comparison: Comparison, gap: str) -> Table:
 def _slots(comparison: Comparison, gap: str) -> Table:
     table = _table("Slots to target accuracies", len(comparison.seeds))
     table.add_column("strategy", overflow="fold")
-    rows, reached = comparison.estimates(), _reached(comparison.targets, comparison.estimates().values())
+    rows = {
+        strategy: {target: estimates[comparison.slots_to(target)] for target in comparison.targets}
+        for strategy, estimates in comparison.estimates().items()
+    }
+    reached = _reached(rows.values())
     for target in reached:
         _add_number(table, f"to {target:g}", gap)
-    for strategy, estimates in rows.items():
-        table.add_row(strategy, *(estimates[f"slots_to_{target:g}_max"].text(".0f", gap=gap) for target in reached))
-    table.caption = _slots_notes(comparison.targets, rows.values())
+    for strategy, cells in rows.items():
+        table.add_row(strategy, *(cells[target].text(".0f", gap=gap) for target in reached))
+    table.caption = _slots_notes(comparison.scenario, rows.values())
     return table
 
 
@@ -83,7 +88,8 @@ def _combinations(found: Sweep, gap: str) -> Table:
         table.add_column("\n".join(key.rsplit(".", 1)), justify="right", overflow="fold")
     _add_number(table, "final\naccuracy", gap)
     _add_number(table, f"accuracy at\n{found.horizon} slots", gap)
-    reached = _reached(found.targets, estimates)
+    slots = [{t: cell[found.slots_to(t)] for t in found.targets if found.slots_to(t) in cell} for cell in estimates]
+    reached = _reached(slots)
     for target in reached:
         _add_number(table, f"slots\nto {target:g}", gap)
     for index in sorted(ranked[:MOST_ROWS]):
@@ -95,9 +101,9 @@ def _combinations(found: Sweep, gap: str) -> Table:
         cells.append(estimates[index]["final_accuracy"].text(".3f", gap=gap))
         first, *rest = estimates[index]["accuracy_at_horizon"].text(".3f", gap=gap).split("\n")
         cells.append("\n".join([f"{mark} {first}", *rest]))
-        cells += [estimates[index][f"slots_to_{target:g}_max"].text(".0f", gap=gap) for target in reached]
+        cells += [slots[index][target].text(".0f", gap=gap) for target in reached]
         table.add_row(*cells, style="bold" if index in leaders[:1] else None)
-    table.caption = _slots_notes(found.targets, estimates)
+    table.caption = _slots_notes(study.scenario, slots)
     if study.seeds >= LEAST:
         table.caption += " *: a paired t-test over seeds does not tell it from the best accuracy at these slots (bold)."
     return table
@@ -114,18 +120,19 @@ def _add_number(table: Table, header: str, gap: str) -> None:
     table.add_column(header, justify="right", no_wrap=gap == " ", overflow="fold")
 
 
-def _reached(targets: Iterable[float], rows: Collection[Estimates]) -> list[float]:
+def _reached(rows: Collection[Slots]) -> list[float]:
     """Return the targets that at least one run reached; the others need no column."""
-    return [target for target in targets if any(row[f"slots_to_{target:g}_max"].count for row in rows)]
+    targets = next(iter(rows), {})
+    return [target for target in targets if any(row[target].count for row in rows)]
 
 
-def _slots_notes(targets: Sequence[float], rows: Collection[Estimates]) -> str:
+def _slots_notes(scenario: Scenario, rows: Collection[Slots]) -> str:
     """Return what a reader must know of the slots to target accuracies."""
-    reached, notes = _reached(targets, rows), ["Slots by the clock."]
-    cells = [row[f"slots_to_{target:g}_max"] for row in rows for target in reached]
+    notes = ["Slots by the clock." if scenario.cost_rule == "max" else "Slots that were announced."]
+    cells = [cell for row in rows for cell in row.values()]
     if any(cell.total >= LEAST and 0 < cell.count < cell.total for cell in cells):
         notes.append(f"k of {cells[0].total}: k runs reached the target; the median is over all runs.")
-    if missed := [f"{target:g}" for target in targets if target not in reached]:
+    if missed := [f"{target:g}" for target in next(iter(rows), {}) if target not in _reached(rows)]:
         notes.append(f"No run reached {', '.join(missed)}.")
     return " ".join(notes)
 

@@ -6,6 +6,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from fedslot.deployment.flower.messages import LABEL, UE, WHO, read_turn, write_slots
+from fedslot.messages import OWN
 
 PARTITION = "partition-id"  # key of Flower's node config that says which UE a device is
 
@@ -14,6 +15,7 @@ def slot_access(message: Message, context: Context, call_next: ClientAppCallable
     """Draw the UE's slots, train only if there is one, and write the slots on the reply.
 
     A mod for `ClientApp(mods=[slot_access])`. It also answers which UE this is, by the node config's `partition-id`.
+    A node config may have the UE's own `noise` and `samples`, by which strategies may choose who pushes.
     Messages that do not come from `SlotAccess` pass through unchanged.
     """
     label = message.content.config_records.get(LABEL)
@@ -22,7 +24,8 @@ def slot_access(message: Message, context: Context, call_next: ClientAppCallable
     if WHO in label:
         return Message(RecordDict({LABEL: ConfigRecord({UE: context.node_config[PARTITION]})}), reply_to=message)
     turn = read_turn(label)
-    slots = turn.draw()
+    own: dict[str, float] = {name: float(context.node_config[name]) for name in OWN if name in context.node_config}
+    slots = turn.draw(own)
     if not slots:
         return Message(RecordDict({LABEL: write_slots(turn.round, [])}), reply_to=message)
     reply = call_next(message, context)

@@ -1,0 +1,221 @@
+"""What push slots are expected to yield, and when the last push is received: computed, or simulated.
+
+The collision channel is computed exactly (`generating.py`), any other channel is simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fedslot.access.channels import Channel, Collision
+from fedslot.access.contenders import Floats, sending_pmf
+from fedslot.access.costs import paper_push_costs
+from fedslot.access.generating import last_slot_at_most, push_moments, received_mean
+from fedslot.rng import PLAN, PLAN_BARRING, stream
+
+BATCH = 200_000
+"""Number of contenders that are simulated at once, which bounds the memory."""
+BATCH_SLOTS = 4_000_000
+"""Number of slots that are simulated at once."""
+FEW = 500
+"""Number of frames after which a simulation first looks whether it is precise enough."""
+
+Barring: TypeAlias = float | Literal["best"]
+Progress: TypeAlias = Callable[[float, int], None]
+"""Is told how many numbers of slots are done, and of how many."""
+
+
+@dataclass(frozen=True)
+class PushYield:
+    """Expected yield of the push slots of a frame.
+
+    slots: number of push slots, L. probability: of sending. sending: expected number of UEs that send.
+    received: E[N']. last_slot: E[X], X being the last received push slot, 0 if there is none.
+    nothing: P(X = 0). slot_sum: expected sum of the received slots.
+    paper: the push part of eq. (5), None on other channels than the paper's.
+    at_most: P(X <= j) of a slot j.
+    frames: (F, 3) if simulated, the numbers of received pushes, their last slots, and the sums of their slots.
+    """
+
+    slots: int
+    probability: float
+    sending: float
+    received: float
+    last_slot: float
+    nothing: float
+    slot_sum: float
+    paper: float | None
+    at_most: Callable[[int], float]
+    frames: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Pushes:
+    """The contenders and the channel of a cell, whose push slots are looked at for several numbers of them.
+
+    pmf: entry n is the probability of n contenders. barring: probability of sending, or "best" for each number.
+    frames: most frames to simulate. precision: if given, stop as soon as the standard errors of N' and X are at most
+    this part of their means, or of 1 if those are below 1.
+    """
+
+    channel: Channel
+    pmf: Floats
+    barring: Barring = 1.0
+    frames: int = 4000
+    precision: float | None = None
+    seed: int = 0
+
+    @property
+    def computed(self) -> bool:
+        """Whether there is nothing to simulate."""
+        return type(self.channel) is Collision
+
+    def expect(self, numbers: Sequence[int], progress: Progress | None = None) -> list[PushYield]:
+        """Return what each number of push slots is expected to yield."""
+        tell = progress or (lambda done, of: None)
+        tell(0, len(numbers))
+        results: list[PushYield] = []
+        for first in range(0, len(numbers), 1000 if self.computed else 1):
+            if self.computed:
+                results += self._compute(numbers[first : first + 1000])
+            else:
+                results.append(self._simulate(numbers[first], partial(_tell_part, tell, first, len(numbers))))
+            tell(len(results), len(numbers))
+        return results
+
+    def _compute(self, numbers: Sequence[int]) -> list[PushYield]:
+        chances = [best_barring(slots, self.pmf) if self.barring == "best" else self.barring for slots in numbers]
+        slots, probability = np.array(numbers, dtype=float), np.array(chances, dtype=float)
+        received, last, nothing = np.zeros((3, len(numbers)))
+        for n in np.flatnonzero(self.pmf).tolist():
+            moments = push_moments(slots, n, probability)
+            received += self.pmf[n] * received_mean(slots, n, probability)
+            last += self.pmf[n] * moments[0]
+            nothing += self.pmf[n] * moments[1]
+        paper = np.zeros(len(numbers))
+        for chance in set(chances):
+            same = probability == chance
+            paper[same] = paper_push_costs(slots[same], sending_pmf(self.pmf, chance))
+        mean = float(np.arange(len(self.pmf)) @ self.pmf)
+        return [
+            PushYield(
+                slots=count,
+                probability=chance,
+                sending=mean * chance,
+                received=float(received[i]),
+                last_slot=float(last[i]),
+                nothing=min(1.0, float(nothing[i])),
+                slot_sum=float(received[i]) * (count + 1) / 2,  # by symmetry of the slots
+                paper=float(paper[i]),
+                at_most=_at_most(self.pmf, count, chance),
+            )
+            for i, (count, chance) in enumerate(zip(numbers, chances, strict=True))
+        ]
+
+    def _simulate(self, slots: int, tell: Callable[[float], None]) -> PushYield:
+        probability = self._search_barring(slots) if self.barring == "best" else self.barring
+        # Another stream than that of the search, whose maximum is biased upwards.
+        frames = self._play(slots, probability, self.frames, PLAN, self.precision, tell)
+        received, last, slot_sum = frames.T
+        return PushYield(
+            slots=slots,
+            probability=probability,
+            sending=float(np.arange(len(self.pmf)) @ self.pmf) * probability,
+            received=float(received.mean()),
+            last_slot=float(last.mean()),
+            nothing=float((received == 0).mean()),
+            slot_sum=float(slot_sum.mean()),
+            paper=None,
+            at_most=lambda slot: float((last <= slot).mean()),
+            frames=frames,
+        )
+
+    def _search_barring(self, slots: int) -> float:
+        """Return the best of 20 probabilities by simulation with common random numbers."""
+        if slots == 0 or len(self.pmf) == 1:
+            return 1.0
+        trials = [k / 20 for k in range(20, 0, -1)]
+        few = max(2, self.frames // 10)
+        yields = [self._play(slots, p, few, PLAN_BARRING)[:, 0].mean() for p in trials]
+        return trials[int(np.argmax(yields))]
+
+    def _play(
+        self,
+        slots: int,
+        probability: float,
+        frames: int,
+        purpose: str,
+        precision: float | None = None,
+        tell: Callable[[float], None] = lambda part: None,
+    ) -> Floats:
+        """Play frames. Returns (F, 3): the number of received pushes, their last slot, and the sum of their slots."""
+        most = len(self.pmf) - 1
+        rng = stream(self.seed, purpose, slots)
+        batch = max(1, min(BATCH // max(1, most), BATCH_SLOTS // (slots + 1), frames if precision is None else FEW))
+        rows: list[Floats] = []
+        for start in range(0, frames, batch):
+            if start:
+                tell(start / frames)
+            count = min(batch, frames - start)
+            number = rng.choice(len(self.pmf), size=count, p=self.pmf)
+            contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
+            slot = self.channel.play(np.where(contends, 1, slots + 1).astype(np.int64), slots, rng)
+            sums = [(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1)]
+            rows.append(np.stack(sums, axis=1).astype(float))
+            if precision is not None and start + count >= FEW and _is_precise(np.concatenate(rows)[:, :2], precision):
+                break
+        return np.concatenate(rows)
+
+
+def best_barring(slots: int, pmf: Floats) -> float:
+    """Return the sending probability that maximises the received pushes on the collision channel.
+
+    pmf: entry n is the probability of n contenders. For a known number N the result is min(1, L/N).
+
+    >>> from fedslot.access.contenders import contender_pmf
+    >>> best_barring(10, contender_pmf(25)), best_barring(10, contender_pmf(5))
+    (0.4, 1.0)
+    """
+    numbers = np.flatnonzero(pmf)
+    if slots == 0 or numbers[-1] <= slots:  # up to L contenders, one more never lowers the yield
+        return 1.0
+    if len(numbers) == 1:
+        return slots / int(numbers[0])
+
+    def received(p: Floats) -> Floats:
+        alone = (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)
+        yields: Floats = p * (alone @ (numbers * pmf[numbers]))
+        return yields
+
+    low, high = 0.0, 1.0
+    for _ in range(6):  # there may be several maxima: scan, then refine around the highest
+        grid = np.linspace(low, high, 33)
+        peak = int(np.argmax(received(grid)))
+        low, high = float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, 32)])
+    return float(grid[peak])
+
+
+def _tell_part(tell: Progress, done: int, of: int, part: float) -> None:
+    tell(done + part, of)
+
+
+def _at_most(pmf: Floats, slots: int, probability: float) -> Callable[[int], float]:
+    """Return the distribution function of the last received push slot."""
+
+    def at_most(slot: int) -> float:
+        numbers = np.flatnonzero(pmf).tolist()
+        return min(1.0, math.fsum(pmf[n] * last_slot_at_most(slot, slots, n, probability) for n in numbers))
+
+    return at_most
+
+
+def _is_precise(samples: Floats, precision: float) -> bool:
+    """Return whether the standard errors of the means of samples (F, S) are small enough."""
+    errors = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
+    return bool((errors <= precision * np.maximum(1.0, samples.mean(axis=0))).all())

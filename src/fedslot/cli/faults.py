@@ -1,0 +1,136 @@
+"""What goes wrong on the command line, as one line on stderr and an exit code.
+
+    2    the user can mend it: bad input, a mistyped option
+    1    a fault of the system: a full disk, a folder that may not be written, want of memory
+    130  Ctrl-C
+    141  the reader of the output went away, as in `fedslot plan | head -1`: silence, as of other tools
+
+All other exceptions are defects, here or in a user's own part, and keep their traceback.
+"""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any
+
+import typer
+
+from fedslot.errors import InputError, RefusedError
+
+BAD_INPUT, SYSTEM_FAULT, CLOSED_PIPE = 2, 1, 128 + 13
+PLAIN = {"▶": ">", "⋮": ":", "±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "·": "-", "≤": "<=", "≥": ">="}
+"""What to print where the output's encoding lacks a character."""
+MOST_CHARACTERS = 400
+
+_UsageError: Any = typer.BadParameter.__mro__[1]  # click's; Typer exports only this one subclass of it
+
+
+def exit_code(command: Callable[[], object]) -> int:
+    """Run a command and return its exit code; a fault is told in one line."""
+    _prepare_output()
+    try:
+        code = command()
+        if sys.stdout is not None:  # it is None if the process was started without one
+            sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (InputError, RefusedError) as error:
+        return _tell(str(error), BAD_INPUT)
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
+            return _leave(BAD_INPUT)
+        return _tell(_usage(error), BAD_INPUT)
+    except BrokenPipeError:
+        return _leave(CLOSED_PIPE)
+    except SystemExit as end:  # how rich and Typer end when the output is closed
+        if isinstance(end.__context__, BrokenPipeError):
+            return _leave(CLOSED_PIPE)
+        raise
+    except KeyboardInterrupt:
+        return _leave(130)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _tell(f"{where}{error.strerror or error}", SYSTEM_FAULT)
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or "allocate memory" in str(error)):  # the latter is PyTorch's
+            raise
+        return _tell(f"not enough memory ({str(error).strip() or 'no more could be had'})", SYSTEM_FAULT)
+
+
+def _prepare_output() -> None:
+    """Print everything in any encoding, and no warnings of libraries, which a user can do nothing about."""
+    os.environ["MPLBACKEND"] = "agg"  # figures are files; the user's backend may not exist here
+    codecs.register_error("plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="plain")
+    if not sys.warnoptions:  # neither -W nor PYTHONWARNINGS
+        warnings.simplefilter("ignore")
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Replace characters that cannot be encoded; others than `PLAIN` by their escape sequences."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(PLAIN.get(c) or ascii(c)[1:-1] for c in text), error.end
+
+
+def _tell(line: str, code: int) -> int:
+    line = " ".join(line.split())
+    if len(line) > MOST_CHARACTERS:
+        line = f"{line[: MOST_CHARACTERS // 2]} ... {line[-MOST_CHARACTERS // 2 :]}"
+    with suppress(OSError):  # where stderr cannot be written either, the exit code says it
+        typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)
+    return _leave(code)
+
+
+def _leave(code: int) -> int:
+    """Return the exit code; output that cannot be written is dropped, or Python would complain of it at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):  # it may be no file
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
+
+
+def _usage(error: Any) -> str:
+    """Return what is wrong with the words of a command: the option, its value, what is allowed, near matches."""
+    context, kind = error.ctx, type(error).__name__
+    message = str(error.message).strip().rstrip(".")
+    message = message[:1].lower() + message[1:]
+    if context is None:
+        return message
+    command = context.command_path
+    if kind == "NoSuchOption":
+        options = [name for parameter in context.command.params for name in parameter.opts if name.startswith("-")]
+        return f"{command} has no option {error.option_name}{_near(error.option_name, options)}"
+    if kind == "NoSuchCommand" or error.message.startswith("No such command"):
+        word = error.message.split("'")[1]
+        return f"{command} has no command {word}{_near(word, context.command.commands)}"
+    if kind == "MissingParameter":
+        return f"{command} needs {_name(error)}: {error.param.help.rstrip('.')}"
+    if getattr(error, "param", None) is not None:
+        return f"{_name(error)}: {message}"
+    return f"{command}: {message}"
+
+
+def _name(error: Any) -> str:
+    """Return an option or an argument as the user writes it."""
+    option = error.param.param_type_name == "option"
+    return str(error.param.opts[-1] if option else error.param.make_metavar(error.ctx))
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    near = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else f", only {', '.join(known)}"

@@ -1,0 +1,200 @@
+"""Variants: strategies with options, an aggregation or scenario fields of their own, as comparisons take them.
+
+On the command line a variant is `NAME[+AGGREGATION][{...}]`; in the braces, keys with a dot are fields of the scenario,
+others are options of the strategy:
+
+>>> for variant in parse_variants("ucb{exploration: 2}, ucb+fedadam, fedavg{training.epochs: 2}"):
+...     print(variant.label, dict(variant.overrides))
+ucb{exploration: 2} {'strategy.name': 'ucb', 'strategy.options.exploration': 2}
+ucb+fedadam {'strategy.name': 'ucb', 'aggregation.name': 'fedadam'}
+fedavg{training.epochs: 2} {'strategy.name': 'fedavg', 'training.epochs': 2}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fedslot.errors import InputError
+from fedslot.plugins import part_name
+from fedslot.scenario import Scenario
+from fedslot.strategies import declared_options
+from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
+
+FORM = "NAME, NAME+AGGREGATION or NAME{option: value, section.field: value}, with commas between"
+NAME, OPTIONS, AGGREGATION = "strategy.name", "strategy.options", "aggregation.name"
+
+Overrides: TypeAlias = Mapping[str, Any]
+"""Fields of a scenario by dotted key, as `Scenario.replace` takes them."""
+Choice: TypeAlias = str | Callable[..., Any] | Mapping[str, Any]
+Strategies: TypeAlias = Choice | Sequence[Choice]
+"""What to compare: variants as text, classes, mappings from a label to either or to overrides; or a list of these."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A strategy with scenario fields of its own.
+
+    label: its name in tables and figures. overrides: fields that differ from the scenario that is compared.
+    """
+
+    label: str
+    overrides: Overrides
+
+    def scenario(self, base: Scenario) -> Scenario:
+        """Return the scenario of this variant.
+
+        Options of the base that the strategy does not have are left out. An aggregation of the variant's own gets no
+        options of the base's aggregation. A strategy that pools data takes the plain average.
+        """
+        fields = base.model_dump()
+        name = str(self.overrides.get(NAME, base.strategy.name))
+        fields["strategy"] |= {"name": name, "options": _options_for(name, base.strategy.options)}
+        wanted = self.overrides.get(AGGREGATION, base.aggregation.name)
+        if wanted != base.aggregation.name or self.takes_average(base):
+            fields["aggregation"] = {"name": "average" if self.takes_average(base) else wanted, "options": {}}
+        return Scenario(**fields).replace(self.overrides)
+
+    def takes_average(self, base: Scenario) -> bool:
+        """Return whether this variant takes the plain average instead of the base's aggregation: it pools data."""
+        if base.aggregation.name == "average" or AGGREGATION in self.overrides:
+            return False
+        plain = base.replace({AGGREGATION: "average", "aggregation.options": {}, OPTIONS: {}})
+        return plain.replace(self.overrides).pools_data
+
+
+def make_variants(strategies: Strategies) -> list[Variant]:
+    """Return the variants that are meant; labels must differ.
+
+    >>> [variant.label for variant in make_variants(["fedavg", {"patient": {"strategy.warmup": 9}}])]
+    ['fedavg', 'patient']
+    """
+    variants = list(_variants(strategies))
+    labels = [variant.label for variant in variants]
+    if not variants:
+        raise InputError("strategies", strategies, "one name at least")
+    if len(set(labels)) < len(labels):
+        raise InputError("strategies", labels, "different from each other")
+    return variants
+
+
+def parse_variants(text: str) -> list[Variant]:
+    """Parse variants with commas between; commas in braces separate options."""
+    return [_parse(word) for word in _split(text)]
+
+
+def scenarios(base: Scenario, variants: Sequence[Variant]) -> list[Scenario]:
+    """Return the scenario of each variant; options of the base that none of them has are refused, and twins too."""
+    found: list[Scenario] = []
+    for variant in variants:
+        try:
+            scenario = variant.scenario(base)
+        except InputError as error:
+            raise InputError(error.field, error.value, f"{error.allowed} (for {variant.label})") from None
+        for other, twin in zip(variants, found, strict=False):
+            if twin == scenario:
+                raise InputError("strategies", variant.label, f"left out: it is the same scenario as {other.label}")
+        found.append(scenario)
+    for option, value in base.strategy.options.items():
+        if not any(option in scenario.strategy.options for scenario in found):
+            raise InputError(f"{OPTIONS}.{option}", value, "an option of one of the compared strategies")
+    return found
+
+
+def notes(base: Scenario, variants: Sequence[Variant]) -> list[str]:
+    """Return what the scenario sets and a variant does without, one line each."""
+    return [
+        f"{variant.label} pools data, so it takes the plain average instead of {base.aggregation.name}"
+        for variant in variants
+        if variant.takes_average(base)
+    ]
+
+
+def _variants(strategies: Strategies) -> Iterator[Variant]:
+    if isinstance(strategies, str):
+        yield from parse_variants(strategies)
+    elif callable(strategies):
+        name = str(part_name(strategies))
+        yield Variant(name.removeprefix("__main__:"), {NAME: name})
+    elif isinstance(strategies, Mapping):
+        for label, given in strategies.items():
+            if not isinstance(label, str) or not label.strip() or not label.isprintable():
+                raise InputError("strategies", label, "a label of one line for each variant")
+            yield Variant(label, _overrides(given))
+    elif isinstance(strategies, Iterable):
+        for each in strategies:
+            yield from _variants(each)
+    else:
+        raise InputError("strategies", strategies, "names, classes, or a mapping from labels to overrides")
+
+
+def _overrides(given: str | Callable[..., Any] | Overrides) -> Overrides:
+    """Return the overrides of a variant that has a label."""
+    if isinstance(given, Mapping):
+        if "seed" in given:
+            raise InputError("strategies", "seed", "left out: all variants run with the same seeds")
+        return {str(key): part_name(value) for key, value in given.items()}
+    variants = list(_variants(given))
+    if len(variants) != 1:
+        raise InputError("strategies", given, "one strategy for each label")
+    return variants[0].overrides
+
+
+def _parse(text: str) -> Variant:
+    """Parse one variant."""
+    head, brace, rest = text.partition("{")
+    name, plus, aggregation = head.strip().partition("+")
+    if not name or (plus and not aggregation):
+        raise InputError("strategies", text, FORM)
+    overrides: dict[str, Any] = {NAME: name}
+    if plus:
+        overrides[AGGREGATION] = aggregation
+    settings = _settings(text, brace + rest) if brace else {}
+    for key, value in settings.items():
+        field = key if "." in key else f"{OPTIONS}.{key}"
+        if field in overrides:
+            raise InputError("strategies", text, f"without {key} in the braces: it is given before them")
+        overrides[field] = value
+    label = name + plus + aggregation + (write_yaml(settings, one_line=True).strip() if settings else "")
+    return Variant(label, overrides)
+
+
+def _settings(text: str, mapping: str) -> dict[str, Any]:
+    """Parse the braces of a variant."""
+    try:
+        settings = parse_yaml(mapping)
+    except YAMLError as error:
+        raise InputError("strategies", text, f"{FORM} ({error})") from None
+    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+        raise InputError("strategies", text, FORM)
+    return settings
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas that are outside of braces, brackets and quotes; empty words are left out.
+
+    >>> _split("a,b{x: [1, 2], y: 'p, q}'},,c")
+    ['a', "b{x: [1, 2], y: 'p, q}'}", 'c']
+    """
+    words, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif depth and character in "'\"":
+            quote = character
+        elif character in "{[":
+            depth += 1
+        elif character in "}]":
+            depth -= 1
+        if character == "," and depth <= 0 and not quote:
+            words.append("")
+        else:
+            words[-1] += character
+    return [word.strip() for word in words if word.strip()]
+
+
+def _options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the options that a strategy has; one that does not declare its options gets all."""
+    declared = declared_options(name)
+    return {option: value for option, value in options.items() if declared is None or option in declared}

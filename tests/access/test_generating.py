@@ -1,0 +1,66 @@
+"""Expectations from generating functions against counts in integers and the recursion over slots."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedslot.access.analysis import PushPeriod
+from fedslot.access.counting import last_slot_counts, last_slot_total
+from fedslot.access.generating import last_slot_at_most, push_moments, received_mean
+
+
+def moments(slots: int, contenders: int, probability: float = 1.0) -> tuple[float, float]:
+    last, nothing = push_moments(np.array([float(slots)]), contenders, np.array([probability]))
+    return float(last[0]), float(nothing[0])
+
+
+# around 2000 contenders the circle is cut off; with many more contenders than slots nearly nothing is received
+@pytest.mark.parametrize(
+    ("slots", "contenders"),
+    [(1, 1), (1, 2), (2, 2), (4, 3), (20, 1), (20, 200), (20, 400), (100, 30), (200, 200), (300, 2000), (300, 2001),
+     (400, 2001), (1000, 3), (700, 2500)],
+)  # fmt: skip
+def test_the_integers_agree(slots: int, contenders: int) -> None:
+    last, nothing = moments(slots, contenders)
+    counts, outcomes = last_slot_counts(slots, contenders), slots**contenders
+    assert last == pytest.approx(last_slot_total(slots, contenders) / outcomes, rel=1e-11)
+    assert nothing == pytest.approx(counts[0] / outcomes, abs=1e-12)
+    below = [count / outcomes for count in accumulate(counts)]
+    for slot in {0, 1, slots // 2, slots - 1, slots}:
+        assert last_slot_at_most(slot, slots, contenders, 1.0) == pytest.approx(below[slot], abs=1e-12)
+
+
+@given(st.integers(0, 12), st.integers(0, 40), st.floats(0, 1))
+@settings(max_examples=60)
+def test_the_recursion_over_slots_agrees(slots: int, contenders: int, probability: float) -> None:
+    push = PushPeriod(slots, contenders, probability)
+    last, nothing = moments(slots, contenders, probability)
+    assert last == pytest.approx(push.last_slot_mean, rel=1e-9, abs=1e-12)
+    assert nothing == pytest.approx(push.nothing_probability, abs=1e-11)
+    count, chance = np.array([float(slots)]), np.array([probability])
+    assert received_mean(count, contenders, chance)[0] == pytest.approx(push.received_mean, rel=1e-10, abs=1e-12)
+    for slot in range(slots + 1):
+        within = last_slot_at_most(slot, slots, contenders, probability)
+        assert within == pytest.approx(push.last_slot_cdf[slot], abs=1e-11)
+
+
+@pytest.mark.parametrize("slots", [10**6, 10**9])
+def test_many_slots_agree_with_what_they_tend_to(slots: int) -> None:
+    # with ten contenders in very many slots nearly all are received, and the last of ten uniform slots is at 10/11
+    assert moments(slots, 10)[0] == pytest.approx(slots * 10 / 11, rel=1e-4)
+    # with one contender a slot, each slot is received with probability 1/e, so the last one is e - 1 before the end
+    if slots == 10**6:
+        assert slots - moments(slots, slots)[0] == pytest.approx(np.e - 1, abs=1e-4)
+
+
+def test_all_numbers_of_slots_at_once_are_as_one_by_one() -> None:
+    slots, probability = np.arange(0, 700.0), np.linspace(0.5, 1, 700)
+    last, nothing = push_moments(slots, 12, probability)
+    for i in (0, 1, 2, 255, 256, 257, 699):
+        one = moments(int(slots[i]), 12, float(probability[i]))
+        assert (last[i], nothing[i]) == pytest.approx(one, rel=1e-11, abs=1e-13)
