@@ -192,7 +192,14 @@ def test_centralized_pulls_the_same_share_in_every_round(ues, slots, share, send
 
 def test_who_needs_values():
     needs = {name: make_strategy(name, CELL).needs_values for name in STRATEGIES}
-    assert {name for name in needs if needs[name]} == {"greedy-shap", "push-pull", "only-pull", "ucb", "s-fedavg"}
+    assert {name for name in needs if needs[name]} == {
+        "greedy-shap",
+        "push-pull",
+        "planned",
+        "only-pull",
+        "ucb",
+        "s-fedavg",
+    }
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -358,7 +365,7 @@ def test_options_have_limits(name, option, value):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("fedavq", "s-fedavg, power-of-choice, or package.module:Name"),
+        ("fedavq", "s-fedavg, power-of-choice, planned, or package.module:Name"),
         ("math:pi", "can be called"),
         ("builtins:list", "can be built from a Cell"),
         ("builtins:repr", "it has no init"),

@@ -10,6 +10,7 @@ import typer
 from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
+    ForceOption,
     OverrideOption,
     ResumeOption,
     TargetsOption,
@@ -59,6 +60,7 @@ def sweep(
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
     resume: ResumeOption = False,
+    force: ForceOption = False,
 ) -> None:
     """Run all combinations of values with several seeds; write one table of all runs, and heat maps.
 
@@ -93,6 +95,7 @@ def sweep(
                 workers=workers,
                 threads=threads,
                 resume=resume,
+                force=force,
                 dask=dask,
                 listener=display,
             )

@@ -4,6 +4,7 @@ base.py             what a strategy is (`Strategy`, `Asking`) and what it may kn
 ledger.py           smoothed Shapley values, shared by the strategies that go by value; warm-up
 selection.py        the UEs of highest score, and weighted draws without replacement
 push_pull.py        pull the most valued UEs, leave the other slots open (the paper's Algorithm 1)
+planned.py          the split of most expected value within a limit per frame (the paper's problem P)
 only_pull.py        push-pull with idle push slots
 greedy_shap.py      all slots pull the most valued UEs
 ucb.py              all slots pull by an upper confidence bound on values
@@ -22,12 +23,13 @@ from typing import Any
 from fedslot.errors import InputError
 from fedslot.messages import NoState
 from fedslot.plugins import find
-from fedslot.strategies.base import Asking, Cell, Options, Strategy
+from fedslot.strategies.base import Asking, Cell, Options, Split, Strategy
 from fedslot.strategies.centralized import Centralized
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.strategies.greedy_shap import GreedyShap
 from fedslot.strategies.ledger import Ledger, warm_up
 from fedslot.strategies.only_pull import OnlyPull
+from fedslot.strategies.planned import Planned
 from fedslot.strategies.power_of_choice import PowerOfChoice
 from fedslot.strategies.push_pull import PushPull
 from fedslot.strategies.round_robin import RoundRobin
@@ -40,6 +42,7 @@ __all__ = [
     "Cell",
     "Ledger",
     "NoState",
+    "Split",
     "Strategy",
     "declared_options",
     "make_strategy",
@@ -56,6 +59,7 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "ucb": UCB,
     "s-fedavg": SFedAvg,
     "power-of-choice": PowerOfChoice,
+    "planned": Planned,
 }
 
 

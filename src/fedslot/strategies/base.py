@@ -11,9 +11,10 @@ a skeleton to copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,18 @@ from fedslot.messages import Grant, Receipt, UEs
 S = TypeVar("S")
 Options = Mapping[str, Any]
 """Names of a strategy's own parameters, with their defaults."""
+
+
+class Split(NamedTuple):
+    """A split of a frame: `pull` pull slots, `push` push slots, the probability of contending, the expected pushes.
+
+    pushes: expected number of received pushes.
+    """
+
+    pull: int
+    push: int
+    probability: float
+    pushes: float
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,7 @@ class Cell:
     share: share of the UEs that send their data under `centralized`.
     options: parameters of this strategy alone, `strategy.options` of the scenario.
     sizes: (K,) training samples of each UE, which devices tell when they register; None if not known.
+    outlook: what contention is expected to bring, see `splits`; None: nothing.
     """
 
     ues: int
@@ -50,6 +64,7 @@ class Cell:
     share: float = 0.1
     options: dict[str, Any] = field(default_factory=dict)
     sizes: NDArray[np.int64] | None = field(default=None, compare=False)
+    outlook: Callable[[float], Sequence[Split]] | None = field(default=None, compare=False)
 
     @property
     def full_pass(self) -> int:
@@ -67,6 +82,12 @@ class Cell:
             return self.probability
         contenders = self.ues - pull if self.contenders is None else self.contenders
         return min(1.0, (self.slots - pull) / max(contenders, 1)) or 1.0
+
+    def splits(self, limit: float) -> Sequence[Split]:
+        """Return for Q = 0, 1, ... the most push slots with which the expected cost of a frame is at most `limit`."""
+        if self.outlook is not None:
+            return self.outlook(limit)
+        return [Split(pull, 0, 1.0, 0.0) for pull in range(min(self.most_pulled, math.floor(limit) - 1) + 1)]
 
     def number(self, option: str, least: float, most: float, *, whole: bool = False) -> float:
         """Return an option that is a number, `whole` if so said, from `least` to `most`; other values are refused."""

@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from fedslot import __version__
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, describe
-from fedslot.records import write_atomically
+from fedslot.folders import write_atomically
 from fedslot.views.comparison import FIGURES, with_bands
 from fedslot.views.style import save, style
 
