@@ -12,11 +12,13 @@ import pandas as pd
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of, scale_of
-from fedslot.experiments.pool import check_workers, describe_failures, run_all
+from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Task, check
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
 from fedslot.folders import COMPARISON, claim, write_atomically
+from fedslot.plain import plain
+from fedslot.records import LENGTH
 from fedslot.runs import Result, Rule, load
 from fedslot.scenario import Scenario, as_scenario, read_fields
 from fedslot.yaml_text import write_yaml
@@ -61,12 +63,14 @@ class Comparison:
     """Results of several strategies under the same seeds.
 
     runs: results by strategy, or by the label of a variant, each in the order of `seeds`.
+    missing: folders of runs that are not finished and not in `runs`; only a loaded comparison has such.
     """
 
     scenario: Scenario
     seeds: list[int]
     runs: dict[str, list[Result]]
     targets: tuple[float, ...]
+    missing: tuple[str, ...] = ()
 
     @property
     def strategies(self) -> list[str]:
@@ -169,7 +173,7 @@ def compare(
     >>> compare(quick, ["fedavg", "push-pull"], seeds=1, workers=1).strategies
     ['fedavg', 'push-pull']
     """
-    scenario = as_scenario(scenario)
+    scenario, seeds = as_scenario(scenario), plain(seeds)
     check_targets(targets)
     check_workers(workers)
     with TemporaryDirectory() as temporary:
@@ -183,8 +187,10 @@ def compare(
         with claim(folder, COMPARISON, description, same, resume=resume, force=force):
             failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
             if failures:
-                raise RefusedError(describe_failures(tasks, failures))
+                raise failure_of(tasks, failures)
             results = [load(task.folder) for task in tasks]
+            if out is None:
+                results = [result.in_memory() for result in results]
             labels = [variant.label for variant in variants]
             runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(labels)}
             comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
@@ -200,15 +206,15 @@ def plan_tasks(scenario: Scenario, variants: Sequence[Variant], seeds: int, out:
         most = f"at most {MOST_RUNS // len(variants)}, since {MOST_RUNS} runs are the most of a comparison"
         raise InputError("seeds", seeds, most)
     return [
-        Task(chosen.replace({"seed": seed}), out / "runs" / f"{folder_name(variant)}-seed{seed}")
+        Task(chosen.replace({"seed": seed}), run_folder(out, variant, seed))
         for variant, chosen in zip(variants, scenarios(scenario, variants), strict=True)
         for seed in range(scenario.seed, scenario.seed + seeds)
     ]
 
 
-def folder_name(variant: Variant) -> str:
-    """Return the name of a variant's run folders, without the seed; valid on every file system, and unique."""
-    return unique_name(variant.label, plain_text(variant.label))
+def run_folder(out: Path, variant: Variant, seed: int) -> Path:
+    """Return the folder of a run; its name is valid on every file system, and unique."""
+    return out / "runs" / f"{unique_name(variant.label, plain_text(variant.label))}-seed{seed}"
 
 
 def _describe(scenario: Scenario, variants: Sequence[Variant], seeds: int, targets: Sequence[float]) -> str:
@@ -218,10 +224,20 @@ def _describe(scenario: Scenario, variants: Sequence[Variant], seeds: int, targe
     return write_yaml(fields)
 
 
+def read_comparison(out: Path) -> tuple[Scenario, list[Variant], int, tuple[float, ...]]:
+    """Return the scenario, the variants, the number of seeds and the targets of the comparison in a folder."""
+    fields = read_fields(out / COMPARISON.marker)
+    try:
+        scenario, seeds, targets = Scenario.load(fields["scenario"]), fields["seeds"], fields["targets"]
+        return scenario, make_variants(fields["strategies"]), int(seeds), tuple(map(float, targets))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedError(f"{out / COMPARISON.marker} is damaged ({error}); the same command writes it anew") from None
+
+
 def _check_same(out: Path, scenario: Scenario) -> None:
     """Refuse to continue a comparison of another scenario; strategies, seeds and targets may change."""
     held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
-    if difference := held.difference(scenario, apart_from=["seed", "strategy.name"]):
+    if difference := held.difference(scenario, apart_from=["seed", "strategy.name", *LENGTH]):
         raise RefusedError(f"{out} holds a comparison of another scenario{difference}")
 
 

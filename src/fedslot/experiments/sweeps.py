@@ -19,6 +19,7 @@ from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
 from fedslot.experiments.tasks import Listener, Task
 from fedslot.folders import SWEEP, claim, write_atomically
+from fedslot.records import LENGTH
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario, as_scenario
 from fedslot.yaml_text import YAMLError, parse_yaml
@@ -55,7 +56,7 @@ class Sweep:
             measures = {} if run is None else measure(run, horizon, self.targets)
             rows.append(
                 {
-                    **{key: _cell(value) for key, value in combination.items()},
+                    **{key: table_entry(value) for key, value in combination.items()},
                     "seed": self.study.scenario.seed + index % self.study.seeds,
                     **{name: number for name, number in measures.items() if name not in combination},
                 }
@@ -99,7 +100,7 @@ class Sweep:
         """Return a tidy table of all estimates: the values of the axes, the measure and the columns of an estimate."""
         return pd.DataFrame(
             [
-                {**{key: _cell(value) for key, value in combination.items()}, "measure": name, **estimate.row()}
+                {**{key: table_entry(value) for key, value in combination.items()}, "measure": name, **estimate.row()}
                 for combination, estimates in zip(self.study.combinations, self._estimates, strict=True)
                 for name, estimate in estimates.items()
             ],
@@ -172,6 +173,8 @@ def sweep(
         with claim(folder, SWEEP, study.to_yaml(), same, resume=resume, force=force):
             failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
             runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
+            if out is None:
+                runs = [run and run.in_memory() for run in runs]
             found = Sweep(study, runs, failures, tuple(targets))
             found.save(folder)
     if failures and (on_failure == "raise" or len(failures) == len(tasks)):
@@ -193,11 +196,11 @@ def _check_same(out: Path, study: Study) -> None:
     held = Study.load(out / SWEEP.marker)
     if list(held.grid) != list(study.grid):
         raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(study.grid)}")
-    if difference := held.scenario.difference(study.scenario, apart_from=["seed", *study.grid]):
+    if difference := held.scenario.difference(study.scenario, apart_from=["seed", *LENGTH, *study.grid]):
         raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
 
 
-def _cell(value: object) -> object:
+def table_entry(value: object) -> object:
     """Return a value as an entry of a table: numbers and plain text as they are, others as in `--grid`.
 
     Text that YAML would read as something else is in quotes there.
