@@ -497,7 +497,7 @@ class Everyone:
 @pytest.mark.parametrize("pull", [[0, 1, 2, 3, 4, 5], [1, 1], [12], [-1]])
 def test_a_strategy_cannot_grant_what_there_is_not(pull):
     own = {"strategy.name": f"{__name__}:Everyone", "strategy.options": {"pull": pull}}
-    with pytest.raises(RefusedError, match="at most, each to another UE from 0 to 11") as caught:
+    with pytest.raises(RefusedError, match="at most 5 different UEs, from 0 to 11") as caught:
         _run(own)
     assert "\n" not in str(caught.value)
     assert [record.pulled for record in _run({**own, "strategy.options": {"pull": [11, 0]}})] == [2] * 4
@@ -513,6 +513,19 @@ class LastSlotWins(Channel):
 def test_a_channel_of_ones_own_by_import_path():
     records = _run({"push.channel": f"{__name__}:LastSlotWins", "strategy.warmup": 0})
     assert [(record.push_received, record.collided, record.cost_max) for record in records] == [(4, 0, 6)] * 4
+
+
+class BeyondTheFrame(Channel):
+    """A user's own channel that receives in a slot that there is not."""
+
+    def resolve(self, sent, slots, rng):
+        return np.where(sent[:, :, 0] > 0, 99, 0)
+
+
+def test_the_round_in_which_a_channel_fails_is_named():
+    own = {"push.channel": f"{__name__}:BeyondTheFrame", "strategy.warmup": 1}
+    with pytest.raises(RefusedError, match=r"^round 1: channel BeyondTheFrame must return .* from 0 to"):
+        _run(own)
 
 
 @pytest.mark.parametrize("channel", ["capture", "crdsa", "irsa"])

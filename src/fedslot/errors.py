@@ -16,7 +16,7 @@ class InputError(ValueError):
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, value, allowed
         # fields and reasons come from users and from other libraries, and may have line breaks
-        super().__init__(" ".join(f"{field}: {_short(value)} is not allowed; it must be {allowed}".split()))
+        super().__init__(" ".join(f"{field}: {shorten(value)} is not allowed; it must be {allowed}".split()))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
         return InputError, (self.field, self.value, self.allowed)  # pickle needs all three
@@ -36,6 +36,15 @@ def reason(error: BaseException) -> str:
     return text if isinstance(error, InputError | RefusedError) else f"{type(error).__name__}: {text}"
 
 
-def _short(value: object, limit: int = 60) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+def shorten(value: object, limit: int = 60) -> str:
+    """Return a value as text of one line and at most `limit` characters; of a long one, its beginning and its end.
+
+    >>> shorten(list(range(100)), limit=20)
+    '[0, 1, 2... 98, 99]'
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python writes no whole numbers of more than 4300 digits
+        text = f"a {type(value).__name__} with a number of thousands of digits"
+    half = (limit - 3) // 2
+    return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"

@@ -9,6 +9,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import astuple, fields
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -19,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 
 from fedslot.errors import RefusedError
+from fedslot.folders import RUN, Claim, claim, refuse_foreign, refusing, write_atomically
 from fedslot.round import Round, Snapshot
 from fedslot.scenario import Scenario
 
 SCENARIO, ROUNDS, CHECKPOINT, SUMMARY = "scenario.yaml", "rounds.csv", "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
 PLAIN = ("round", "slots_spent", "waiting", "model", "report")  # fields of a snapshot that are arrays or numbers
-LEFTOVERS = ".*.[0-9]*.tmp"
 COLUMNS = [field.name for field in fields(Round)]
 
 
@@ -35,27 +36,20 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def check(self, scenario: Scenario, resume: bool) -> None:
-        """Refuse a folder that is not empty, unless `resume` is set and it holds a run of this scenario."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RefusedError(f"{self.path} is a file; give a folder for the results")
-        if self.path.is_dir() and not is_empty(self.path):
-            if not (self.path / SCENARIO).is_file():
-                raise RefusedError(f"{self.path} holds other things than a run; give a new folder")
-            if not resume:
-                raise RefusedError(f"{self.path} holds a run already; continue it with --resume or give a new folder")
-            if self.scenario().digest != scenario.digest:
-                raise RefusedError(f"{self.path} belongs to another scenario{self.scenario().difference(scenario)}")
+    def claim(self, scenario: Scenario, *, resume: bool = False, force: bool = False) -> Claim:
+        """Take the folder for a run of this scenario, by the rule of `folders.claim`, and write the scenario."""
+        check = partial(self._check, scenario)
+        return claim(self.path, RUN, scenario.to_yaml(), check, resume=resume, force=force)
 
-    def prepare(self, scenario: Scenario, resume: bool) -> None:
-        """Create the folder and write the scenario into it."""
-        self.check(scenario, resume)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            clear_leftovers(self.path)
-            write_atomically(self.path / SCENARIO, scenario.to_yaml())
-        except OSError as error:
-            raise RefusedError(f"{self.path} cannot be written ({error.strerror})") from None
+    def check(self, scenario: Scenario, resume: bool) -> None:
+        """Refuse a folder that `claim` would refuse, without taking it."""
+        refuse_foreign(self.path, RUN, resume)
+        if (self.path / SCENARIO).is_file():
+            self._check(scenario)
+
+    def _check(self, scenario: Scenario) -> None:
+        if self.scenario().digest != scenario.digest:
+            raise RefusedError(f"{self.path} belongs to another scenario{self.scenario().difference(scenario)}")
 
     def scenario(self) -> Scenario:
         """Read the complete scenario of the run."""
@@ -119,14 +113,12 @@ class RunFolder:
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
         """Write files that `pack` returned, the summary last, since it marks a finished run; ignore any others."""
-        try:
+        with refusing(self.path):
             if files:
                 self.path.mkdir(parents=True, exist_ok=True)
             for name in FILES:
                 if name in files:
                     write_atomically(self.path / name, files[name])
-        except OSError as error:
-            raise RefusedError(f"{self.path} cannot be written ({error.strerror})") from None
 
 
 class RowWriter:
@@ -148,27 +140,6 @@ class RowWriter:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def write_atomically(file: Path, content: str | bytes) -> None:
-    """Write a file completely or not at all: write a temporary file beside it, then rename that."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as stream:
-        stream.write(content.encode() if isinstance(content, str) else content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(file)
-
-
-def is_empty(folder: Path) -> bool:
-    """Return whether a folder holds nothing but temporary files of a killed `write_atomically`."""
-    return set(folder.iterdir()) == set(folder.glob(LEFTOVERS))
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Delete temporary files of a killed `write_atomically`."""
-    for file in folder.glob(LEFTOVERS):
-        file.unlink(missing_ok=True)
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:

@@ -90,6 +90,7 @@ def run(
     out: str | Path | None = None,
     *,
     resume: bool = False,
+    force: bool = False,
     threads: int = 1,
     distribute: Distribute | None = None,
     on_round: Callable[[Round], object] | None = None,
@@ -99,6 +100,7 @@ def run(
     scenario: a scenario, or the name of a preset or YAML file.
     out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and the checkpoint; None writes nothing.
     resume: continue the run in the folder; the result is the same as without the interruption.
+    force: start over in a folder that holds a run, which is deleted.
     threads: threads that share the work of a round; the result does not depend on their number.
     distribute: wraps the local training; `fedslot.distributed_training` spreads it over a Dask cluster.
     on_round: called with each round when it is done.
@@ -112,7 +114,9 @@ def run(
         simulation = Simulation(as_scenario(scenario), distribute, pool)
         if out is None:
             return _in_memory(simulation, on_round)
-        return _in_folder(simulation, RunFolder(Path(out)), resume, on_round)
+        folder = RunFolder(Path(out))
+        with folder.claim(simulation.scenario, resume=resume, force=force):
+            return _in_folder(simulation, folder, on_round)
 
 
 def load(out: str | Path) -> Result:
@@ -136,10 +140,7 @@ def _in_memory(simulation: Simulation, on_round: Callable[[Round], object] | Non
     return _result(simulation, pd.DataFrame(rows), now)
 
 
-def _in_folder(
-    simulation: Simulation, folder: RunFolder, resume: bool, on_round: Callable[[Round], object] | None
-) -> Result:
-    folder.prepare(simulation.scenario, resume)
+def _in_folder(simulation: Simulation, folder: RunFolder, on_round: Callable[[Round], object] | None) -> Result:
     now = folder.restore(simulation.start())
     rows = folder.open_rows(keep=now.round)
 

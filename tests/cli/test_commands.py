@@ -37,6 +37,7 @@ def test_run_leaves_its_files_and_says_how_it_went(fedslot_command: Command, tmp
     done = fedslot_command("run", "quickstart", *QUICK, "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
+        ".lock",
         "checkpoint.npz",
         "rounds.csv",
         "scenario.yaml",

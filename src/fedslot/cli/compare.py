@@ -10,6 +10,7 @@ import typer
 from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
+    ForceOption,
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
@@ -41,6 +42,7 @@ def compare(
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
     resume: ResumeOption = False,
+    force: ForceOption = False,
 ) -> None:
     """Compare strategies with the same seeds: means with 95% confidence intervals, costs under both rules.
 
@@ -71,6 +73,7 @@ def compare(
             workers=workers,
             threads=threads,
             resume=resume,
+            force=force,
             dask=dask,
             listener=display,
         )

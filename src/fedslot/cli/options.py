@@ -72,6 +72,10 @@ ThreadsOption = Annotated[
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Continue in the folder; the result is the same as without the interruption.")
 ]
+ForceOption = Annotated[
+    bool,
+    typer.Option("--force", help="Start over in a folder that holds results of this command, which are deleted."),
+]
 WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
 SAME_AND_RESUME = "continue with the same command and --resume"

@@ -11,6 +11,7 @@ import typer
 
 from fedslot.cli.options import (
     DaskOption,
+    ForceOption,
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
@@ -26,6 +27,7 @@ def run(
     override: OverrideOption = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/run"),
     resume: ResumeOption = False,
+    force: ForceOption = False,
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
 ) -> None:
@@ -48,6 +50,7 @@ def run(
             wanted,
             out,
             resume=resume,
+            force=force,
             threads=threads,
             distribute=distribute,
             on_round=lambda round: display(0, round),

@@ -10,6 +10,7 @@ import typer
 from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
+    ForceOption,
     OverrideOption,
     ResumeOption,
     TargetsOption,
@@ -62,6 +63,7 @@ def sweep(
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
     resume: ResumeOption = False,
+    force: ForceOption = False,
 ) -> None:
     """Run all combinations of values with several seeds; write one table of all runs, and heat maps.
 
@@ -96,6 +98,7 @@ def sweep(
                 workers=workers,
                 threads=threads,
                 resume=resume,
+                force=force,
                 dask=dask,
                 listener=display,
             )

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, fields
 from logging import getLogger
 from pathlib import Path
 
-from fedslot.records import write_atomically
+from fedslot.folders import write_atomically
 
 FAULTS = "faults.csv"
 NO_NODE = "0"

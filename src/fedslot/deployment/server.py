@@ -21,6 +21,7 @@ from fedslot.deployment.reception import Criteria, Reply, hear
 from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import Limits, Update
 from fedslot.errors import InputError, RefusedError
+from fedslot.folders import Claim
 from fedslot.held_out import HeldOut, no_values
 from fedslot.learning.models import Model
 from fedslot.messages import Grant, Receipt, UEs
@@ -32,10 +33,12 @@ from fedslot.round import (
     cell,
     first_waiting,
     frame_fits,
+    observe,
     record,
     refuse_asking,
     schedule,
     spend,
+    start,
     still_waiting,
 )
 from fedslot.scenario import Scenario
@@ -59,7 +62,7 @@ class ParameterServer:
     model: the network. held_out: the PS's held-out samples.
     aggregate: replaces the scenario's own aggregation.
     out: folder for `scenario.yaml`, `rounds.csv`, `faults.csv`, `summary.json` and checkpoints; None writes no files.
-    resume: continue what the folder holds.
+    resume: continue the run in the folder. force: start over in the folder of a run, which is deleted.
     seeded: UEs draw their slots from the scenario's seed, as in the simulator; otherwise from their own entropy.
     keyed: a UE belongs to its node for good, because nodes have keys or certificates.
     limits: limits of what a device may send. weight: the metric that counts training samples.
@@ -74,6 +77,7 @@ class ParameterServer:
         *,
         out: str | Path | None = None,
         resume: bool = False,
+        force: bool = False,
         seeded: bool = True,
         keyed: bool = False,
         limits: Limits = Limits(),  # noqa: B008
@@ -84,17 +88,19 @@ class ParameterServer:
         refuse_asking(self.strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.aggregate = aggregate
-        self.seeded, self.resume, self.weight = seeded, resume, weight
+        self.seeded, self.resume, self.force, self.weight = seeded, resume, force, weight
         self.folder = None if out is None else RunFolder(Path(out))
         self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
         self._rows: RowWriter | None = None
+        self._claim: Claim | None = None
 
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
         model = self.model.initial if initial is None else initial
-        self.now = Snapshot(0, 0, first_waiting(self.scenario), model, model, self.strategy.init(), NoState())
+        state = start(self.strategy, self.scenario)
+        self.now = Snapshot(0, 0, first_waiting(self.scenario), model, model, state, NoState())
         self._aggregator = self.aggregate or ScenarioAggregation(self.scenario, self.model, self.held_out, model)
         # relative to the initial model, because a device could raise the norm of the present one round by round
         self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
@@ -121,7 +127,7 @@ class ParameterServer:
         received = self._received(receipt, heard.updates, frame.round)
         valuation = self._value(received, frame.round)
         model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
-        state = self.strategy.observe(self.now.state, receipt, valuation.values)
+        state = observe(self.strategy, self.scenario, self.now.state, receipt, valuation.values, frame.round)
 
         began = self.now.slots_spent
         spent = began + spend(self.scenario, receipt)
@@ -132,11 +138,12 @@ class ParameterServer:
         return row
 
     def finish(self) -> None:
-        """Close the files; write the summary if the training is over."""
-        if self.folder and self._rows:
+        """Close the files and leave the folder to others; write the summary if the training is over."""
+        if self.folder and self._rows and self._claim:
             self._rows.close()
             if self.now.round and self._next_grant() is None:
                 self.folder.finish(runs.Result(self.scenario, self.folder.rounds()).summary())
+            self._claim.release()
 
     def _next_grant(self) -> Grant | None:
         """Return the grant of the next frame; None if the scenario's rounds or its time budget are used up."""
@@ -200,7 +207,7 @@ class ParameterServer:
         return self.held_out.validation.evaluate(model.to(self.now.model))[0]
 
     def _open(self, folder: RunFolder) -> None:
-        folder.prepare(self.scenario, self.resume)
+        self._claim = folder.claim(self.scenario, resume=self.resume, force=self.force)
         self.now = folder.restore(self.now)
         if saved := folder.more():
             self.roster.restore(saved["nodes"])

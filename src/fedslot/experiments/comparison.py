@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,9 +16,10 @@ from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Task, check
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
-from fedslot.records import write_atomically
+from fedslot.folders import COMPARISON, claim, write_atomically
 from fedslot.runs import Result, load
-from fedslot.scenario import Scenario, as_scenario
+from fedslot.scenario import Scenario, as_scenario, read_fields
+from fedslot.yaml_text import write_yaml
 
 TARGETS = (0.7, 0.8, 0.9)
 
@@ -118,6 +120,7 @@ def compare(
     workers: int | None = None,
     threads: int = 1,
     resume: bool = False,
+    force: bool = False,
     dask: str | None = None,
     listener: Listener | None = None,
 ) -> Comparison:
@@ -128,6 +131,8 @@ def compare(
         own, or a mapping from labels to overrides, e.g. `{"long": {"training.epochs": 9}}`.
     seeds: number of seeds; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
+    resume: continue the comparison in the folder, also with more strategies and seeds.
+    force: start over in a folder that holds a comparison, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
 
     >>> from fedslot import Scenario, compare
@@ -144,14 +149,17 @@ def compare(
         tasks = plan_tasks(scenario, variants, seeds, folder)
         for task in tasks[::seeds]:
             check(task.scenario, data=dask is None)
-        failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
-        if failures:
-            raise RefusedError(describe_failures(tasks, failures))
-        results = [load(task.folder) for task in tasks]
-        labels = [variant.label for variant in variants]
-        runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(labels)}
-        comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
-        comparison.save(folder)
+        description = _describe(scenario, variants, seeds, targets)
+        same = partial(_check_same, folder, scenario)
+        with claim(folder, COMPARISON, description, same, resume=resume, force=force):
+            failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+            if failures:
+                raise RefusedError(describe_failures(tasks, failures))
+            results = [load(task.folder) for task in tasks]
+            labels = [variant.label for variant in variants]
+            runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(labels)}
+            comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
+            comparison.save(folder)
     return comparison
 
 
@@ -172,6 +180,20 @@ def plan_tasks(scenario: Scenario, variants: Sequence[Variant], seeds: int, out:
 def folder_name(variant: Variant) -> str:
     """Return the name of a variant's run folders, without the seed; valid on every file system, and unique."""
     return unique_name(variant.label, plain_text(variant.label))
+
+
+def _describe(scenario: Scenario, variants: Sequence[Variant], seeds: int, targets: Sequence[float]) -> str:
+    """Return the content of `comparison.yaml`: all that is needed to repeat the comparison, or to load it."""
+    strategies = {variant.label: dict(variant.overrides) for variant in variants}
+    fields = {"scenario": scenario.model_dump(), "strategies": strategies, "seeds": seeds, "targets": [*targets]}
+    return write_yaml(fields)
+
+
+def _check_same(out: Path, scenario: Scenario) -> None:
+    """Refuse to continue a comparison of another scenario; strategies, seeds and targets may change."""
+    held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
+    if difference := held.difference(scenario, apart_from=["seed", "strategy.name"]):
+        raise RefusedError(f"{out} holds a comparison of another scenario{difference}")
 
 
 def check_targets(targets: Sequence[float]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -17,12 +17,10 @@ from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
 from fedslot.experiments.tasks import Listener, Task
-from fedslot.records import clear_leftovers, is_empty, write_atomically
+from fedslot.folders import SWEEP, claim, write_atomically
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario, as_scenario
 from fedslot.yaml_text import YAMLError, parse_yaml
-
-STUDY = "study.yaml"
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class FailedRunsError(RefusedError):
 
 def sweep(
     scenario: Scenario | str | Path,
-    grid: Mapping[str, list[Any]],
+    grid: Mapping[str, Sequence[Any]],
     seeds: int = SEEDS,
     out: str | Path | None = None,
     *,
@@ -109,6 +107,7 @@ def sweep(
     workers: int | None = None,
     threads: int = 1,
     resume: bool = False,
+    force: bool = False,
     dask: str | None = None,
     listener: Listener | None = None,
     on_failure: Literal["raise", "record"] = "raise",
@@ -116,10 +115,11 @@ def sweep(
     """Run every combination of a grid with every seed. A run that fails does not stop the others.
 
     scenario: a scenario, or the name of a preset or YAML file.
-    grid: values to try, by dotted key.
+    grid: values to try, by dotted key; lists, ranges or NumPy arrays.
     seeds: number of seeds of each combination; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
     resume: continue the sweep in the folder, also with more values and seeds.
+    force: start over in a folder that holds a sweep, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
     on_failure: what to do about failed runs when all are over and saved: `raise` a FailedRunsError, whose `sweep` has
         the others, or only `record` them in `Sweep.failures`. If all runs failed, the error is always raised.
@@ -144,12 +144,13 @@ def sweep(
         find_workers(dask)
     with TemporaryDirectory() as temporary:
         folder = Path(out or temporary)
-        _claim(folder, study, resume)
         tasks = plan_tasks(study, folder)
-        failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
-        runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
-        found = Sweep(study, runs, failures, tuple(targets))
-        found.save(folder)
+        same = partial(_check_same, folder, study)
+        with claim(folder, SWEEP, study.to_yaml(), same, resume=resume, force=force):
+            failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+            runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
+            found = Sweep(study, runs, failures, tuple(targets))
+            found.save(folder)
     if failures and (on_failure == "raise" or len(failures) == len(tasks)):
         raise FailedRunsError(describe_failures(tasks, failures), found)
     return found
@@ -164,26 +165,13 @@ def plan_tasks(study: Study, out: Path) -> list[Task]:
     ]
 
 
-def _claim(out: Path, study: Study, resume: bool) -> None:
-    """Create the folder, or with `resume` take one that holds a sweep of this scenario over the same axes."""
-    if out.exists() and not out.is_dir():
-        raise RefusedError(f"{out} is a file; give a folder for the results")
-    if out.is_dir() and not is_empty(out):
-        if not (out / STUDY).is_file():
-            raise RefusedError(f"{out} holds other things than a sweep; give a new folder")
-        if not resume:
-            raise RefusedError(f"{out} holds a sweep already; continue it with --resume or give a new folder")
-        held = Study.load(out / STUDY)
-        if list(held.grid) != list(study.grid):
-            raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(study.grid)}")
-        if difference := held.scenario.difference(study.scenario, apart_from=["seed", *study.grid]):
-            raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        clear_leftovers(out)
-        write_atomically(out / STUDY, study.to_yaml())
-    except OSError as error:
-        raise RefusedError(f"{out} cannot be written ({error.strerror})") from None
+def _check_same(out: Path, study: Study) -> None:
+    """Refuse to continue a sweep of another scenario or over other axes; their values and seeds may change."""
+    held = Study.load(out / SWEEP.marker)
+    if list(held.grid) != list(study.grid):
+        raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(study.grid)}")
+    if difference := held.scenario.difference(study.scenario, apart_from=["seed", *study.grid]):
+        raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
 
 
 def _cell(value: object) -> object:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedslot.access.planner import Plan
-from fedslot.records import write_atomically
+from fedslot.folders import write_atomically
 
 BLUE, ORANGE, GREEN, GREY = (
     "#0072b2",

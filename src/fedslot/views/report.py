@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 
 from fedslot import __version__
 from fedslot.experiments.comparison import Comparison
-from fedslot.records import write_atomically
+from fedslot.folders import write_atomically
 from fedslot.views.comparison import FIGURES
 from fedslot.views.style import save, style
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedslot.experiments.tasks import Task
+from fedslot.folders import REPRODUCTION, Claim, claim
 from fedslot.runs import Result, is_finished, load
 from fedslot.scenario import Scenario
+from fedslot.yaml_text import write_yaml
 
 FEW, MANY = 5, 30  # local epochs that match the published curves of FedAvg and Centralized, and of the others
 CONTENDERS = (5, 10, 20, 40)  # Fig. 5's sweep
@@ -84,6 +86,11 @@ class Reproduction:
             for experiment in wanted
             if seed < self.seeds[experiment.dataset]
         ]
+
+    def claim(self, figures: Sequence[str], force: bool = False) -> Claim:
+        """Take the folder. A reproduction continues the one in it, also with other figures, seeds and lengths."""
+        description = write_yaml({"figures": [*figures], "seeds": self.seeds, "rounds": self.rounds})
+        return claim(self.out, REPRODUCTION, description, lambda: None, resume=not force, force=force)
 
     @property
     def runs(self) -> Path:
