@@ -139,8 +139,10 @@ NUMBERS = ["0", "1", "2", "3", "7", "-1", "0.5", "1e9", "1e308", "-0.0", "nan", 
 TEXTS = ["", " ", "x", "ä▶", "\udcff", "a\nb", "../..", "/dev/null/x", "a" * 300, "~", "-", "--", "null", "yes"]
 VALUES = [
     *NUMBERS, *TEXTS, "true", "[]", "{}", "[1, 2]", "{a: 1}", "{1: 2}", "{a: {b: [x]}}", "*x", "&a [*a]",
-    "!!python/name:os.system", "[" * 200, "2001-13-01", "2001-01-01", "'", "mean", "ready", "auto", "best", "collision", "irsa", "mlp",
-    "cnn", "fedavg", "gtg", "math:pi", "os:system", ".x:y", "builtins:list", "fedslot.rng:stream", "digits", "mnist", "none.npz", "cuda:99",
+    "!!python/name:os.system", "[" * 200, "2001-13-01", "2001-01-01", "'", "mean", "ready", "auto", "best",
+    "collision", "irsa", "mlp",
+    "cnn", "fedavg", "gtg", "math:pi", "os:system", ".x:y", "builtins:list", "fedslot.rng:stream", "digits",
+    "mnist", "none.npz", "cuda:99",
 ]  # fmt: skip
 letters = st.characters(exclude_characters="\x00", exclude_categories=["Cs"])  # no word of a command has others
 words = st.sampled_from(VALUES) | st.text(letters, max_size=12) | st.integers().map(str) | st.floats().map(str)
@@ -202,7 +204,8 @@ def check_split(split: dict[str, Any], slots: int) -> None:
 COMMANDS = ["run", "compare", "sweep", "plan", "reproduce", "presets", "schema", "data", "runn", ""]
 OPTIONS = [
     "-o", "--out", "--seeds", "--grid", "--strategies", "--targets", "--workers", "--threads", "--resume", "--keys",
-    "--json", "--slots", "--quick", "--nonsense", "-x", "--out=", "--", "quickstart", "paper", "list", "path", "frame.pull=1",
+    "--json", "--slots", "--quick", "--nonsense", "-x", "--out=", "--", "quickstart", "paper", "list", "path",
+    "frame.pull=1",
     "frame.pull=[1,2]", "push-pull,fedavg", "0.5,0.9",
 ]  # fmt: skip
 
@@ -233,8 +236,10 @@ def test_overrides(pairs: list[tuple[str, str]]) -> None:
 
 LINES = [
     "rounds: 2", "rounds: 2", "seed: 99999999999999999999999", "data: {ues: 9}", "data:", "  ues: 9",
-    "  dataset: digits", 'data: {dataset: "\\0"}', "frame: {pull: 3}", "frame: &a {slots: 4}", "push: *a", "strategy: [x]", "strategy: {name: planned, options: {frame_limit: 4}}",
-    "? [a]", "- 3", "...", "---", "training: {lr: .nan}", "x" * 2000, "\t", "# only words", "fleet: {noise: 1e39}", "time_budget: 0x10",
+    "  dataset: digits", 'data: {dataset: "\\0"}', "frame: {pull: 3}", "frame: &a {slots: 4}", "push: *a",
+    "strategy: [x]", "strategy: {name: planned, options: {frame_limit: 4}}",
+    "? [a]", "- 3", "...", "---", "training: {lr: .nan}", "x" * 2000, "\t", "# only words", "fleet: {noise: 1e39}",
+    "time_budget: 0x10",
 ]  # fmt: skip
 
 
@@ -406,7 +411,8 @@ def test_damaged_folders(interrupted: tuple[Path, pd.DataFrame], name: str, how:
 BAD: list[Any] = [
     None, 0, 0.5, "x", [], [1, 2], (), {}, True, np.zeros(3), np.zeros((3, 3)), np.array([99]),
     np.array([0, 0]), np.array([-1]),
-    np.array([0.5]), np.array(["a"]), np.array([np.nan]), np.full((1, 3), 99), np.full((1, 3), -1), np.full((1, 3), 0.5),
+    np.array([0.5]), np.array(["a"]), np.array([np.nan]), np.full((1, 3), 99), np.full((1, 3), -1), np.full((1, 3),
+    0.5),
     math.nan, 1.7,
 ]  # fmt: skip
 answer: list[Any] = [None]
