@@ -18,7 +18,6 @@ from fedslot.cli import app
 from fedslot.errors import RefusedError
 from fedslot.experiments.reproduction.experiments import Reproduction
 from fedslot.folders import COMPARISON, KINDS, REPRODUCTION, RUN, SWEEP, Claim, Kind, claim, write_atomically
-from fedslot.records import RunFolder
 from fedslot.scenario import Scenario, read_fields
 
 Start = Callable[..., subprocess.Popen[Any]]
@@ -137,10 +136,7 @@ def test_a_run_is_started_over(scenario: Scenario, tmp_path: Path) -> None:
 
 def test_a_run_within_a_comparison_has_its_own_lock(scenario: Scenario, tmp_path: Path) -> None:
     fedslot.compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
-    with (
-        RunFolder(tmp_path / "runs" / "fedavg-seed0").claim(scenario.replace({"strategy.name": "fedavg"}), resume=True),
-        pytest.raises(RefusedError, match="in use"),
-    ):
+    with take(tmp_path / "runs" / "fedavg-seed0", RUN, resume=True), pytest.raises(RefusedError, match="in use"):
         fedslot.compare(scenario, ["fedavg"], 1, tmp_path, workers=1, force=True)
 
 

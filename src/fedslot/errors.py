@@ -26,6 +26,10 @@ class RefusedError(RuntimeError):
     """A problem that is no bad value, such as a folder in use; the message says what to do in one line."""
 
 
+class SystemFault(str):
+    """The reason of a failure that is the system's, such as a full disk, and not the user's to mend."""
+
+
 def reason(error: BaseException) -> str:
     """Return the reason of a failure as one line.
 
@@ -33,7 +37,10 @@ def reason(error: BaseException) -> str:
     "KeyError: 'x'"
     """
     text = " ".join(str(error).split())
-    return text if isinstance(error, InputError | RefusedError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, InputError | RefusedError):
+        return text
+    named = f"{type(error).__name__}: {text}"
+    return SystemFault(named) if isinstance(error, OSError | MemoryError) else named
 
 
 def shorten(value: object, limit: int = 60) -> str:

@@ -100,7 +100,7 @@ def claim(
     with refusing(path):
         refuse_foreign(path, kind, resume or force)
         path.mkdir(parents=True, exist_ok=True)
-        held = _lock(path)
+        held = lock(path)
         try:
             refuse_foreign(path, kind, resume or force)  # again: nothing changes from now on
             clear_leftovers(path)
@@ -169,14 +169,14 @@ def write_atomically(file: Path, content: str | bytes) -> None:
         raise
 
 
-def _lock(path: Path) -> Claim:
+def lock(path: Path) -> Claim:
     """Lock a folder. The system releases the lock of a process that ends in any way; the file stays."""
-    lock = FileLock(path / LOCK)
+    file = FileLock(path / LOCK)
     try:
-        lock.acquire(timeout=0)
+        file.acquire(timeout=0)
     except Timeout:
         raise RefusedError(f"{path} is in use by another process; wait for its end or give another folder") from None
-    return Claim(lock)
+    return Claim(file)
 
 
 def _delete(path: Path, kind: Kind) -> None:
@@ -184,7 +184,7 @@ def _delete(path: Path, kind: Kind) -> None:
     for pattern in kind.runs:
         for run in sorted(path.glob(pattern)):
             if (run / RUN.marker).is_file():
-                with _lock(run):
+                with lock(run):
                     _delete(run, RUN)
                     (run / RUN.marker).unlink()
                 (run / LOCK).unlink(missing_ok=True)

@@ -7,12 +7,15 @@ take them to other processes.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from os.path import realpath
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -22,6 +25,8 @@ T = TypeVar("T")
 
 _given: dict[str, Any] = {}
 """Classes and functions that were given instead of a name, by the name under which scenarios store them."""
+_digests: dict[str, str | None] = {}
+"""Hashes of the sources of parts that another process packed; here, their sources cannot be found."""
 
 
 def find(field: str, name: str, known: Mapping[str, T]) -> T:
@@ -84,7 +89,7 @@ def pack(names: Iterable[str]) -> bytes:
     """
     import cloudpickle
 
-    chosen = {name: _given[name] for name in names if name in _given}
+    chosen = {name: (_given[name], source_digest(name)) for name in names if name in _given}
     try:
         packed: bytes = cloudpickle.dumps(chosen)
     except Exception as error:  # whatever an object in it raises
@@ -96,7 +101,40 @@ def unpack(packed: bytes) -> None:
     """Remember the parts that another process packed; they replace earlier ones of the same names."""
     import cloudpickle
 
-    _given.update(cloudpickle.loads(packed))
+    for name, (part, digest) in cloudpickle.loads(packed).items():
+        _given[name], _digests[name] = part, digest
+
+
+def source_digest(name: str) -> str | None:
+    """Return a hash of the source of an own part, `package.module:Name`; None if there is no source.
+
+    Of a module, the whole file counts: the part's own, and that of the given name if it is another. Scripts and
+    notebooks are edited between one call and the next, so that only the part itself counts.
+    """
+    if name in _digests:
+        return _digests[name]
+    part = own_part(name)
+    modules = {name.partition(":")[0], str(getattr(part, "__module__", "__main__"))}
+    files = [getattr(sys.modules.get(module), "__file__", None) for module in sorted(modules)]
+    try:
+        if "__main__" in modules or None in files:
+            source = _source(part).encode()
+        else:
+            source = b"".join(Path(str(file)).read_bytes() for file in files)
+    except (OSError, TypeError):  # by which `inspect` says that there is none
+        return None
+    return hashlib.sha256(source).hexdigest()
+
+
+def _source(part: Any) -> str:
+    """Return the source of a class or function; where that of a class is not found, as in notebooks, its methods'."""
+    try:
+        return inspect.getsource(part)
+    except (OSError, TypeError):
+        methods = [method for method in vars(part).values() if inspect.isfunction(method)]
+        if not methods:
+            raise
+        return "".join(map(inspect.getsource, methods))
 
 
 def _module(name: str) -> ModuleType:

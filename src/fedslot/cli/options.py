@@ -70,7 +70,11 @@ ThreadsOption = Annotated[
     int, typer.Option(min=1, help="Threads of each run; for several runs, more processes are better.")
 ]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Continue in the folder; the result is the same as without the interruption.")
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue in the folder, also to more rounds; the result is the same as without the interruption.",
+    ),
 ]
 ForceOption = Annotated[
     bool,

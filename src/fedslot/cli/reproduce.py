@@ -40,8 +40,7 @@ def reproduce(
 
     Example: fedslot reproduce fig2 --quick
     """
-    from fedslot.errors import RefusedError
-    from fedslot.experiments.pool import run_all
+    from fedslot.experiments.pool import failure_of, run_all
     from fedslot.experiments.reproduction.experiments import FIGURES, Reproduction, experiments
     from fedslot.experiments.reproduction.report import publish
 
@@ -55,7 +54,6 @@ def reproduce(
         with watch(labels, rounds, "the same command continues") as display:
             failures = run_all(tasks, workers=workers, resume=True, dask=dask, listener=display)
         if failures:
-            index, reason = min(failures.items())
-            raise RefusedError(f"{tasks[index].folder.name}: {reason}")
+            raise failure_of(tasks, failures)
         for file in publish(reproduction, figures):
             typer.echo(str(file))

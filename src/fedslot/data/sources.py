@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -70,6 +71,24 @@ def check_exists(name_or_path: str) -> None:
         cache.check_exists(name_or_path)
     elif name_or_path != "digits" and not _own_file(name_or_path).is_file():
         _refuse(name_or_path, "a file that exists")
+
+
+def digest(name_or_path: str) -> str | None:
+    """Return the SHA-256 of a user's own file; None for data sets by name, which are checked when they are read."""
+    if name_or_path in NAMES:
+        return None
+    file = _own_file(name_or_path)
+    try:
+        seen = file.stat()
+        return _digest(file, seen.st_mtime_ns, seen.st_size)
+    except OSError:
+        _refuse(name_or_path, "a file that exists and may be read")
+
+
+@lru_cache(maxsize=64)  # many runs share a file
+def _digest(file: Path, changed: int, size: int) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=1)  # runs of a sweep share a data set; two of CIFAR-10's size would take too much memory

@@ -21,11 +21,11 @@ from fedslot.deployment.reception import Criteria, Reply, hear
 from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import Limits, Update
 from fedslot.errors import InputError, RefusedError
-from fedslot.folders import Claim
 from fedslot.held_out import HeldOut, no_values
 from fedslot.learning.models import Model
 from fedslot.messages import Grant, Receipt, UEs
-from fedslot.records import RowWriter, RunFolder
+from fedslot.provenance import Fingerprints, part_fingerprints
+from fedslot.records import RunFolder, checksum
 from fedslot.round import (
     Round,
     Snapshot,
@@ -93,8 +93,6 @@ class ParameterServer:
         self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
-        self._rows: RowWriter | None = None
-        self._claim: Claim | None = None
 
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
@@ -105,7 +103,11 @@ class ParameterServer:
         # relative to the initial model, because a device could raise the norm of the present one round by round
         self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
         if self.folder:
-            self._open(self.folder)
+            try:
+                self._open(self.folder)
+            except BaseException:
+                self.folder.close()
+                raise
 
     def announce(self) -> Frame | None:
         """Return the next frame, or None if the training is over."""
@@ -139,11 +141,10 @@ class ParameterServer:
 
     def finish(self) -> None:
         """Close the files and leave the folder to others; write the summary if the training is over."""
-        if self.folder and self._rows and self._claim:
-            self._rows.close()
+        if self.folder and self.folder.is_open:
             if self.now.round and self._next_grant() is None:
                 self.folder.finish(runs.Result(self.scenario, self.folder.rounds()).summary())
-            self._claim.release()
+            self.folder.close()
 
     def _next_grant(self) -> Grant | None:
         """Return the grant of the next frame; None if the scenario's rounds or its time budget are used up."""
@@ -207,22 +208,30 @@ class ParameterServer:
         return self.held_out.validation.evaluate(model.to(self.now.model))[0]
 
     def _open(self, folder: RunFolder) -> None:
-        self._claim = folder.claim(self.scenario, resume=self.resume, force=self.force)
-        self.now = folder.restore(self.now)
+        self.now = folder.open(self.scenario, self.now, self._made_of(), resume=self.resume, force=self.force)
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
             self.claims = saved["claims"]
             memory = {name.removeprefix(AGGREGATION): saved[name] for name in saved if name.startswith(AGGREGATION)}
             self._aggregator.restore(memory)
         self.faults = FaultLog(folder.path, self.now.round)
-        self._rows = folder.open_rows(keep=self.now.round)
+
+    def _made_of(self) -> Fingerprints:
+        """Return the hashes of what determines the rounds at the PS, apart from the scenario: parts and samples."""
+        parts = [self.scenario.strategy.name, self.scenario.valuation.method]
+        parts += [] if self.aggregate else [self.scenario.aggregation.name]
+        samples = {
+            f"{name}.{field}": getattr(getattr(self.held_out, name), field).cpu().numpy()
+            for name in ("test", "validation")
+            for field in ("x", "y")
+        }
+        return {"made by": "deployment", "held-out samples": checksum(samples), **part_fingerprints(parts)}
 
     def _save(self, row: Round) -> None:
-        if self.folder and self._rows:
-            self._rows.append(row)
-            self._rows.sync()  # before the checkpoint, which must never be ahead of the rows
+        if self.folder:
+            self.folder.append(row, self.now)
             memory = {AGGREGATION + name: array for name, array in self._aggregator.memory().items()}
-            self.folder.save(self.now, {"nodes": self.roster.to_array(), "claims": self.claims, **memory})
+            self.folder.save({"nodes": self.roster.to_array(), "claims": self.claims, **memory})
 
 
 def _check(scenario: Scenario) -> None:

@@ -12,11 +12,12 @@ import pandas as pd
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.estimates import Estimate
-from fedslot.experiments.pool import check_workers, describe_failures, run_all
+from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Task, check
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
 from fedslot.folders import COMPARISON, claim, write_atomically
+from fedslot.records import LENGTH
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario, as_scenario, read_fields
 from fedslot.yaml_text import write_yaml
@@ -154,8 +155,10 @@ def compare(
         with claim(folder, COMPARISON, description, same, resume=resume, force=force):
             failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
             if failures:
-                raise RefusedError(describe_failures(tasks, failures))
+                raise failure_of(tasks, failures)
             results = [load(task.folder) for task in tasks]
+            if out is None:
+                results = [result.in_memory() for result in results]
             labels = [variant.label for variant in variants]
             runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(labels)}
             comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
@@ -192,7 +195,7 @@ def _describe(scenario: Scenario, variants: Sequence[Variant], seeds: int, targe
 def _check_same(out: Path, scenario: Scenario) -> None:
     """Refuse to continue a comparison of another scenario; strategies, seeds and targets may change."""
     held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
-    if difference := held.difference(scenario, apart_from=["seed", "strategy.name"]):
+    if difference := held.difference(scenario, apart_from=["seed", "strategy.name", *LENGTH]):
         raise RefusedError(f"{out} holds a comparison of another scenario{difference}")
 
 

@@ -18,6 +18,7 @@ from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
 from fedslot.experiments.tasks import Listener, Task
 from fedslot.folders import SWEEP, claim, write_atomically
+from fedslot.records import LENGTH
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario, as_scenario
 from fedslot.yaml_text import YAMLError, parse_yaml
@@ -149,6 +150,8 @@ def sweep(
         with claim(folder, SWEEP, study.to_yaml(), same, resume=resume, force=force):
             failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
             runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
+            if out is None:
+                runs = [run and run.in_memory() for run in runs]
             found = Sweep(study, runs, failures, tuple(targets))
             found.save(folder)
     if failures and (on_failure == "raise" or len(failures) == len(tasks)):
@@ -170,7 +173,7 @@ def _check_same(out: Path, study: Study) -> None:
     held = Study.load(out / SWEEP.marker)
     if list(held.grid) != list(study.grid):
         raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(study.grid)}")
-    if difference := held.scenario.difference(study.scenario, apart_from=["seed", *study.grid]):
+    if difference := held.scenario.difference(study.scenario, apart_from=["seed", *LENGTH, *study.grid]):
         raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+
+from fedslot.folders import write_atomically
 
 COLUMN = 3.5  # inches, one column of a two-column paper
 
@@ -69,10 +72,10 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
     for file in files:
-        temporary = file.with_name(f".{file.name}")
         # without a date, so that the same run gives the same bytes
         metadata = {"CreationDate": None} if file.suffix == ".pdf" else {}
-        figure.savefig(temporary, format=file.suffix[1:], metadata=metadata)
-        temporary.replace(file)
+        content = BytesIO()
+        figure.savefig(content, format=file.suffix[1:], metadata=metadata)
+        write_atomically(file, content.getvalue())
     plt.close(figure)
     return files
