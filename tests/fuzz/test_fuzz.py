@@ -251,6 +251,7 @@ LINES = [
     )
 )
 @example(b"")
+@example(b"? []")
 @example(b"a: &x [" + b"1," * 9 + b"]\nb: &y [" + b"*x," * 9 + b"]\nc: [" + b"*y," * 9 + b"]")
 @fuzz(60)
 def test_scenario_files(content: bytes) -> None:
@@ -368,11 +369,11 @@ def damage_array(path: Path, at: float, shape: int) -> None:
         all_arrays = dict(saved)
     name = sorted(all_arrays)[int(at * len(all_arrays)) % len(all_arrays)]
     array = all_arrays[name]
-    if shape == 0 and array.size and array.dtype != bool:
+    if shape == 0 and array.size and array.dtype.kind in "fiu":
         array = array.copy()
         array.flat[0] = array.flat[0] + 1
     else:
-        array = [array[None], array.astype("complex64"), np.zeros(0), array.ravel()[:1]][shape % 4]
+        array = [array[None], np.zeros(3, "complex64"), np.zeros(0), array.ravel()[:1]][shape % 4]
     all_arrays[name] = array
     np.savez(path, **all_arrays)
 
