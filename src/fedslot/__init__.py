@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from fedslot.errors import InputError, RefusedError
     from fedslot.experiments.cluster import distributed_training
     from fedslot.experiments.comparison import Comparison, compare
+    from fedslot.experiments.loading import load
     from fedslot.experiments.sweeps import FailedRunsError, Sweep, sweep
     from fedslot.held_out import HeldOut
     from fedslot.learning.models import Model
     from fedslot.local_training import LocalTraining, make_model
     from fedslot.messages import Grant, Receipt
-    from fedslot.runs import Result, load, run
+    from fedslot.runs import Result, run
     from fedslot.scenario import Scenario, parse_overrides, presets
     from fedslot.strategies import Cell, Ledger, NoState, Strategy, warm_up
     from fedslot.valuation import Game, Valuation, ValuationMethod
@@ -37,7 +38,8 @@ __version__ = version("fedslot")
 
 _NAMES = {  # by module
     "scenario": ["Scenario", "parse_overrides", "presets"],
-    "runs": ["Result", "load", "run"],
+    "runs": ["Result", "run"],
+    "experiments.loading": ["load"],
     "experiments.comparison": ["Comparison", "compare"],
     "experiments.sweeps": ["FailedRunsError", "Sweep", "sweep"],
     "experiments.cluster": ["distributed_training"],

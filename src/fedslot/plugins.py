@@ -1,8 +1,8 @@
 """Find a strategy, channel, model etc.: a built-in one by name, or the user's own as `package.module:Name` or class.
 
-A class or function that is given instead of a name is stored under its name, `module:QualName`, and remembered, so that
-the name finds it again. So classes of a script or a notebook, which cannot be imported, work too; `pack` and `unpack`
-take them to other processes.
+A class or function that is given instead of a name is stored as its name, `module:QualName`. Those of a script, a
+notebook or a function cannot be imported by this name; they are remembered under it, and `pack` and `unpack` take them
+to other processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedslot.errors import InputError, RefusedError
 T = TypeVar("T")
 
 _given: dict[str, Any] = {}
-"""Classes and functions that were given instead of a name, by the name under which scenarios store them."""
+"""Classes and functions that cannot be imported, by the names under which scenarios store them."""
 _digests: dict[str, str | None] = {}
 """Hashes of the sources of parts that another process packed; here, their sources cannot be found."""
 
@@ -63,7 +63,7 @@ def own_part(name: str) -> Any:
 
 
 def part_name(part: object) -> object:
-    """Return the name `module:QualName` of a class or function, and remember it; return anything else unchanged.
+    """Return the name `module:QualName` of a class or function, by which it is found; return anything else unchanged.
 
     >>> from collections import Counter
     >>> part_name(Counter)
@@ -75,6 +75,9 @@ def part_name(part: object) -> object:
     if module is None or qualified is None:
         raise InputError("part", part, "a class, a function or a name")
     name = f"{module}:{qualified}"
+    if module != "__main__" and _attribute(sys.modules.get(module), qualified) is part:
+        _given.pop(name, None)
+        return name
     if "<" in qualified and _given.get(name, part) is not part:
         # unlike a cell of a notebook that is run again, this cannot mean that the earlier one is replaced
         raise InputError("part", name, "unique, but another one was given under this name; set its __qualname__")
@@ -83,10 +86,7 @@ def part_name(part: object) -> object:
 
 
 def pack(names: Iterable[str]) -> bytes:
-    """Return those of the named parts that were given as classes or functions, for another process.
-
-    Those of importable modules are sent by reference; those of a script, a notebook or a function by value.
-    """
+    """Return those of the named parts that another process cannot import."""
     import cloudpickle
 
     chosen = {name: (_given[name], source_digest(name)) for name in names if name in _given}
@@ -135,6 +135,11 @@ def _source(part: Any) -> str:
         if not methods:
             raise
         return "".join(map(inspect.getsource, methods))
+
+
+def _attribute(module: ModuleType | None, qualified: str) -> Any:
+    """Return an attribute of a module, or None."""
+    return reduce(lambda found, name: getattr(found, name, None), qualified.split("."), module)
 
 
 def _module(name: str) -> ModuleType:

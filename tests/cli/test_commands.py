@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedslot
-from fedslot.cli import app
+from fedslot.cli import app, main
 from fedslot.scenario import Scenario
 from fedslot.yaml_text import parse_yaml
 
@@ -80,6 +80,10 @@ def test_compare_prints_a_table_and_writes_a_report(fedslot_command: Command, tm
         (["compare", "quickstart", "--targets", "high"], "targets: 'high' is not allowed"),
         (["compare", "quickstart", "--strategies", "fedavg,fedavg"], "different from each other"),
         (["compare", "quickstart", "--strategies", "fedavg,nonsense"], "strategy.name: 'nonsense' is not allowed"),
+        (["compare", "quickstart", "--strategies", "push-pull,os:system"], "strategy.name: 'os:system' is not allowed"),
+        (["compare", "quickstart", "--strategies", "ucb{exploration: x}"], "strategy.options.exploration: 'x'"),
+        (["compare", "quickstart", "--strategies", "ucb{exploration: 1"], "strategies: 'ucb{exploration: 1'"),
+        (["compare", "quickstart", "--seeds", "1000000"], "seeds: 1000000 is not allowed; it must be at most 20000"),
         (["presets", "nonsense"], "preset: 'nonsense' is not allowed; it must be one of"),
     ],
 )
@@ -122,6 +126,33 @@ def test_the_command_to_resume_can_be_pasted(tmp_path: Path, monkeypatch: pytest
     assert stopped.exit_code == 130
     command = shlex.split(stopped.stderr.removeprefix("stopped; continue with: "))
     assert sorted(command) == sorted(["fedslot", *words, "--resume"])
+
+
+def test_a_comparison_that_is_stopped_while_it_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line and no traceback; --resume finishes it without running anything again."""
+
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = ["compare", "quickstart", *QUICK, "--seeds", "1", "--workers", "1", "--out", str(tmp_path / "out")]
+    words += ["--strategies", "push-pull,fedavg{training.epochs: 2},centralized", "-o", "aggregation.name=fedadam"]
+    with monkeypatch.context() as patched:
+        patched.setattr("fedslot.views.report.save", stop)
+        assert main(words) == 130
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "centralized pools data, so it takes the plain average instead of fedadam"
+    assert [line for line in lines if not line.startswith("[")][1:] == [
+        "stopped; continue with the same command and --resume"
+    ]
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+    assert main([*words, "--resume"]) == 0
+    output = capsys.readouterr()
+    assert "fedavg{training.epochs: 2}" in output.out
+    assert "[3/3]" not in output.err, "no run is repeated"
+    assert (tmp_path / "out" / "report.html").is_file()
 
 
 def test_compare_prints_the_folder_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Task, check
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
 from fedslot.folders import COMPARISON, claim, write_atomically
+from fedslot.plain import plain
 from fedslot.records import LENGTH
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario, as_scenario, read_fields
@@ -47,6 +48,7 @@ class Comparison:
     """Results of several strategies under the same seeds.
 
     runs: results by strategy, or by the label of a variant, each in the order of `seeds`.
+    missing: folders of runs that are not finished and not in `runs`; only a loaded comparison has such.
     horizon: slots at which accuracies are compared: the time budget, or what the quickest strategy spent.
     """
 
@@ -54,6 +56,7 @@ class Comparison:
     seeds: list[int]
     runs: dict[str, list[Result]]
     targets: tuple[float, ...]
+    missing: tuple[str, ...] = ()
 
     @property
     def strategies(self) -> list[str]:
@@ -141,7 +144,7 @@ def compare(
     >>> compare(quick, ["fedavg", "push-pull"], seeds=1, workers=1).strategies
     ['fedavg', 'push-pull']
     """
-    scenario = as_scenario(scenario)
+    scenario, seeds = as_scenario(scenario), plain(seeds)
     check_targets(targets)
     check_workers(workers)
     with TemporaryDirectory() as temporary:
@@ -174,15 +177,15 @@ def plan_tasks(scenario: Scenario, variants: Sequence[Variant], seeds: int, out:
         most = f"at most {MOST_RUNS // len(variants)}, since {MOST_RUNS} runs are the most of a comparison"
         raise InputError("seeds", seeds, most)
     return [
-        Task(chosen.replace({"seed": seed}), out / "runs" / f"{folder_name(variant)}-seed{seed}")
+        Task(chosen.replace({"seed": seed}), run_folder(out, variant, seed))
         for variant, chosen in zip(variants, scenarios(scenario, variants), strict=True)
         for seed in range(scenario.seed, scenario.seed + seeds)
     ]
 
 
-def folder_name(variant: Variant) -> str:
-    """Return the name of a variant's run folders, without the seed; valid on every file system, and unique."""
-    return unique_name(variant.label, plain_text(variant.label))
+def run_folder(out: Path, variant: Variant, seed: int) -> Path:
+    """Return the folder of a run; its name is valid on every file system, and unique."""
+    return out / "runs" / f"{unique_name(variant.label, plain_text(variant.label))}-seed{seed}"
 
 
 def _describe(scenario: Scenario, variants: Sequence[Variant], seeds: int, targets: Sequence[float]) -> str:
@@ -190,6 +193,16 @@ def _describe(scenario: Scenario, variants: Sequence[Variant], seeds: int, targe
     strategies = {variant.label: dict(variant.overrides) for variant in variants}
     fields = {"scenario": scenario.model_dump(), "strategies": strategies, "seeds": seeds, "targets": [*targets]}
     return write_yaml(fields)
+
+
+def read_comparison(out: Path) -> tuple[Scenario, list[Variant], int, tuple[float, ...]]:
+    """Return the scenario, the variants, the number of seeds and the targets of the comparison in a folder."""
+    fields = read_fields(out / COMPARISON.marker)
+    try:
+        scenario, seeds, targets = Scenario.load(fields["scenario"]), fields["seeds"], fields["targets"]
+        return scenario, make_variants(fields["strategies"]), int(seeds), tuple(map(float, targets))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedError(f"{out / COMPARISON.marker} is damaged ({error}); the same command writes it anew") from None
 
 
 def _check_same(out: Path, scenario: Scenario) -> None:

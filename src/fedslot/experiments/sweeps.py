@@ -52,7 +52,7 @@ class Sweep:
             measures = {} if run is None else measure(run, horizon, self.targets)
             rows.append(
                 {
-                    **{key: _cell(value) for key, value in combination.items()},
+                    **{key: table_entry(value) for key, value in combination.items()},
                     "seed": self.study.scenario.seed + index % self.study.seeds,
                     **{name: number for name, number in measures.items() if name not in combination},
                 }
@@ -77,7 +77,7 @@ class Sweep:
         """Return a tidy table of all estimates: the values of the axes, measure, mean, low, high, count, total."""
         return pd.DataFrame(
             [
-                {**{key: _cell(value) for key, value in combination.items()}, "measure": name, **vars(estimate)}
+                {**{key: table_entry(value) for key, value in combination.items()}, "measure": name, **vars(estimate)}
                 for combination, estimates in zip(self.study.combinations, self._estimates, strict=True)
                 for name, estimate in estimates.items()
             ],
@@ -177,7 +177,7 @@ def _check_same(out: Path, study: Study) -> None:
         raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
 
 
-def _cell(value: object) -> object:
+def table_entry(value: object) -> object:
     """Return a value as an entry of a table: numbers and plain text as they are, others as in `--grid`.
 
     Text that YAML would read as something else is in quotes there.
