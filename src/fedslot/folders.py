@@ -43,7 +43,7 @@ COMPARISON = Kind(
     "comparison",
     "comparison.yaml",
     (
-        *("comparison.csv", "runs.csv"),
+        *("comparison.csv", "differences.csv", "runs.csv"),
         *_images("accuracy_by_slots", "accuracy_by_round", "slots_to_targets", "on_the_air"),
         "report.html",
     ),
@@ -52,7 +52,7 @@ COMPARISON = Kind(
 SWEEP = Kind(
     "sweep",
     "study.yaml",
-    ("runs.csv", "sweep.csv", *_images("final_accuracy", "accuracy_at_horizon", "slots_to_*_max")),
+    ("runs.csv", "sweep.csv", *_images("final_accuracy", "accuracy_at_horizon", "slots_to_*_max", "slots_to_*_frame")),
     ("runs/*",),
 )
 REPRODUCTION = Kind(
@@ -163,9 +163,11 @@ def write_atomically(file: Path, content: str | bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(file)  # writing tells none, and the temporary one says little
         raise
 
 

@@ -58,8 +58,9 @@ def test_compare_prints_a_table_and_writes_a_report(fedslot_command: Command, tm
     )
     assert done.returncode == 0, done.stderr
     assert "push-pull" in done.stdout
-    assert "2 seeds" in done.stdout
-    for file in ("report.html", "comparison.csv", "runs.csv", "figures/accuracy_by_slots.pdf"):
+    assert "Accuracy: the values of both seeds" in done.stdout
+    assert "Differences to push-pull" in done.stdout
+    for file in ("report.html", "comparison.csv", "differences.csv", "runs.csv", "figures/accuracy_by_slots.pdf"):
         assert (tmp_path / file).stat().st_size > 0
 
 

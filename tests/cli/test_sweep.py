@@ -23,7 +23,7 @@ def test_a_sweep_prints_a_table_and_leaves_its_files(tmp_path: Path) -> None:
     grid = ["--grid", "frame.pull=2,5", "--grid", "push.contenders=2,4", "--seeds", "2", "--targets", "0.05"]
     done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *grid, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    assert "4 combinations, seeds: 2" in done.output
+    assert "4 combinations: the values of both seeds" in done.output
     assert "slots" in done.output
     assert len(pd.read_csv(tmp_path / "out" / "runs.csv")) == 8
     for file in ("sweep.csv", "study.yaml", "figures/final_accuracy.png", "figures/slots_to_0.05_max.pdf"):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.comparison import TARGETS, check_targets, measure
-from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
+from fedslot.experiments.estimates import COLUMNS, Estimate, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
 from fedslot.experiments.tasks import Listener, Task
@@ -39,9 +40,12 @@ class Sweep:
 
     @property
     def horizon(self) -> int:
-        """Slots at which accuracies are compared: the least that any run spent, or its time budget."""
-        runs = [run for run in self.runs if run is not None]
-        return min((run.scenario.time_budget or run.slots_spent for run in runs), default=0)
+        """Slots at which accuracies are compared, as `common_horizon` has it."""
+        return common_horizon(run for run in self.runs if run is not None)
+
+    def slots_to(self, target: float) -> str:
+        """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
+        return f"slots_to_{target:g}_{self.study.scenario.cost_rule}"
 
     def table(self) -> pd.DataFrame:
         """Return one row per run: the values of the axes, seed, every measure, and the reason of a failure."""
@@ -69,19 +73,38 @@ class Sweep:
         table, seeds = self.table(), self.study.seeds
         measures = table.drop(columns=[*self.study.grid, "seed", "failure"])
         return [
-            {str(name): Estimate.of(rows[name].to_numpy(dtype=float)) for name in measures.columns}
+            {str(name): Estimate.of(rows[name].to_numpy(dtype=float), scale_of(str(name))) for name in measures.columns}
             for rows in (measures.iloc[first : first + seeds] for first in range(0, len(table), seeds))
         ]
 
+    def leaders(self, measure: str, among: Sequence[int] | None = None) -> list[int]:
+        """Return the combinations that may be the best by a measure, by index, the one with the best mean first.
+
+        The best is among them with 95% confidence, by paired t-tests over seeds (`may_be_best`); fewer than three seeds
+        rule out nothing. Combinations of which a run failed or missed the target are not compared.
+
+        among: indices of the combinations to compare, by default all.
+        """
+        cells = range(len(self._estimates)) if among is None else among
+        found = {index: self._estimates[index][measure] for index in cells if measure in self._estimates[index]}
+        whole = [index for index, estimate in found.items() if estimate.complete]
+        if not whole:
+            return []
+        values = np.array([found[index].values for index in whole])
+        fewer = measure.startswith("slots_to_")
+        best = int(values.mean(axis=1).argmin() if fewer else values.mean(axis=1).argmax())
+        rivals = np.flatnonzero(may_be_best(values, lower_is_better=fewer))
+        return [whole[best], *(whole[index] for index in rivals if index != best)]
+
     def summary(self) -> pd.DataFrame:
-        """Return a tidy table of all estimates: the values of the axes, measure, mean, low, high, count, total."""
+        """Return a tidy table of all estimates: the values of the axes, the measure and the columns of an estimate."""
         return pd.DataFrame(
             [
-                {**{key: table_entry(value) for key, value in combination.items()}, "measure": name, **vars(estimate)}
+                {**{key: table_entry(value) for key, value in combination.items()}, "measure": name, **estimate.row()}
                 for combination, estimates in zip(self.study.combinations, self._estimates, strict=True)
                 for name, estimate in estimates.items()
             ],
-            columns=[*self.study.grid, "measure", *(field.name for field in fields(Estimate))],
+            columns=[*self.study.grid, "measure", *COLUMNS],
         )
 
     def save(self, out: Path) -> None:

@@ -15,6 +15,7 @@ from fedslot.yaml_text import write_yaml
 FEW, MANY = 5, 30  # local epochs that match the published curves of FedAvg and Centralized, and of the others
 CONTENDERS = (5, 10, 20, 40)  # Fig. 5's sweep
 QUICK_SAMPLES = 200  # validation images for utilities with --quick
+OUT = Path("out/reproduction")  # the default folder
 
 CURVES: dict[str, dict[str, object]] = {
     "Proposed (5/10)": {"strategy.name": "push-pull", "push.contenders": 5},
