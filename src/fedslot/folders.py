@@ -163,9 +163,11 @@ def write_atomically(file: Path, content: str | bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(file)  # writing tells none, and the temporary one says little
         raise
 
 
