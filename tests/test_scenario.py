@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedslot.errors import InputError
-from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario, keys, parse_overrides, preset_text, presets
+from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario, keys, parse_overrides, preset_text, presets, ranges
 from fedslot.yaml_text import parse_yaml, write_yaml
 
 
@@ -244,10 +244,47 @@ def test_broken_files_are_refused_with_one_line(tmp_path: Path, content, complai
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_file_is_all_defaults(tmp_path: Path):
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "---\n", "null"])
+def test_an_empty_file_is_refused(tmp_path: Path, text):
     file = tmp_path / "mine.yaml"
-    file.write_text("# nothing\n")
-    assert Scenario.load(file) == Scenario()
+    file.write_text(text)
+    with pytest.raises(InputError, match="a YAML mapping of sections"):
+        Scenario.load(file)
+
+
+def test_a_file_is_named_relative_to_the_yaml_that_names_it(tmp_path: Path, monkeypatch):
+    """In the YAML file itself; the run folder's copy finds the same file from anywhere."""
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    file, copy = tmp_path / "there" / "mine.yaml", tmp_path / "copy.yaml"
+    file.write_text("data: {dataset: sub/own.npz}\n")
+    own = str(tmp_path / "there" / "sub" / "own.npz")
+    assert Scenario.load("there/mine.yaml").data.dataset == Scenario.load(file).data.dataset == own
+    copy.write_text(Scenario.load(file).to_yaml())
+    assert Scenario.load(copy) == Scenario.load(file)
+    here = str(tmp_path / "own.npz")
+    assert Scenario.load(file, {"data.dataset": "own.npz"}).data.dataset == here
+    assert Scenario(data={"dataset": "own.npz"}).data.dataset == here
+    assert Scenario.load(file, {"data.dataset": "mnist"}).data.dataset == "mnist"
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(5.0, "5"), (1e3, "1000"), ("5", "5"), (0.5, ""), ("five", ""), (True, ""), (1e300, "")]
+)
+def test_what_means_a_whole_number_is_told_how_to_be_written(value, written):
+    told = f"a whole number, written {written}" if written else "a whole number"
+    assert str(_refusal({"rounds": value})).endswith(f"it must be {told}")
+
+
+def test_every_field_has_its_default_and_range():
+    found = ranges()
+    assert set(found) == set(keys())
+    assert found["frame.pull"] == "default 10; whole number, at least 0"
+    assert found["data.alpha"] == "default 1.0; number, above 0"
+    assert found["push.probability"] == "default 1.0; number, above 0 and at most 1, or auto"
+    assert found["data.sizes"] == "default power-law; power-law or equal"
+    assert found["fleet.computing"] == "default null; section, or null"
+    assert found["fleet.computing.redraw"] == "default false; true or false"
 
 
 def test_numbers_as_users_write_them(tmp_path: Path):

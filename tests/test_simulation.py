@@ -3,6 +3,7 @@
 import math
 from dataclasses import asdict
 from itertools import permutations
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -480,6 +481,7 @@ class Everyone:
     """A user's own strategy that asks for too much, or for the impossible."""
 
     needs_values = False
+    options: ClassVar = {"pull": []}
 
     def __init__(self, cell: Cell) -> None:
         self.pull = np.array(cell.options["pull"], dtype=np.int64)

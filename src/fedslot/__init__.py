@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedslot.access.channels import Channel
     from fedslot.aggregation import Aggregate, Aggregation, Updates
     from fedslot.deployment.server import ParameterServer
+    from fedslot.effects import without_effect
     from fedslot.errors import InputError, RefusedError
     from fedslot.experiments.cluster import distributed_training
     from fedslot.experiments.comparison import Comparison, compare
@@ -52,6 +53,7 @@ _NAMES = {  # by module
     "held_out": ["HeldOut"],
     "local_training": ["LocalTraining", "make_model"],
     "deployment.server": ["ParameterServer"],
+    "effects": ["without_effect"],
     "errors": ["InputError", "RefusedError"],
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
@@ -91,6 +93,7 @@ __all__ = [
     "run",
     "sweep",
     "warm_up",
+    "without_effect",
 ]
 
 

@@ -43,6 +43,19 @@ def reason(error: BaseException) -> str:
     return SystemFault(named) if isinstance(error, OSError | MemoryError) else named
 
 
+def whole_number(value: object) -> str:
+    """Return what to say of a value where a whole number is needed: how to write it, if it means one.
+
+    >>> whole_number(1e3), whole_number("5"), whole_number(0.5)
+    ('a whole number, written 1000', 'a whole number, written 5', 'a whole number')
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return f"a whole number, written {int(value)}"
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+        return f"a whole number, written {int(value)}"
+    return "a whole number"
+
+
 def shorten(value: object, limit: int = 60) -> str:
     """Return a value as text of one line and at most `limit` characters; of a long one, its beginning and its end.
 

@@ -19,9 +19,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, whole_number
 from fedslot.plain import LARGEST_INT, check_plain, plain
 from fedslot.plugins import part_name
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
@@ -49,7 +49,8 @@ class Data(Section):
     """The data set, and how its samples are divided among the UEs."""
 
     dataset: str = "digits"
-    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file."""
+    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file, relative
+    to the YAML file that names it, else to the current folder."""
     ues: int = Field(50, ge=1, le=MOST)
     """Number of UEs in the cell, K."""
     alpha: float = Field(1.0, gt=0)
@@ -66,6 +67,12 @@ class Data(Section):
     100 to 500 are realistic. The test samples stay the same."""
     unlabelled_samples: int = Field(0, ge=0, le=MOST)
     """Number of further inputs of the validation set that the PS has without labels, for the aggregation `filtered`."""
+
+    @field_validator("dataset")
+    @classmethod
+    def _absolute(cls, dataset: str) -> str:
+        """Make the path of a file absolute, so that it means the same file in whatever folder it is read."""
+        return _own_file(dataset, Path())
 
 
 class Computing(Section):
@@ -393,6 +400,43 @@ def keys() -> dict[str, str]:
     return dict(fields(Scenario, ""))
 
 
+def ranges() -> dict[str, str]:
+    """Return the default and the allowed values of each dotted key as text.
+
+    >>> ranges()["strategy.memory"]
+    'default 0.5; number, at least 0 and below 1, or mean'
+    """
+    schema = Scenario.model_json_schema()
+
+    def fields(section: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+        for name, field in section["properties"].items():
+            kinds = [kind["$ref"] for kind in [field, *field.get("anyOf", [])] if "$ref" in kind]
+            for reference in kinds:
+                yield from fields(schema["$defs"][reference.rpartition("/")[2]], f"{prefix}{name}.")
+            default = write_yaml([field["default"]], one_line=True).strip()[1:-1]
+            yield prefix + name, f"default {default}; {_say_range(field)}"
+
+    known = keys()
+    return {key: text for key, text in fields(schema, "") if key in known}
+
+
+def _say_range(kind: Mapping[str, Any]) -> str:
+    """Return the values that a JSON schema allows as text."""
+    if "anyOf" in kind:
+        return ", or ".join(map(_say_range, kind["anyOf"]))
+    if "enum" in kind or "const" in kind:
+        return " or ".join(map(str, kind.get("enum", [kind.get("const")])))
+    names = {"integer": "whole number", "boolean": "true or false", "string": "word", "object": "mapping"}
+    name = "section" if "$ref" in kind else names.get(kind["type"], kind["type"])
+    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    limits = [f"{word} {_say_limit(kind[limit])}" for limit, word in words.items() if limit in kind]
+    return f"{name}, {' and '.join(limits)}" if limits else name
+
+
+def _say_limit(limit: float) -> str:
+    return f"2^{limit.bit_length()} - 1" if isinstance(limit, int) and limit > 10**12 else f"{limit:,}"
+
+
 def _section(annotation: object) -> type[BaseModel] | None:
     """Return the section class in the annotation of a field; None if the field is no section."""
     kinds = getattr(annotation, "__args__", (annotation,))
@@ -418,11 +462,29 @@ def read_fields(source: str | Path) -> dict[str, Any]:
         fields = parse_yaml(text)
     except YAMLError as error:
         raise InputError("scenario", str(source), f"valid YAML ({error})") from None
-    if fields is None:
-        return {}
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict) or not fields:
         raise InputError("scenario", str(source), "a YAML mapping of sections, e.g. `frame: {slots: 20}`")
-    return fields
+    return fields if str(source) in names else beside(fields, Path(source).parent)
+
+
+def beside(fields: Any, folder: Path, key: str = "") -> Any:
+    """Return the fields of a YAML file with the paths of data sets relative to its folder; also those of a study."""
+    if isinstance(fields, dict):
+        return {name: beside(value, folder, f"{key}.{name}") for name, value in fields.items()}
+    if isinstance(fields, list):
+        return [beside(value, folder, key) for value in fields]
+    names_data = key in {".data.dataset", *(f".{part}.data.dataset" for part in ("scenario", "overrides", "grid"))}
+    return _own_file(fields, folder) if names_data and isinstance(fields, str) else fields
+
+
+def _own_file(dataset: str, folder: Path) -> str:
+    """Return the absolute path of a data set in a file, relative to a folder; names of others as they are."""
+    if not dataset.endswith(".npz"):
+        return dataset
+    try:
+        return str((folder / Path(dataset).expanduser()).absolute())
+    except (OSError, RuntimeError):  # the current folder is gone, or there is no such user
+        return dataset
 
 
 def _is_file(path: Path) -> bool:
@@ -515,5 +577,7 @@ def _one_line(error: ValidationError) -> InputError:
     same_field = [e for e in error.errors() if tuple(map(str, e["loc"][: len(parts)])) == tuple(parts)]
     allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same_field))
     return InputError(
-        field, first["input"], allowed.replace("a valid integer", "a whole number").replace("a valid ", "a ")
+        field,
+        first["input"],
+        allowed.replace("a valid integer", whole_number(first["input"])).replace("a valid ", "a "),
     )

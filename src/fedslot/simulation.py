@@ -65,7 +65,7 @@ class Simulation:
         self.channel = make_channel(scenario.push.channel, **scenario.push.channel_options)
         self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
         data = load(scenario.data.dataset)
-        self.fleet = Fleet.draw(scenario, data.y_train)
+        self.fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario, self.fleet.sizes))
         self.overhead = overhead(self.strategy)
         least = self.overhead + 1 + scenario.frame.slots

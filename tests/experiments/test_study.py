@@ -103,7 +103,7 @@ def test_studies_that_cannot_be_run(scenario: Scenario, grid: dict[str, Any], ex
         ("training.optimizer", "adam"),
         ("aggregation.name", "krumm"),
         ("valuation.method", "fast"),
-        ("data.dataset", "nope.npz"),
+        ("data.dataset", "/nope.npz"),
         ("data.dataset", "nope"),
     ],
 )
@@ -244,3 +244,22 @@ def _written(folder: Path, study: Study) -> Path:
     file = folder / "again.yaml"
     file.write_text(study.to_yaml())
     return file
+
+
+def test_data_sets_in_a_study_are_relative_to_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "there"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    arrays = {"x_train": rng.normal(size=(99, 2)), "y_train": np.arange(99) % 3}
+    for file in (folder / "a.npz", folder / "b.npz", tmp_path / "c.npz"):
+        np.savez(file, **arrays, x_test=arrays["x_train"], y_test=arrays["y_train"])
+    text = "scenario: {data: {dataset: a.npz}}\noverrides: {fleet.noise: 0.2}\ngrid: {data.dataset: [b.npz, digits]}\n"
+    (folder / "study.yaml").write_text(text)
+    study = Study.load(folder / "study.yaml")
+    assert study.scenario.data.dataset == str(folder / "a.npz")
+    assert [one.data.dataset for one in study.scenarios] == [str(folder / "b.npz"), "digits"]
+    assert Study.load(_written(tmp_path, study)).scenarios == study.scenarios
+    given = Study(Scenario(), {"data.dataset": ["c.npz", "digits"]}, 1)
+    assert given.scenarios[0].data.dataset == str(tmp_path / "c.npz")
+    assert Study.load(_written(folder, given)).scenarios == given.scenarios

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,18 @@ from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import FailedRunsError, Sweep, plan_tasks, sweep
 from fedslot.runs import Result, run
 from fedslot.scenario import Scenario
+from fedslot.strategies.fedavg import FedAvg
 
 QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
-OWN = "fedslot.strategies.fedavg:FedAvg"  # given by path as one's own, it takes any options
+
+
+class Own(FedAvg):
+    """A strategy of one's own with an option of any kind."""
+
+    options: ClassVar = {"what": None}
+
+
+OWN = f"{__name__}:Own"
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from fedslot.cli.options import (
     ThreadsOption,
     WorkersOption,
     check_cluster,
+    note_effects,
     read_scenario,
     read_targets,
     stoppable,
@@ -54,6 +55,7 @@ def compare(
 
     variants = make_variants(strategies)
     tasks = plan_tasks(wanted, variants, seeds, out)
+    note_effects(scenario, [task.scenario for task in tasks[::seeds]])
     check_cluster(dask)
     for note in notes(wanted, variants):
         typer.echo(note, err=True)

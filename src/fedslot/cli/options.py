@@ -100,6 +100,14 @@ def read_scenario(source: str, overrides: list[str]) -> Scenario:
     return Scenario.load(source, parse_overrides(overrides))
 
 
+def note_effects(source: str, scenarios: Sequence[Scenario]) -> None:
+    """Say in a line each which fields that the user set have no effect in any of the scenarios."""
+    from fedslot.effects import base_of, notes
+
+    for line in notes(scenarios, base_of(source)):
+        typer.secho(f"note: {line}", err=True)
+
+
 def read_targets(words: str) -> list[float]:
     """Parse target accuracies with commas between."""
     from fedslot.errors import InputError

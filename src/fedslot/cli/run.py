@@ -17,6 +17,7 @@ from fedslot.cli.options import (
     ScenarioArgument,
     ThreadsOption,
     check_cluster,
+    note_effects,
     read_scenario,
     watch,
 )
@@ -40,6 +41,7 @@ def run(
     from fedslot.experiments.cluster import distributed_training
     from fedslot.runs import run as run_scenario
 
+    note_effects(scenario, [wanted])
     check_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
     again = _again(scenario, override, out, threads, dask)

@@ -19,6 +19,7 @@ from fedslot.cli.options import (
     check_cluster,
     complete_override,
     complete_scenario,
+    note_effects,
     read_targets,
     stoppable,
     watch,
@@ -83,6 +84,7 @@ def sweep(
         f"{say(study.combinations[index // study.seeds])}, seed {task.scenario.seed}"
         for index, task in enumerate(tasks)
     ]
+    note_effects(scenario, study.scenarios)
     check_cluster(dask)
     with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
         try:

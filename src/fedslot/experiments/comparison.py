@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import InputError, RefusedError, whole_number
 from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of, scale_of
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
@@ -201,7 +201,7 @@ def compare(
 def plan_tasks(scenario: Scenario, variants: Sequence[Variant], seeds: int, out: Path) -> list[Task]:
     """Return the runs of a comparison, variant by variant, each with its folder below `out`."""
     if type(seeds) is not int or seeds < 1:
-        raise InputError("seeds", seeds, "a whole number, at least 1")
+        raise InputError("seeds", seeds, f"{whole_number(seeds)}, at least 1")
     if len(variants) * seeds > MOST_RUNS:
         most = f"at most {MOST_RUNS // len(variants)}, since {MOST_RUNS} runs are the most of a comparison"
         raise InputError("seeds", seeds, most)

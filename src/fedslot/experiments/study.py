@@ -19,11 +19,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, whole_number
 from fedslot.experiments.tasks import check
 from fedslot.plain import plain
 from fedslot.plugins import part_name
-from fedslot.scenario import Scenario, presets, read_fields, split_sections
+from fedslot.scenario import Scenario, beside, presets, read_fields, split_sections
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST_RUNS = 100_000
@@ -49,12 +49,12 @@ class Study:
     seeds: int = SEEDS
 
     def __post_init__(self) -> None:
-        plain_values = {key: plain(values) for key, values in self.grid.items()}
+        plain_values = beside({"grid": plain(self.grid)}, Path())["grid"]
         named = {k: [*map(part_name, v)] if isinstance(v, list) else v for k, v in plain_values.items()}
         object.__setattr__(self, "grid", named)
         object.__setattr__(self, "seeds", plain(self.seeds))
         if type(self.seeds) is not int or self.seeds < 1:
-            raise InputError("seeds", self.seeds, "a whole number, at least 1")
+            raise InputError("seeds", self.seeds, f"{whole_number(self.seeds)}, at least 1")
         _check_axes(self.grid)
         runs = math.prod(map(len, self.grid.values())) * self.seeds
         if runs > MOST_RUNS:
@@ -81,7 +81,7 @@ class Study:
         if "grid" not in fields:
             fields = {"scenario": source}
         else:
-            fields["scenario"] = _beside(Path(source), fields.get("scenario"))
+            fields["scenario"] = _scenario_of(Path(source), fields.get("scenario"))
         for key in fields:
             if key not in KEYS:
                 raise InputError(key, fields[key], f"left out: the keys of a study are {', '.join(KEYS)}")
@@ -200,7 +200,7 @@ def plain_text(text: str) -> str:
     return re.sub(r"[^a-z0-9._+-]+", "-", text.lower()).strip("-")
 
 
-def _beside(file: Path, scenario: Any) -> Any:
+def _scenario_of(file: Path, scenario: Any) -> Any:
     """Return the scenario of a study file: its fields, a preset, or a file relative to the study's folder."""
     if isinstance(scenario, dict):
         return scenario

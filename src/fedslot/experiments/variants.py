@@ -198,6 +198,6 @@ def _is_whole(word: str) -> bool:
 
 
 def _options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the options that a strategy has; one that does not declare its options gets all."""
+    """Return those of the options that a strategy has."""
     declared = declared_options(name)
-    return {option: value for option, value in options.items() if declared is None or option in declared}
+    return {option: value for option, value in options.items() if option in declared}

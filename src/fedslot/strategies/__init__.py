@@ -63,27 +63,24 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
 }
 
 
-def declared_options(name: str) -> Options | None:
-    """Return the options of a strategy with their defaults; None for a class of your own that does not declare them."""
-    options: Options | None = getattr(
-        find("strategy.name", name, STRATEGIES), "options", {} if name in STRATEGIES else None
-    )
+def declared_options(name: str) -> Options:
+    """Return the options of a strategy with their defaults; a class that declares none has none."""
+    options: Options = getattr(find("strategy.name", name, STRATEGIES), "options", {})
     return options
 
 
 def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
     """Return the strategy of that name, or your own as `package.module:Name`.
 
-    A class that declares its `options` with their defaults finds all of them in `cell.options`; any others are refused.
-    A class of your own that declares none gets whatever the scenario gives.
+    A class declares its `options` with their defaults, and finds all of them in `cell.options`; any others are refused.
     """
     maker, declared = find("strategy.name", name, STRATEGIES), declared_options(name)
-    if declared is not None:
-        for option, value in cell.options.items():
-            if option not in declared:
-                known = f"takes {', '.join(declared)}" if declared else "takes no options"
-                raise InputError(f"strategy.options.{option}", value, f"left out, since {name} {known}")
-        cell = replace(cell, options={**declared, **cell.options})
+    for option, value in cell.options.items():
+        if option not in declared:
+            known = f"takes {', '.join(declared)}" if declared else "takes no options"
+            how = "" if name in STRATEGIES else f"; a class declares them: options = {{{option!r}: default}}"
+            raise InputError(f"strategy.options.{option}", value, f"left out, since {name} {known}{how}")
+    cell = replace(cell, options={**declared, **cell.options})
     try:
         strategy = maker(cell)
     except InputError:

@@ -19,12 +19,14 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkabl
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, whole_number
 from fedslot.messages import Grant, Receipt, UEs
 
 S = TypeVar("S")
 Options = Mapping[str, Any]
 """Names of a strategy's own parameters, with their defaults."""
+Uses = Sequence[str]
+"""Fields of a scenario that a strategy uses beside data.ues and frame.slots; `push` if it opens push slots."""
 
 
 class Split(NamedTuple):
@@ -93,8 +95,8 @@ class Cell:
         """Return an option that is a number, `whole` if so said, from `least` to `most`; other values are refused."""
         value = self.options[option]
         if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= most:
-            kind = "a whole number" if whole else "a number"
-            raise InputError(f"strategy.options.{option}", value, f"{kind} from {least:,} to {most:,}")
+            kind = "a number " if not whole else "" if type(value) is int else f"{whole_number(value)}, "
+            raise InputError(f"strategy.options.{option}", value, f"{kind}from {least:,} to {most:,}")
         return float(value)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, Options
+from fedslot.strategies.base import Cell, Options, Uses
 from fedslot.strategies.ledger import Ledger, warm_up
 from fedslot.strategies.selection import top
 
@@ -28,6 +28,7 @@ class Planned:
     """
 
     needs_values = True
+    uses: ClassVar[Uses] = ("push", "strategy.warmup", "strategy.memory")
     options: ClassVar[Options] = {"frame_limit": None}
 
     def __init__(self, cell: Cell) -> None:
