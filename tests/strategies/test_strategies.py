@@ -407,7 +407,7 @@ OTHERS |= {"strategy.share": {"share": 0.4}}
 
 @pytest.mark.parametrize("name", [name for name, kind in STRATEGIES.items() if hasattr(kind, "uses")])
 def test_strategies_use_exactly_the_fields_that_they_declare(name):
-    splits = [Split(pull, 5 - pull, 1.0, 1.2 * (5 - pull)) for pull in range(6)]
+    splits = [Split(pull, 5 - pull, 1.0, 2.5 * (pull < 5)) for pull in range(6)]
     cell = Cell(ues=9, slots=5, pull=3, contenders=4, warmup=2, outlook=lambda limit: splits)
     uses = STRATEGIES[name].uses
     plain = _grants(name, cell)
