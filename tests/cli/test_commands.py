@@ -193,3 +193,37 @@ def test_completion_offers_names_and_keys() -> None:
     assert "quickstart" in options.complete_scenario("quick")
     assert "frame.pull=" in options.complete_override("frame.")
     assert options.complete_strategies("fedavg,push") == ["fedavg,push-pull"]
+
+
+def test_fields_that_are_set_in_vain_are_noted(tmp_path: Path) -> None:
+    vain = ["-o", "frame.pull=3", "-o", "rounds=1"]
+    told = "note: frame.pull has no effect under fedavg\n"
+    one = CliRunner().invoke(
+        app, ["run", "quickstart", *vain, "-o", "strategy.name=fedavg", "--out", str(tmp_path / "a")]
+    )
+    assert told in one.stderr
+    two = CliRunner().invoke(app, ["run", "quickstart", *vain, "--out", str(tmp_path / "b")])
+    assert (one.exit_code, two.exit_code) == (0, 0)
+    assert "note" not in two.stderr
+
+
+def test_a_scenario_file_with_data_and_a_partition_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be run and resumed from any folder."""
+    y = np.arange(90) % 3
+    x = np.random.default_rng(0).normal(size=(90, 4)) + np.eye(3, 4)[y]
+    (tmp_path / "mine").mkdir()
+    np.savez(tmp_path / "mine" / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y, ue_train=np.arange(90) % 8)
+    file = tmp_path / "mine" / "mine.yaml"
+    small = "frame: {slots: 4, pull: 2}\npush: {contenders: 2}\nrounds: 2\n"
+    file.write_text(f"data: {{dataset: own.npz, ues: 8, alpha: 3}}\n{small}")
+    monkeypatch.chdir(tmp_path)
+    out = str(tmp_path / "out")
+    first = CliRunner().invoke(app, ["run", "mine/mine.yaml", "--out", out])
+    assert first.exit_code == 0, first.stderr
+    assert "note: data.alpha has no effect beside ue_train\n" in first.stderr
+    monkeypatch.chdir(tmp_path / "mine")
+    again = CliRunner().invoke(app, ["run", "mine.yaml", "--out", out, "--resume"])
+    assert again.exit_code == 0, again.stderr
+    repeated = CliRunner().invoke(app, ["run", f"{out}/scenario.yaml", "--out", str(tmp_path / "repeated")])
+    assert repeated.exit_code == 0, repeated.stderr
+    assert fedslot.load(out).scenario.data.dataset == str(tmp_path / "mine" / "own.npz")
