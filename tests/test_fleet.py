@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from fedslot.errors import InputError
 from fedslot.fleet import Fleet, computing_times
 from fedslot.scenario import Computing, Scenario
 
@@ -104,3 +105,13 @@ def test_computing_times_are_redrawn_only_if_asked():
     assert np.array_equal(times(False, 0), times(False, 5))
     assert np.array_equal(times(True, 5), times(True, 5))
     assert abs(np.corrcoef(times(True, 0), times(True, 5))[0, 1]) < 4 / math.sqrt(1000)
+
+
+def test_a_partition_of_ones_own():
+    owners = np.arange(len(LABELS)) % 7
+    scenario = Scenario().replace({"data.ues": 7, "frame.pull": 5, "push.contenders": 2})
+    fleet = Fleet.draw(scenario, LABELS, owners)
+    assert fleet.shares.share(3).tolist() == np.flatnonzero(owners == 3).tolist()
+    assert fleet.sizes.tolist() == np.bincount(owners).tolist()
+    with pytest.raises(InputError, match=r"data\.ues: 8 is not allowed; it must be 7, as many as in ue_train"):
+        Fleet.draw(scenario.replace({"data.ues": 8}), LABELS, owners)

@@ -1,4 +1,5 @@
 import functools
+import importlib
 import json
 import threading
 
@@ -69,6 +70,18 @@ def test_a_class_or_function_is_found_by_its_name(part):
     name = part_name(part)
     assert name == f"{part.__module__}:{part.__qualname__}"
     assert own_part(name) is find("x", name, KNOWN) is part
+
+
+def test_a_module_that_was_reloaded_has_new_classes(tmp_path, monkeypatch):
+    """Its name means the new class, unless the old one is given."""
+    (tmp_path / "edited_module.py").write_text("class Mine: pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("edited_module")
+    old, name = module.Mine, part_name(module.Mine)
+    importlib.reload(module)
+    assert own_part(name) is module.Mine is not old
+    assert own_part(part_name(old)) is old
+    assert own_part(part_name(module.Mine)) is module.Mine
 
 
 def test_names_stay_as_they_are():

@@ -3,13 +3,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedslot.errors import InputError
-from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario, keys, parse_overrides, preset_text, presets
-from fedslot.yaml_text import parse_yaml
+from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario, keys, parse_overrides, preset_text, presets, ranges
+from fedslot.yaml_text import parse_yaml, write_yaml
 
 
 def _refusal(fields: dict[str, Any]) -> InputError:
@@ -107,6 +108,42 @@ def test_one_line_names_the_field_the_value_and_what_is_allowed(field, value, al
     assert str(error).startswith(f"{field}: {value!r} is not allowed; it must be ")
     assert allowed in str(error)
     assert "\n" not in str(error)
+
+
+HUGE = [2**128, -(2**64), 10**4000, 10**5000, -(10**5000)]  # Python writes no number of 5000 digits
+FLOATS = [key for key in keys() if isinstance(_value(Scenario(fleet={"computing": {}}), key), float)]
+
+
+@pytest.mark.parametrize("key", keys())
+def test_whole_numbers_of_any_size_are_refused_in_one_line(key):
+    values = [number for huge in HUGE for number in (huge, {"a": huge}, [huge])]
+    for value in values:
+        if key in FLOATS and value == 2**128:
+            continue
+        with pytest.raises(InputError) as caught:
+            Scenario().replace({key: value})
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "seed=0x" + "f" * 10_000,
+        "seed=" + "9" * 10_000,
+        "strategy.options={a: 0x" + "f" * 10_000 + "}",
+        "data.alpha=1" + "0" * 400,
+    ],
+)
+def test_endless_numbers_in_yaml_are_refused_in_one_line(tmp_path, word):
+    with pytest.raises(InputError) as caught:
+        Scenario.load("quickstart", parse_overrides([word]))
+    assert len(str(caught.value)) < 250
+    file = tmp_path / "mine.yaml"
+    file.write_text(word.replace("data.", "data:\n  ").replace("strategy.", "strategy:\n  ").replace("=", ": "))
+    with pytest.raises(InputError) as caught:
+        Scenario.load(file)
+    assert len(str(caught.value)) < 400
 
 
 def test_fields_that_are_wrong_inside_a_mapping_are_named():
@@ -207,10 +244,47 @@ def test_broken_files_are_refused_with_one_line(tmp_path: Path, content, complai
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_file_is_all_defaults(tmp_path: Path):
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "---\n", "null"])
+def test_an_empty_file_is_refused(tmp_path: Path, text):
     file = tmp_path / "mine.yaml"
-    file.write_text("# nothing\n")
-    assert Scenario.load(file) == Scenario()
+    file.write_text(text)
+    with pytest.raises(InputError, match="a YAML mapping of sections"):
+        Scenario.load(file)
+
+
+def test_a_file_is_named_relative_to_the_yaml_that_names_it(tmp_path: Path, monkeypatch):
+    """In the YAML file itself; the run folder's copy finds the same file from anywhere."""
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    file, copy = tmp_path / "there" / "mine.yaml", tmp_path / "copy.yaml"
+    file.write_text("data: {dataset: sub/own.npz}\n")
+    own = str(tmp_path / "there" / "sub" / "own.npz")
+    assert Scenario.load("there/mine.yaml").data.dataset == Scenario.load(file).data.dataset == own
+    copy.write_text(Scenario.load(file).to_yaml())
+    assert Scenario.load(copy) == Scenario.load(file)
+    here = str(tmp_path / "own.npz")
+    assert Scenario.load(file, {"data.dataset": "own.npz"}).data.dataset == here
+    assert Scenario(data={"dataset": "own.npz"}).data.dataset == here
+    assert Scenario.load(file, {"data.dataset": "mnist"}).data.dataset == "mnist"
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(5.0, "5"), (1e3, "1000"), ("5", "5"), (0.5, ""), ("five", ""), (True, ""), (1e300, "")]
+)
+def test_what_means_a_whole_number_is_told_how_to_be_written(value, written):
+    told = f"a whole number, written {written}" if written else "a whole number"
+    assert str(_refusal({"rounds": value})).endswith(f"it must be {told}")
+
+
+def test_every_field_has_its_default_and_range():
+    found = ranges()
+    assert set(found) == set(keys())
+    assert found["frame.pull"] == "default 10; whole number, at least 0"
+    assert found["data.alpha"] == "default 1.0; number, above 0"
+    assert found["push.probability"] == "default 1.0; number, above 0 and at most 1, or auto"
+    assert found["data.sizes"] == "default power-law; power-law or equal"
+    assert found["fleet.computing"] == "default null; section, or null"
+    assert found["fleet.computing.redraw"] == "default false; true or false"
 
 
 def test_numbers_as_users_write_them(tmp_path: Path):
@@ -295,7 +369,11 @@ def test_drawn_scenarios_survive_yaml_or_are_refused_with_one_line(tmp_path_fact
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"]))
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | words,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | words,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
     max_leaves=8,
 )
@@ -372,6 +450,72 @@ def test_overrides_add_to_a_section_and_leave_the_source_as_it_is():
     changed = base.replace({"push.channel_options.b": 2})
     assert changed.push.channel_options == {"a": 1, "b": 2}
     assert base.push.channel_options == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "same"),
+    [
+        ({"frame": {"pull": 3}}, {"frame.pull": 3}),
+        ({"frame": {"pull": 3}, "frame.slots": 12}, {"frame.pull": 3, "frame.slots": 12}),
+        ({"frame.slots": 12, "frame": {"slots": 13}}, {"frame.slots": 13}),
+        ({"frame": {}}, {}),
+        ({"fleet": {"computing": {"shape": 2}}}, {"fleet.computing.shape": 2}),
+        ({"fleet": {"noise": 0.2, "computing": None}}, {"fleet.noise": 0.2, "fleet.computing": None}),
+        ({"fleet.computing.shape": 2, "fleet.computing": None}, {"fleet.computing": None}),
+        ({"fleet.computing": {}}, {}),
+        ({"strategy": {"options": {"b": 2}}}, {"strategy.options": {"b": 2}}),
+        ({"strategy": {"options.b": 2}}, {"strategy.options": {"a": 1, "b": 2}}),
+    ],
+)
+def test_an_override_of_a_section_changes_the_fields_that_it_names(tmp_path, overrides, same):
+    source = {
+        "data": {"ues": 80},
+        "fleet": {"computing": {"scale": 2.0}},
+        "frame": {"slots": 15, "pull": 4},
+        "strategy": {"memory": 0.3, "options": {"a": 1}},
+    }
+    file = tmp_path / "mine.yaml"
+    file.write_text(write_yaml(source))
+    expected = Scenario(**source).replace(same)
+    assert expected.frame.slots in {12, 13, 15}
+    for base in (source, file):
+        assert Scenario.load(base, overrides) == expected
+    assert Scenario(**source).replace(overrides) == expected
+
+
+def test_a_section_given_as_an_object_names_all_its_fields():
+    base = Scenario(frame={"slots": 15, "pull": 4})
+    assert base.replace({"frame": Scenario().frame}).frame == Scenario().frame
+
+
+def test_words_that_override_one_section_add_up():
+    words = ["frame={slots: 12}", "frame={pull: 3}", "frame.pull=4", "strategy.options={a: 1}", "strategy.options.b=2"]
+    scenario = Scenario.load("quickstart", parse_overrides(words))
+    assert (scenario.frame.slots, scenario.frame.pull) == (12, 4)
+    assert scenario.strategy.options == {"a": 1, "b": 2}
+
+
+def test_numbers_of_numpy_are_plain_numbers(tmp_path):
+    given = {
+        "seed": np.int64(3),
+        "data": {"alpha": np.float32(0.5), "dataset": Path("digits")},
+        "frame.pull": np.array(4),
+        "strategy.options": {"a": np.arange(3), "b": range(2), "c": (1, np.bool_(True)), "d": np.float64(0.1)},
+    }
+    scenario = Scenario.load("quickstart", given)
+    assert scenario == Scenario.load(
+        "quickstart",
+        {
+            "seed": 3,
+            "data": {"alpha": 0.5},
+            "frame.pull": 4,
+            "strategy.options": {"a": [0, 1, 2], "b": [0, 1], "c": [1, True], "d": 0.1},
+        },
+    )
+    assert type(scenario.seed) is type(scenario.frame.pull) is int
+    file = tmp_path / "mine.yaml"
+    file.write_text(scenario.to_yaml())
+    assert Scenario.load(file).digest == scenario.digest
 
 
 def test_a_scenario_cannot_be_changed_in_place():

@@ -7,7 +7,25 @@ from hypothesis import strategies as st
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"])) | st.sampled_from(
-    ["1e5", "yes", "null", "~", "0x1", "1:30", "<<", "=", "a\x85b", "a\u2028b", "a\r\nb", " a ", "- a", "a: b", "#"]
+    [
+        "1e5",
+        "yes",
+        "null",
+        "~",
+        "0x1",
+        "1:30",
+        "<<",
+        "=",
+        "a\x85b",
+        "a\u2028b",
+        "a\r\nb",
+        " a ",
+        "- a",
+        "a: b",
+        "#",
+        "?0",
+        "?%",
+    ]
 )
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,

@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from fedslot.access.channels import Channel
     from fedslot.aggregation import Aggregate, Aggregation, Updates
     from fedslot.deployment.server import ParameterServer
+    from fedslot.effects import without_effect
     from fedslot.errors import InputError, RefusedError
     from fedslot.experiments.cluster import distributed_training
     from fedslot.experiments.comparison import Comparison, compare
+    from fedslot.experiments.loading import load
     from fedslot.experiments.sweeps import FailedRunsError, Sweep, sweep
     from fedslot.held_out import HeldOut
     from fedslot.learning.models import Model
     from fedslot.local_training import LocalTraining, make_model
-    from fedslot.messages import Grant, Receipt
-    from fedslot.runs import Result, load, run
+    from fedslot.messages import Grant, Measured, Merit, Receipt
+    from fedslot.runs import Result, run
     from fedslot.scenario import Scenario, parse_overrides, presets
     from fedslot.strategies import Cell, Ledger, NoState, Strategy, warm_up
     from fedslot.valuation import Game, Valuation, ValuationMethod
@@ -37,12 +39,13 @@ __version__ = version("fedslot")
 
 _NAMES = {  # by module
     "scenario": ["Scenario", "parse_overrides", "presets"],
-    "runs": ["Result", "load", "run"],
+    "runs": ["Result", "run"],
+    "experiments.loading": ["load"],
     "experiments.comparison": ["Comparison", "compare"],
     "experiments.sweeps": ["FailedRunsError", "Sweep", "sweep"],
     "experiments.cluster": ["distributed_training"],
     "strategies": ["Cell", "Ledger", "NoState", "Strategy", "warm_up"],
-    "messages": ["Grant", "Receipt"],
+    "messages": ["Grant", "Measured", "Merit", "Receipt"],
     "access.channels": ["Channel"],
     "aggregation": ["Aggregate", "Aggregation", "Updates"],
     "valuation": ["Game", "Valuation", "ValuationMethod"],
@@ -50,6 +53,7 @@ _NAMES = {  # by module
     "held_out": ["HeldOut"],
     "local_training": ["LocalTraining", "make_model"],
     "deployment.server": ["ParameterServer"],
+    "effects": ["without_effect"],
     "errors": ["InputError", "RefusedError"],
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
@@ -67,6 +71,8 @@ __all__ = [
     "InputError",
     "Ledger",
     "LocalTraining",
+    "Measured",
+    "Merit",
     "Model",
     "NoState",
     "ParameterServer",
@@ -89,6 +95,7 @@ __all__ = [
     "run",
     "sweep",
     "warm_up",
+    "without_effect",
 ]
 
 

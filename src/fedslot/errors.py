@@ -16,7 +16,7 @@ class InputError(ValueError):
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, value, allowed
         # fields and reasons come from users and from other libraries, and may have line breaks
-        super().__init__(" ".join(f"{field}: {_short(value)} is not allowed; it must be {allowed}".split()))
+        super().__init__(" ".join(f"{field}: {shorten(value)} is not allowed; it must be {allowed}".split()))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
         return InputError, (self.field, self.value, self.allowed)  # pickle needs all three
@@ -26,6 +26,10 @@ class RefusedError(RuntimeError):
     """A problem that is no bad value, such as a folder in use; the message says what to do in one line."""
 
 
+class SystemFault(str):
+    """The reason of a failure that is the system's, such as a full disk, and not the user's to mend."""
+
+
 def reason(error: BaseException) -> str:
     """Return the reason of a failure as one line.
 
@@ -33,9 +37,34 @@ def reason(error: BaseException) -> str:
     "KeyError: 'x'"
     """
     text = " ".join(str(error).split())
-    return text if isinstance(error, InputError | RefusedError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, InputError | RefusedError):
+        return text
+    named = f"{type(error).__name__}: {text}"
+    return SystemFault(named) if isinstance(error, OSError | MemoryError) else named
 
 
-def _short(value: object, limit: int = 60) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+def whole_number(value: object) -> str:
+    """Return what to say of a value where a whole number is needed: how to write it, if it means one.
+
+    >>> whole_number(1e3), whole_number("5"), whole_number(0.5)
+    ('a whole number, written 1000', 'a whole number, written 5', 'a whole number')
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return f"a whole number, written {int(value)}"
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+        return f"a whole number, written {int(value)}"
+    return "a whole number"
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """Return a value as text of one line and at most `limit` characters; of a long one, its beginning and its end.
+
+    >>> shorten(list(range(100)), limit=20)
+    '[0, 1, 2... 98, 99]'
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python writes no whole numbers of more than 4300 digits
+        text = f"a {type(value).__name__} with a number of thousands of digits"
+    half = (limit - 3) // 2
+    return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.data.partition import Shares, draw, split
+from fedslot.data.partition import Partition, Shares, draw, split
+from fedslot.errors import InputError
 from fedslot.rng import COMPUTING, NOISE_LEVELS, STRAGGLERS, stream
 from fedslot.scenario import Computing, Scenario
 
@@ -29,12 +30,19 @@ class Fleet:
     _computing: Computing | None
 
     @classmethod
-    def draw(cls, scenario: Scenario, labels: NDArray[np.int64]) -> Fleet:
-        """Draw the fleet of a scenario from the labels of the training samples, (n,)."""
+    def draw(cls, scenario: Scenario, labels: NDArray[np.int64], owners: NDArray[np.int64] | None = None) -> Fleet:
+        """Draw the fleet of a scenario from the labels of the training samples, (n,).
+
+        owners: (n,) the UE that has each training sample; None: they are divided as the scenario says.
+        """
         seed, ues = scenario.seed, scenario.data.ues
         data = scenario.data
         shares: Shares
-        if data.samples_per_ue is None:
+        if owners is not None:
+            shares = Partition.of(owners)
+            if len(shares.sizes) != ues:
+                raise InputError("data.ues", ues, f"{len(shares.sizes)}, as many as in ue_train of {data.dataset}")
+        elif data.samples_per_ue is None:
             shares = split(labels, ues, data.alpha, data.sizes, seed)
         else:
             shares = draw(labels, ues, data.alpha, data.sizes, data.samples_per_ue, seed)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import InputError, RefusedError, shorten
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
@@ -86,9 +86,15 @@ class HeldOut:
             raise RefusedError(f"round {round}: {len(updates)} UEs are too many for valuation.method exact")
         geometry = Geometry(sizes, self._inner_products(updates - model))
         found = self.method(Game(len(updates), utility, geometry), stream(self.scenario.seed, VALUATION, round))
-        if not found.values.shape == found.errors.shape == (len(updates),) or not np.isfinite(found.values).all():
-            wanted = f"a finite value and a standard error for each of the {len(updates)} received UEs"
-            raise RefusedError(f"round {round}: valuation.method {options.method} must return {wanted}")
+        part = f"round {round}: valuation.method {options.method} must return"
+        if not isinstance(found, Valuation):
+            raise RefusedError(f"{part} a Valuation, not {shorten(found)}")
+        arrays = [array for array in (found.values, found.errors) if isinstance(array, np.ndarray)]
+        right = [array.shape == (len(updates),) and array.dtype.kind in "iuf" for array in arrays]
+        if right != [True, True] or not np.isfinite(found.values).all():
+            raise RefusedError(
+                f"{part} a finite value and a standard error for each of the {len(updates)} received UEs"
+            )
         return found
 
     def _inner_products(self, steps: Tensor) -> NDArray[np.float64]:

@@ -59,7 +59,7 @@ class LocalTraining:
     def of(cls, scenario: Scenario) -> LocalTraining:
         """Prepare the local training of a scenario by itself, as a device or a worker of a cluster does it."""
         data = load(scenario.data.dataset)
-        fleet = Fleet.draw(scenario, data.y_train)
+        fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
         return cls(scenario, fleet, make_trainer(scenario, make_model(scenario, data), data))
 
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:

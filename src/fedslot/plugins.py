@@ -1,18 +1,21 @@
 """Find a strategy, channel, model etc.: a built-in one by name, or the user's own as `package.module:Name` or class.
 
-A class or function that is given instead of a name is stored under its name, `module:QualName`, and remembered, so that
-the name finds it again. So classes of a script or a notebook, which cannot be imported, work too; `pack` and `unpack`
-take them to other processes.
+A class or function that is given instead of a name is stored as its name, `module:QualName`. Those of a script, a
+notebook or a function cannot be imported by this name; they are remembered under it, and `pack` and `unpack` take them
+to other processes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from os.path import realpath
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -21,7 +24,9 @@ from fedslot.errors import InputError, RefusedError
 T = TypeVar("T")
 
 _given: dict[str, Any] = {}
-"""Classes and functions that were given instead of a name, by the name under which scenarios store them."""
+"""Classes and functions that cannot be imported, by the names under which scenarios store them."""
+_digests: dict[str, str | None] = {}
+"""Hashes of the sources of parts that another process packed; here, their sources cannot be found."""
 
 
 def find(field: str, name: str, known: Mapping[str, T]) -> T:
@@ -58,7 +63,7 @@ def own_part(name: str) -> Any:
 
 
 def part_name(part: object) -> object:
-    """Return the name `module:QualName` of a class or function, and remember it; return anything else unchanged.
+    """Return the name `module:QualName` of a class or function, by which it is found; return anything else unchanged.
 
     >>> from collections import Counter
     >>> part_name(Counter)
@@ -70,6 +75,9 @@ def part_name(part: object) -> object:
     if module is None or qualified is None:
         raise InputError("part", part, "a class, a function or a name")
     name = f"{module}:{qualified}"
+    if module != "__main__" and _attribute(sys.modules.get(module), qualified) is part:
+        _given.pop(name, None)
+        return name
     if "<" in qualified and _given.get(name, part) is not part:
         # unlike a cell of a notebook that is run again, this cannot mean that the earlier one is replaced
         raise InputError("part", name, "unique, but another one was given under this name; set its __qualname__")
@@ -78,13 +86,10 @@ def part_name(part: object) -> object:
 
 
 def pack(names: Iterable[str]) -> bytes:
-    """Return those of the named parts that were given as classes or functions, for another process.
-
-    Those of importable modules are sent by reference; those of a script, a notebook or a function by value.
-    """
+    """Return those of the named parts that another process cannot import."""
     import cloudpickle
 
-    chosen = {name: _given[name] for name in names if name in _given}
+    chosen = {name: (_given[name], source_digest(name)) for name in names if name in _given}
     try:
         packed: bytes = cloudpickle.dumps(chosen)
     except Exception as error:  # whatever an object in it raises
@@ -96,7 +101,45 @@ def unpack(packed: bytes) -> None:
     """Remember the parts that another process packed; they replace earlier ones of the same names."""
     import cloudpickle
 
-    _given.update(cloudpickle.loads(packed))
+    for name, (part, digest) in cloudpickle.loads(packed).items():
+        _given[name], _digests[name] = part, digest
+
+
+def source_digest(name: str) -> str | None:
+    """Return a hash of the source of an own part, `package.module:Name`; None if there is no source.
+
+    Of a module, the whole file counts: the part's own, and that of the given name if it is another. Scripts and
+    notebooks are edited between one call and the next, so that only the part itself counts.
+    """
+    if name in _digests:
+        return _digests[name]
+    part = own_part(name)
+    modules = {name.partition(":")[0], str(getattr(part, "__module__", "__main__"))}
+    files = [getattr(sys.modules.get(module), "__file__", None) for module in sorted(modules)]
+    try:
+        if "__main__" in modules or None in files:
+            source = _source(part).encode()
+        else:
+            source = b"".join(Path(str(file)).read_bytes() for file in files)
+    except (OSError, TypeError):  # by which `inspect` says that there is none
+        return None
+    return hashlib.sha256(source).hexdigest()
+
+
+def _source(part: Any) -> str:
+    """Return the source of a class or function; where that of a class is not found, as in notebooks, its methods'."""
+    try:
+        return inspect.getsource(part)
+    except (OSError, TypeError):
+        methods = [method for method in vars(part).values() if inspect.isfunction(method)]
+        if not methods:
+            raise
+        return "".join(map(inspect.getsource, methods))
+
+
+def _attribute(module: ModuleType | None, qualified: str) -> Any:
+    """Return an attribute of a module, or None."""
+    return reduce(lambda found, name: getattr(found, name, None), qualified.split("."), module)
 
 
 def _module(name: str) -> ModuleType:

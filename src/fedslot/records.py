@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import astuple, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,43 +19,86 @@ import torch
 from numpy.typing import NDArray
 
 from fedslot.errors import RefusedError
+from fedslot.folders import RUN, Claim, claim, lock, refuse_foreign, refusing, write_atomically
+from fedslot.provenance import NO_SOURCE, Fingerprints, refuse_change
 from fedslot.round import Round, Snapshot
 from fedslot.scenario import Scenario
 
 SCENARIO, ROUNDS, CHECKPOINT, SUMMARY = "scenario.yaml", "rounds.csv", "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
 PLAIN = ("round", "slots_spent", "waiting", "model", "report")  # fields of a snapshot that are arrays or numbers
-LEFTOVERS = ".*.[0-9]*.tmp"
-COLUMNS = [field.name for field in fields(Round)]
+STATES = ("state", "aggregation")  # the others, dataclasses
+LENGTH = ("rounds", "time_budget")  # fields of a scenario that may change when a run is continued
+HEADER = (",".join(field.name for field in fields(Round)) + "\n").encode()
 
 
 class RunFolder:
-    """The folder in which a run saves its results, and from which it can be resumed."""
+    """The folder in which a run saves its results, and from which it can be resumed.
+
+        now = folder.open(scenario, start, fingerprints(scenario), resume=True)
+        for ...:
+            folder.append(round, now)
+            folder.save()
+        folder.finish(summary)
+        folder.close()
+
+    Rows are appended one by one, and a checkpoint has a checksum of the rows before it. So what a kill leaves can be
+    continued, but nothing that was edited.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._claim: Claim | None = None
+        self._rows: RowWriter | None = None
+
+    def open(
+        self, scenario: Scenario, start: Snapshot, made_of: Fingerprints, *, resume: bool = False, force: bool = False
+    ) -> Snapshot:
+        """Take the folder by the rule of `folders.claim`; return `start`, or the snapshot of the run to continue.
+
+        A run may be continued to more rounds or a larger time budget.
+        """
+        snapshot_arrays(start)  # refuses a state that could not be saved
+        self._now, self._made_of, kept = start, made_of, HEADER
+
+        def restore() -> None:
+            nonlocal kept
+            self.check(scenario, resume=True)
+            saved = self._read_checkpoint()
+            if saved is None:
+                return
+            refuse_change(self.path, json.loads(str(saved["made of"])), made_of)
+            self._now = self._restored(start, saved)
+            kept = self._kept_rows(self._now.round, str(saved["rows"]))
+            self._refuse_shorter(scenario, kept)
+            if scenario != self.scenario():
+                (self.path / SUMMARY).unlink(missing_ok=True)  # the run is not finished any more
+
+        self._claim = claim(self.path, RUN, scenario.to_yaml(), restore, resume=resume, force=force)
+        try:
+            write_atomically(self.path / ROUNDS, kept)
+            self._rows = RowWriter(self.path / ROUNDS, kept)
+        except BaseException:
+            self.close()
+            raise
+        self._last = self._now, self._rows.digest
+        return self._now
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `open` has taken the folder, and `close` has not left it."""
+        return self._rows is not None
 
     def check(self, scenario: Scenario, resume: bool) -> None:
-        """Refuse a folder that is not empty, unless `resume` is set and it holds a run of this scenario."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RefusedError(f"{self.path} is a file; give a folder for the results")
-        if self.path.is_dir() and not is_empty(self.path):
-            if not (self.path / SCENARIO).is_file():
-                raise RefusedError(f"{self.path} holds other things than a run; give a new folder")
-            if not resume:
-                raise RefusedError(f"{self.path} holds a run already; continue it with --resume or give a new folder")
-            if self.scenario().digest != scenario.digest:
-                raise RefusedError(f"{self.path} belongs to another scenario{self.scenario().difference(scenario)}")
-
-    def prepare(self, scenario: Scenario, resume: bool) -> None:
-        """Create the folder and write the scenario into it."""
-        self.check(scenario, resume)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            clear_leftovers(self.path)
-            write_atomically(self.path / SCENARIO, scenario.to_yaml())
-        except OSError as error:
-            raise RefusedError(f"{self.path} cannot be written ({error.strerror})") from None
+        """Refuse a folder that `open` would refuse because of what it holds, without taking it."""
+        refuse_foreign(self.path, RUN, resume)
+        if not (self.path / SCENARIO).is_file():
+            return
+        if difference := self.scenario().difference(scenario, apart_from=LENGTH):
+            raise RefusedError(f"{self.path} belongs to another scenario{difference}")
+        for name in FILES:
+            if (self.path / name).is_dir():
+                raise RefusedError(f"{self.path / name} is a folder, not a file; remove it")
 
     def scenario(self) -> Scenario:
         """Read the complete scenario of the run."""
@@ -63,55 +106,65 @@ class RunFolder:
 
     def rounds(self) -> pd.DataFrame:
         """Read the rows written so far, one per round."""
-        return pd.read_csv(self.path / ROUNDS)
-
-    def open_rows(self, keep: int) -> RowWriter:
-        """Open `rounds.csv` to append to its first `keep` rows; later rows are deleted."""
         file = self.path / ROUNDS
-        lines = file.read_text("utf-8").splitlines(keepends=True)[: keep + 1] if file.is_file() and keep else []
-        if not lines:
-            lines = [",".join(COLUMNS) + "\n"]
-        if len(lines) != keep + 1 or not lines[-1].endswith("\n"):
-            raise RefusedError(f"{file} has fewer rows than its checkpoint; delete {self.path} and start over")
-        write_atomically(file, "".join(lines))
-        return RowWriter(file)
-
-    def save(self, now: Snapshot, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
-        """Write a checkpoint from which the run can be resumed; `more` holds further arrays, by name."""
-        arrays: dict[str, Any] = {f"more.{name}": array for name, array in more.items()}
-        for part in ("state", "aggregation"):
-            arrays |= {f"{part}.{name}": array for name, array in state_arrays(getattr(now, part)).items()}
-        arrays |= {name: _array(getattr(now, name)) for name in PLAIN}
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        write_atomically(self.path / CHECKPOINT, buffer.getvalue())
-
-    def restore(self, start: Snapshot) -> Snapshot:
-        """Read the last checkpoint, or return `start` if there is none. Its arrays must have the shapes of `start`."""
-        file = self.path / CHECKPOINT
-        if not file.is_file():
-            return start
         try:
-            with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as saved:
-                plain = {name: _like(getattr(start, name), saved[name]) for name in PLAIN}
-                states = {
-                    part: restore_state(getattr(start, part), saved, f"{part}.") for part in ("state", "aggregation")
-                }
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise RefusedError(f"{file} is damaged ({error}); delete {self.path} and start over") from None
-        return Snapshot(**plain, **states)
+            rows = file.read_bytes()
+            whole = rows[: rows.rfind(b"\n") + 1]  # a kill may have torn the last
+            return pd.read_csv(io.BytesIO(whole))
+        except (OSError, ValueError) as error:  # ValueError: also no text, no table
+            raise RefusedError(f"{file} cannot be read ({' '.join(str(error).split())})") from None
+
+    def append(self, round: Round, now: Snapshot) -> None:
+        """Write the row of a round; `now` is the snapshot after it."""
+        assert self._rows is not None
+        self._rows.append(round)
+        self._last = now, self._rows.digest  # in one step, so that Ctrl-C cannot come between them
+
+    def save(self, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
+        """Write a checkpoint from which the run can be resumed; `more` holds further arrays, by name."""
+        assert self._rows is not None
+        now, rows = self._last
+        arrays = snapshot_arrays(now) | {f"more.{name}": array for name, array in more.items()}
+        arrays |= {"rows": np.array(rows), "made of": np.array(json.dumps(dict(self._made_of)))}
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays, checksum=np.array(checksum(arrays)))  # type: ignore[arg-type]
+        self._rows.sync()  # the rows first: a checkpoint must never be ahead of them
+        write_atomically(self.path / CHECKPOINT, buffer.getvalue())
 
     def more(self) -> dict[str, NDArray[Any]]:
         """Read the further arrays of the last checkpoint, by name."""
-        file = self.path / CHECKPOINT
-        if not file.is_file():
-            return {}
-        with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as saved:
-            return {name.removeprefix("more."): saved[name] for name in saved if name.startswith("more.")}
+        saved = self._read_checkpoint() or {}
+        return {name.removeprefix("more."): saved[name] for name in saved if name.startswith("more.")}
+
+    def model(self) -> NDArray[np.float32] | None:
+        """Read the model (P,) that the last checkpoint reports; None if there is no checkpoint."""
+        saved = self._read_checkpoint()
+        return None if saved is None else saved["report"]
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary, which marks the run as finished."""
-        write_atomically(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        """Write the summary, which marks the run as finished, with the checksum of all rows."""
+        held = {"rounds_sha256": self._last[1], "made_of": dict(self._made_of)}
+        write_atomically(self.path / SUMMARY, json.dumps({**summary, **held}, indent=2) + "\n")
+
+    def close(self) -> None:
+        """Close the files and leave the folder to others."""
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
+        if self._claim is not None:
+            self._claim.release()
+
+    def holds(self, scenario: Scenario, made_of: Fingerprints) -> bool:
+        """Return whether the folder holds a finished run of this scenario, with this data, and with rows unchanged."""
+        summary = read_summary(self.path) or {}
+        file = self.path / ROUNDS
+        return (
+            summary.get("scenario_digest") == scenario.digest
+            and summary.get("made_of") == made_of
+            and NO_SOURCE not in made_of.values()
+            and file.is_file()
+            and summary.get("rounds_sha256") == hashlib.sha256(file.read_bytes()).hexdigest()
+        )
 
     def pack(self) -> dict[str, bytes]:
         """Return the content of the run's files by name, to send to another machine."""
@@ -119,27 +172,81 @@ class RunFolder:
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
         """Write files that `pack` returned, the summary last, since it marks a finished run; ignore any others."""
+        if not files:
+            return
+        with refusing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            with lock(self.path):
+                for name in FILES:
+                    if name in files:
+                        write_atomically(self.path / name, files[name])
+
+    def _read_checkpoint(self) -> dict[str, NDArray[Any]] | None:
+        """Return the arrays of the checkpoint after comparing them with their checksum; None if there is none."""
+        file = self.path / CHECKPOINT
+        if not file.exists():
+            return None
         try:
-            if files:
-                self.path.mkdir(parents=True, exist_ok=True)
-            for name in FILES:
-                if name in files:
-                    write_atomically(self.path / name, files[name])
-        except OSError as error:
-            raise RefusedError(f"{self.path} cannot be written ({error.strerror})") from None
+            with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as saved:
+                arrays = dict(saved)
+            intact = str(arrays.pop("checksum")) == checksum(arrays)
+        except Exception:  # a damaged archive can raise any exception
+            intact = False
+        if not intact:
+            raise RefusedError(f"{file} is damaged or was changed; start over with --force")
+        return arrays
+
+    def _restored(self, start: Snapshot, saved: Mapping[str, NDArray[Any]]) -> Snapshot:
+        """Return the snapshot of a checkpoint, whose arrays must have the shapes of `start`."""
+        try:
+            plain = {name: _like(getattr(start, name), saved[name]) for name in PLAIN}
+            states = {part: restore_state(getattr(start, part), saved, f"{part}.") for part in STATES}
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"does not fit the scenario ({error})"
+            raise RefusedError(f"{self.path / CHECKPOINT} {why}; start over with --force") from None
+        return Snapshot(**plain, **states)
+
+    def _kept_rows(self, rounds: int, digest: str) -> bytes:
+        """Return the rows of the rounds before the checkpoint, which must not have changed since."""
+        file = self.path / ROUNDS
+        lines = file.read_bytes().split(b"\n") if file.is_file() else []
+        kept = b"".join(line + b"\n" for line in lines[: rounds + 1])
+        if hashlib.sha256(kept).hexdigest() != digest:
+            what = "has fewer rows than its checkpoint" if len(lines) < rounds + 2 else "was changed"
+            raise RefusedError(f"{file} {what}; restore it, or start over with --force")
+        return kept
+
+    def _refuse_shorter(self, scenario: Scenario, kept: bytes) -> None:
+        """Refuse fewer rounds, or a smaller time budget, than the rounds that are done need."""
+        done = pd.read_csv(io.BytesIO(kept))
+        if len(done) > scenario.rounds:
+            raise RefusedError(f"{self.path} holds {len(done)} rounds already, more than rounds={scenario.rounds}")
+        needed = int((done["slots_spent"].shift(fill_value=0) + done["cost_frame"]).max()) if len(done) else 0
+        if scenario.time_budget is not None and needed > scenario.time_budget:
+            what = f"frames that need a time budget of {needed} slots already, more than {scenario.time_budget}"
+            raise RefusedError(f"{self.path} holds {what}")
 
 
 class RowWriter:
-    """Appends rounds to `rounds.csv`, and flushes each one."""
+    """Appends rounds to `rounds.csv`, without a buffer, and hashes all that it holds."""
 
-    def __init__(self, file: Path) -> None:
-        self._file: IO[str] = file.open("a", encoding="utf-8", newline="")
-        self._writer = csv.writer(self._file, lineterminator="\n")
+    def __init__(self, file: Path, content: bytes) -> None:
+        self._file = file.open("ab", buffering=0)
+        self._hash = hashlib.sha256(content)
 
     def append(self, round: Round) -> None:
         """Write one row."""
-        self._writer.writerow(astuple(round))
-        self._file.flush()
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\n").writerow(astuple(round))
+        rest = memoryview(line.getvalue().encode())
+        self._hash.update(rest)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of all rows."""
+        return self._hash.hexdigest()
 
     def sync(self) -> None:
         """Make sure that the rows written so far survive a crash of the machine."""
@@ -150,32 +257,35 @@ class RowWriter:
         self._file.close()
 
 
-def write_atomically(file: Path, content: str | bytes) -> None:
-    """Write a file completely or not at all: write a temporary file beside it, then rename that."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as stream:
-        stream.write(content.encode() if isinstance(content, str) else content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(file)
-
-
-def is_empty(folder: Path) -> bool:
-    """Return whether a folder holds nothing but temporary files of a killed `write_atomically`."""
-    return set(folder.iterdir()) == set(folder.glob(LEFTOVERS))
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Delete temporary files of a killed `write_atomically`."""
-    for file in folder.glob(LEFTOVERS):
-        file.unlink(missing_ok=True)
+def checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of arrays: of their names, types, shapes and values."""
+    total = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        total.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:
     """Read the summary of a run; None if it is not finished."""
     file = path / SUMMARY
-    summary: dict[str, Any] | None = json.loads(file.read_text("utf-8")) if file.is_file() else None
+    if not file.exists():
+        return None
+    try:
+        summary = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        summary = None
+    if not isinstance(summary, dict):
+        raise RefusedError(f"{file} is damaged; delete it and continue with --resume")
     return summary
+
+
+def snapshot_arrays(now: Snapshot) -> dict[str, NDArray[Any]]:
+    """Return all that a snapshot holds as arrays by name."""
+    arrays = {name: _array(getattr(now, name)) for name in PLAIN}
+    for part in STATES:
+        arrays |= {f"{part}.{name}": array for name, array in state_arrays(getattr(now, part)).items()}
+    return arrays
 
 
 def _array(value: Any) -> NDArray[Any]:
@@ -185,7 +295,12 @@ def _array(value: Any) -> NDArray[Any]:
 
 def state_arrays(state: Any) -> dict[str, NDArray[Any]]:
     """Return copies of the fields of a state, a dataclass of tensors, arrays and numbers, as arrays by name."""
-    return {field.name: _array(getattr(state, field.name)).copy() for field in fields(state)}
+    arrays = {field.name: _array(getattr(state, field.name)).copy() for field in fields(state)}
+    for name, array in arrays.items():
+        if array.dtype.hasobject:
+            kind = type(getattr(state, name)).__name__
+            raise RefusedError(f"the field {name} of a {type(state).__name__} must be an array or a number, not {kind}")
+    return arrays
 
 
 def restore_state(pattern: Any, saved: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:

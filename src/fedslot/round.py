@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,17 +14,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.access.channels import make_channel
+from fedslot.access.checks import check_whole
 from fedslot.access.frame import draw_backlogged
+from fedslot.access.planner import plan
+from fedslot.access.pushes import Barring
 from fedslot.aggregation import Aggregate, Aggregation, Updates, noise_estimates
 from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite
 from fedslot.learning.jobs import Job
 from fedslot.learning.models import Model
-from fedslot.messages import OWN, Grant, Measured, Receipt, UEs
+from fedslot.messages import Grant, Measured, Receipt, UEs
+from fedslot.own_parts import check_aggregate, check_grant, check_state, distinct_ues
 from fedslot.rng import ARRIVALS, ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
 from fedslot.scenario import Scenario
-from fedslot.strategies import Asking, Cell, Strategy
+from fedslot.strategies import Asking, Cell, Split, Strategy
 from fedslot.valuation import Valuation
 
 Losses = Callable[[UEs], NDArray[np.float64]]
@@ -90,12 +97,40 @@ def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
         share=options.share,
         options=options.options,
         sizes=sizes,
+        outlook=partial(splits, scenario),
+    )
+
+
+def splits(scenario: Scenario, limit: float) -> list[Split]:
+    """Return for Q = 0, 1, ... pull slots the most push slots with which a frame is expected to cost at most `limit`.
+
+    On the collision channel this is exact, on others it is simulated. With `push.arrivals`, as many UEs are expected to
+    contend as arrive in a frame of full length.
+    """
+    push, ues, slots = scenario.push, scenario.data.ues, scenario.frame.slots
+    wanted = ues if push.contenders == "ready" else push.contenders
+    if push.arrivals is not None:
+        wanted = math.ceil(min(push.arrivals * (1 + slots), ues))
+    channel = make_channel(push.channel, **push.channel_options)
+    barring: Barring = "best" if push.probability == "auto" else push.probability
+    crowds: dict[int, list[int]] = {}  # numbers of pull slots by how many UEs then contend
+    for pull in range(min(slots, ues, math.floor(limit) - 1) + 1):
+        crowds.setdefault(min(wanted, ues - pull), []).append(pull)
+    return sorted(
+        Split(split.pull, split.push, split.probability, split.expected_received_push)
+        for contenders, pulls in crowds.items()
+        for split in plan(
+            slots, contenders, pulls=pulls, frame_limit=limit, barring=barring, channel=channel, frames=1000
+        ).splits
     )
 
 
 def overhead(strategy: Strategy[Any]) -> int:
     """Return the slots that a strategy spends on asking UEs before each frame."""
-    return strategy.overhead if isinstance(strategy, Asking) else 0
+    if not isinstance(strategy, Asking):
+        return 0
+    check_whole(f"overhead of {type(strategy).__name__}", strategy.overhead)
+    return int(strategy.overhead)
 
 
 def frame_fits(scenario: Scenario, slots_spent: int, grant: Grant) -> bool:
@@ -109,15 +144,39 @@ def spend(scenario: Scenario, receipt: Receipt) -> int:
     return receipt.cost_max if scenario.cost_rule == "max" else receipt.cost_frame
 
 
+def start(strategy: Strategy[Any], scenario: Scenario) -> Any:
+    """Return the state of a strategy before the first round; one that a checkpoint cannot save is refused."""
+    state = strategy.init()
+    check_state(f"strategy {scenario.strategy.name}", "init", state)
+    return state
+
+
 def ask(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int, losses: Losses) -> Any:
     """Return the state of a strategy after it asked UEs for their losses; unchanged if it asks none."""
     if not isinstance(strategy, Asking):
         return state
-    asked, ues = strategy.ask(state, round, stream(scenario.seed, ASK, round)), scenario.data.ues
-    if not _distinct(asked, ues):
-        raise RefusedError(f"round {round}: strategy {scenario.strategy.name} may ask each UE from 0 to {ues - 1} once")
+    part, ues = f"round {round}: strategy {scenario.strategy.name}", scenario.data.ues
+    asked = distinct_ues(strategy.ask(state, round, stream(scenario.seed, ASK, round)), ues)
+    if asked is None:
+        raise RefusedError(f"{part} may ask each UE from 0 to {ues - 1} once")
     answers = finite(torch.from_numpy(losses(asked)), scenario, round)
-    return strategy.hear(state, asked, answers.numpy())
+    heard = strategy.hear(state, asked, answers.numpy())
+    check_state(part, "hear", heard, state)
+    return heard
+
+
+def observe(
+    strategy: Strategy[Any],
+    scenario: Scenario,
+    state: Any,
+    receipt: Receipt,
+    values: NDArray[np.float64],
+    round: int,
+) -> Any:
+    """Return the state of a strategy after a frame; values: (Y,) in the order of `receipt.received`."""
+    new = strategy.observe(state, receipt, values)
+    check_state(f"round {round}: strategy {scenario.strategy.name}", "observe", new, state)
+    return new
 
 
 def refuse_asking(strategy: Strategy[Any], scenario: Scenario) -> None:
@@ -129,28 +188,8 @@ def refuse_asking(strategy: Strategy[Any], scenario: Scenario) -> None:
 def schedule(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int) -> Grant:
     """Return the strategy's grant, with the overhead of asking; one that no frame can hold is refused."""
     grant = strategy.schedule(state, round, stream(scenario.seed, SCHEDULE, round))
-    most, ues = scenario.frame.slots, scenario.data.ues
-    slots = grant.uplink_slots(most)
-    if not 0 <= slots <= most:
-        raise RefusedError(
-            f"round {round}: strategy {scenario.strategy.name} granted {slots} uplink slots; it may grant 0 to {most}"
-        )
-    if len(grant.pull) > slots or not _distinct(grant.pull, ues):
-        raise RefusedError(
-            f"round {round}: strategy {scenario.strategy.name} granted {len(grant.pull)} pull slots; it may "
-            f"grant {slots} at most, each to another UE from 0 to {ues - 1}"
-        )
-    if grant.merit is not None and (grant.merit.told is None) != (grant.merit.attribute in OWN):
-        raise RefusedError(
-            f"round {round}: strategy {scenario.strategy.name} announced a merit by {grant.merit.attribute}; `told` "
-            f"goes with age and value, not with {' and '.join(OWN)}"
-        )
+    grant = check_grant(f"round {round}: strategy {scenario.strategy.name}", grant, scenario)
     return replace(grant, overhead=overhead(strategy))
-
-
-def _distinct(chosen: UEs, ues: int) -> bool:
-    """Tell whether chosen UEs are different ones from 0 to `ues` - 1."""
-    return len(set(chosen.tolist())) == len(chosen) and all(0 <= ue < ues for ue in chosen.tolist())
 
 
 def first_waiting(scenario: Scenario) -> NDArray[np.bool_]:
@@ -232,16 +271,19 @@ def measure(strategy: Strategy[Any], held_out: HeldOut, start: Tensor, local: Te
     return Measured(noise_estimates(steps), (responses @ responses.mT).cpu().numpy(), statistics.noise_gain(start))
 
 
+def start_aggregation(aggregation: Aggregation[Any], scenario: Scenario, model: Tensor) -> Any:
+    """Return the state of an aggregation before the first round; one that a checkpoint cannot save is refused."""
+    state = aggregation.init(model, scenario.data.ues)
+    check_state(f"aggregation {scenario.aggregation.name}", "init", state)
+    return state
+
+
 def aggregate(
     aggregation: Aggregation[Any], state: Any, updates: Updates, scenario: Scenario, round: int
 ) -> Aggregate[Any]:
     """Return what the aggregation makes of a round's updates; models unlike the one broadcast are refused."""
-    new, start = aggregation.apply(state, updates), updates.start
-    for model in (new.broadcast, new.report):
-        if model.shape != start.shape or model.dtype != start.dtype or model.requires_grad:
-            wanted = f"tensors ({len(start)},) of {start.dtype}, without gradients"
-            raise RefusedError(f"round {round}: aggregation {scenario.aggregation.name} must return models as {wanted}")
-    return new
+    new = aggregation.apply(state, updates)
+    return check_aggregate(f"round {round}: aggregation {scenario.aggregation.name}", new, updates.start, state)
 
 
 def record(held_out: HeldOut, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:

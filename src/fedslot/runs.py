@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from fedslot import __version__
+from fedslot.data.sources import load as load_data
+from fedslot.errors import RefusedError
+from fedslot.local_training import make_model
+from fedslot.provenance import fingerprints
 from fedslot.records import RunFolder, read_summary
 from fedslot.round import Round, Snapshot
 from fedslot.scenario import Scenario, as_scenario
@@ -28,17 +34,38 @@ class Result:
 
     scenario: the scenario that was run.
     rounds: one row per round, the columns of `rounds.csv`.
-    model: (P,) the last global model. state: the last state of the strategy.
+    parameters: (P,) the last global model, if it is in memory. state: the last state of the strategy.
     engine: `torch` or `compiled`, which trained the UEs.
+    folder: where the run was loaded from.
 
-    `load` reads scenario and rounds only; the others are then None.
+    `load` reads scenario and rounds, and the model when it is asked for; state and engine are then None.
     """
 
     scenario: Scenario
     rounds: pd.DataFrame
-    model: NDArray[np.float32] | None = None
+    parameters: NDArray[np.float32] | None = None
     state: Any = None
     engine: str | None = None
+    folder: Path | None = None
+
+    @property
+    def model(self) -> NDArray[np.float32] | None:
+        """The last global model (P,); of a loaded run, that of its last checkpoint, and None if there is none."""
+        if self.parameters is None and self.folder is not None:
+            return RunFolder(self.folder).model()
+        return self.parameters
+
+    def module(self) -> nn.Module:
+        """Return the network with the parameters of the last global model, on the CPU, for evaluation."""
+        flat = self.model
+        if flat is None:
+            raise RefusedError(f"{self.folder or 'the result'} has no model; a run saves the first after some rounds")
+        network = make_model(self.scenario.replace({"training.device": "cpu"}), load_data(self.scenario.data.dataset))
+        return network.module_with(torch.tensor(flat))
+
+    def in_memory(self) -> Result:
+        """Return the same result without its folder, which may then be deleted."""
+        return replace(self, parameters=self.model, folder=None)
 
     @property
     def final_accuracy(self) -> float:
@@ -63,7 +90,7 @@ class Result:
         return float(self.rounds[f"cost_{rule}"].iloc[: reached[0] + 1].sum())
 
     def summary(self) -> dict[str, Any]:
-        """Return the content of `summary.json`."""
+        """Return the content of `summary.json`, apart from its hashes of rows, data and own parts."""
         rounds = self.rounds
         return {
             "strategy": self.scenario.strategy.name,
@@ -90,6 +117,7 @@ def run(
     out: str | Path | None = None,
     *,
     resume: bool = False,
+    force: bool = False,
     threads: int = 1,
     distribute: Distribute | None = None,
     on_round: Callable[[Round], object] | None = None,
@@ -98,7 +126,9 @@ def run(
 
     scenario: a scenario, or the name of a preset or YAML file.
     out: folder for `scenario.yaml`, `rounds.csv`, `summary.json` and the checkpoint; None writes nothing.
-    resume: continue the run in the folder; the result is the same as without the interruption.
+    resume: continue the run in the folder, also to more rounds or a larger time budget; the result is the same as
+        without the interruption.
+    force: start over in a folder that holds a run, which is deleted.
     threads: threads that share the work of a round; the result does not depend on their number.
     distribute: wraps the local training; `fedslot.distributed_training` spreads it over a Dask cluster.
     on_round: called with each round when it is done.
@@ -112,13 +142,13 @@ def run(
         simulation = Simulation(as_scenario(scenario), distribute, pool)
         if out is None:
             return _in_memory(simulation, on_round)
-        return _in_folder(simulation, RunFolder(Path(out)), resume, on_round)
+        return _in_folder(simulation, RunFolder(Path(out)), on_round, resume=resume, force=force)
 
 
 def load(out: str | Path) -> Result:
     """Read scenario and rounds of a run folder, finished or not."""
     folder = RunFolder(Path(out))
-    return Result(folder.scenario(), folder.rounds())
+    return Result(folder.scenario(), folder.rounds(), folder=folder.path)
 
 
 def is_finished(out: str | Path) -> bool:
@@ -137,29 +167,30 @@ def _in_memory(simulation: Simulation, on_round: Callable[[Round], object] | Non
 
 
 def _in_folder(
-    simulation: Simulation, folder: RunFolder, resume: bool, on_round: Callable[[Round], object] | None
+    simulation: Simulation,
+    folder: RunFolder,
+    on_round: Callable[[Round], object] | None,
+    *,
+    resume: bool,
+    force: bool,
 ) -> Result:
-    folder.prepare(simulation.scenario, resume)
-    now = folder.restore(simulation.start())
-    rows = folder.open_rows(keep=now.round)
-
-    def checkpoint() -> None:
-        rows.sync()  # the rows first: a checkpoint must never be ahead of them
-        folder.save(now)
-
+    scenario = simulation.scenario
+    now = folder.open(scenario, simulation.start(), fingerprints(scenario), resume=resume, force=force)
     try:
-        for round, after in simulation.rounds(now):
-            now = after
-            rows.append(round)
-            if now.round % CHECKPOINT_EVERY == 0:
-                checkpoint()
-            if on_round:
-                on_round(round)
+        try:
+            for round, after in simulation.rounds(now):
+                now = after
+                folder.append(round, now)
+                if now.round % CHECKPOINT_EVERY == 0:
+                    folder.save()
+                if on_round:
+                    on_round(round)
+        finally:
+            folder.save()  # also when interrupted, so that no finished round is lost
+        result = _result(simulation, folder.rounds(), now)
+        folder.finish(result.summary())
     finally:
-        checkpoint()  # also when interrupted, so that no finished round is lost
-        rows.close()
-    result = _result(simulation, folder.rounds(), now)
-    folder.finish(result.summary())
+        folder.close()
     return result
 
 

@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
-import math
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, whole_number
+from fedslot.plain import LARGEST_INT, check_plain, plain
 from fedslot.plugins import part_name
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
-MOST = 10**9  # UEs, samples per UE, slots, contenders: products of two of them fit into 64 bits
+MOST = 10**9  # numbers of UEs, samples, slots, rounds, epochs: products of two of them fit into 64 bits
 MOST_ARRIVALS = 10_000.0  # UEs per slot
-MOST_NESTED = 20  # levels of lists and mappings in options
+LARGEST_SEED = 2**128 - 1  # as many bits as NumPy draws where it seeds itself
 MOST_EXACT_PLAYERS = 16  # 65,536 utilities per round; one more UE doubles the number
 
 Probability = Annotated[float, Field(gt=0, le=1)]
@@ -48,7 +49,8 @@ class Data(Section):
     """The data set, and how its samples are divided among the UEs."""
 
     dataset: str = "digits"
-    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file."""
+    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file, relative
+    to the YAML file that names it, else to the current folder."""
     ues: int = Field(50, ge=1, le=MOST)
     """Number of UEs in the cell, K."""
     alpha: float = Field(1.0, gt=0)
@@ -65,6 +67,12 @@ class Data(Section):
     100 to 500 are realistic. The test samples stay the same."""
     unlabelled_samples: int = Field(0, ge=0, le=MOST)
     """Number of further inputs of the validation set that the PS has without labels, for the aggregation `filtered`."""
+
+    @field_validator("dataset")
+    @classmethod
+    def _absolute(cls, dataset: str) -> str:
+        """Make the path of a file absolute, so that it means the same file in whatever folder it is read."""
+        return _own_file(dataset, Path())
 
 
 class Computing(Section):
@@ -133,11 +141,11 @@ class Training(Section):
 
     model: Part = "mlp"
     """`mlp` (50 and 25 hidden units), `cnn`, or `package.module:factory`, called with (input shape, classes)."""
-    epochs: int = Field(5, ge=1)
+    epochs: int = Field(5, ge=1, le=MOST)
     """Local epochs, E."""
-    epochs_by_strategy: dict[str, Annotated[int, Field(ge=1)]] = {}
+    epochs_by_strategy: dict[str, Annotated[int, Field(ge=1, le=MOST)]] = {}
     """Epochs of particular strategies instead of `epochs`: unequal budgets, as in the published figures."""
-    batches: int = Field(5, ge=1)
+    batches: int = Field(5, ge=1, le=MOST)
     """Minibatches per epoch, B."""
     lr: float = Field(0.01, gt=0, le=1e6)
     """Learning rate of SGD."""
@@ -162,11 +170,11 @@ class Strategy(Section):
     """The strategy, which grants the pull slots."""
 
     name: Part = "push-pull"
-    """`push-pull` (the paper's), `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `scout`,
+    """`push-pull` (the paper's), `planned`, `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `scout`,
     `merit-push`, `fedavg`, `round-robin`, `centralized`, or `package.module:Name`."""
-    warmup: int | None = Field(None, ge=0)
+    warmup: int | None = Field(None, ge=0, le=MOST)
     """Number of warm-up rounds, in which all slots pull: every UE once, then the most valued. Null: until every UE
-    was pulled once. Used by `push-pull`, `only-pull` and `greedy-shap`."""
+    was pulled once. Used by `push-pull`, `planned`, `only-pull` and `greedy-shap`."""
     memory: Annotated[float, Field(ge=0, lt=1)] | Literal["mean"] = 0.5
     """Weight of the old value in the exponential smoothing; `mean`: the running mean instead."""
     share: Probability = 0.1
@@ -174,8 +182,10 @@ class Strategy(Section):
     options: dict[str, Any] = {}
     """Options of the strategy. `ucb`: `exploration`, factor of the confidence bonus (1.0). `s-fedavg`: `temperature`
     of the softmax, relative to the spread of values (1.0). `power-of-choice`: `candidates`, number of UEs that are
-    asked for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). A strategy of
-    your own has its own."""
+    asked for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). `planned`:
+    `frame_limit`, the most slots that a frame may cost in expectation (null: 1 + frame.slots). `scout`, `merit-push`:
+    `horizon`, number of updates over which noise averages out (100). `merit-push`: `push`, number of push slots (2).
+    A strategy of your own has its own."""
 
 
 class Valuation(Section):
@@ -186,15 +196,15 @@ class Valuation(Section):
     paper's) or `exact`; `leave-one-out` or `banzhaf` values; or `package.module:Name`."""
     utility: Literal["loss", "accuracy"] = "loss"
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
-    samples: int | None = Field(None, ge=1)
+    samples: int | None = Field(None, ge=1, le=MOST)
     """Number of validation samples that measure utilities, a fixed random subset; null means all."""
     utilities_per_ue: int = Field(5, ge=3, le=100)
     """`kriging`, `banzhaf`: number of coalition utilities to evaluate in a round, per received UE."""
-    max_utilities: int = Field(1000, ge=2)
+    max_utilities: int = Field(1000, ge=2, le=MOST)
     """`cyclic`: largest number of coalition utilities to evaluate in a round; two blocks are always evaluated."""
     tolerance: float = Field(0.25, gt=0)
     """`cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
-    permutations: int = Field(20, ge=1)
+    permutations: int = Field(20, ge=1, le=MOST)
     """`gtg`: permutations per round, rounded up to whole sweeps over the received UEs."""
     between: float = Field(1e-4, ge=0)
     """`gtg`: all values are 0 in a round that changed the utility by less than this."""
@@ -217,11 +227,11 @@ class Aggregation(Section):
 class Scenario(Section):
     """All parameters that determine the result of a run."""
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=LARGEST_SEED)
     """Seed of all random streams. With the same seed, all strategies see the same fleet, noise and contention."""
-    rounds: int = Field(60, ge=1)
+    rounds: int = Field(60, ge=1, le=MOST)
     """Largest number of global rounds."""
-    time_budget: int | None = Field(None, ge=1)
+    time_budget: int | None = Field(None, ge=1, le=LARGEST_INT)
     """Number of slots that may be spent; a frame begins only if it fits completely. Null: no limit."""
     cost_rule: Literal["max", "frame"] = "max"
     """Which slots of a frame are spent: `max`, those up to the last received one, or `frame`, all that were announced;
@@ -237,17 +247,17 @@ class Scenario(Section):
 
     def __init__(self, **fields: Any) -> None:
         try:
-            super().__init__(**fields)
+            super().__init__(**plain(fields))
         except ValidationError as error:
             raise _one_line(error) from None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         slots, pull, ues = self.frame.slots, self.frame.pull, self.data.ues
-        _plain("push.channel_options", self.push.channel_options)
-        _plain("strategy.options", self.strategy.options)
-        _plain("aggregation.options", self.aggregation.options)
-        _plain("valuation.options", self.valuation.options)
+        check_plain("push.channel_options", self.push.channel_options)
+        check_plain("strategy.options", self.strategy.options)
+        check_plain("aggregation.options", self.aggregation.options)
+        check_plain("valuation.options", self.valuation.options)
         if pull > slots:
             raise InputError("frame.pull", pull, f"at most frame.slots ({slots})")
         if pull > ues:
@@ -317,23 +327,21 @@ class Scenario(Section):
 
     @classmethod
     def load(cls, source: str | Path | Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Self:
-        """Load a preset by name, a YAML file or a mapping of fields, then apply overrides by dotted keys."""
+        """Load a preset by name, a YAML file or a mapping of fields, then apply overrides as `replace` does."""
         given = source if isinstance(source, Mapping) else read_fields(source)
-        fields = {str(key): value for key, value in given.items()}
-        for key, value in (overrides or {}).items():
-            _set(fields, key, value)
-        return cls(**fields)
+        return cls(**_override({str(key): value for key, value in plain(given).items()}, overrides or {}))
 
     def replace(self, overrides: Mapping[str, object]) -> Self:
         """Return a copy with some fields changed, by dotted keys.
 
-        >>> Scenario().replace({"seed": 3, "strategy.name": "fedavg"}).strategy.name
-        'fedavg'
+        An override of a section changes the fields that it names and no others. Mappings that are values, such as
+        `strategy.options`, are replaced as a whole; `strategy.options.exploration` changes one entry.
+
+        >>> changed = Scenario(frame={"slots": 12}).replace({"strategy.name": "fedavg", "frame": {"pull": 3}})
+        >>> changed.strategy.name, changed.frame.slots, changed.frame.pull
+        ('fedavg', 12, 3)
         """
-        fields = self.model_dump()
-        for key, value in overrides.items():
-            _set(fields, key, value)
-        return type(self)(**fields)
+        return type(self)(**_override(self.model_dump(), overrides))
 
     def to_yaml(self) -> str:
         """Return the complete scenario as YAML."""
@@ -362,10 +370,10 @@ def preset_text(name: str) -> str:
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, object]:
-    """Parse `key=value` arguments into overrides; the values are read as YAML.
+    """Parse `key=value` arguments into overrides by field; the values are read as YAML.
 
-    >>> parse_overrides(["frame.pull=5", "strategy.memory=mean"])
-    {'frame.pull': 5, 'strategy.memory': 'mean'}
+    >>> parse_overrides(["frame={slots: 12, pull: 5}", "strategy.memory=mean"])
+    {'frame.slots': 12, 'frame.pull': 5, 'strategy.memory': 'mean'}
     """
     overrides: dict[str, object] = {}
     for word in words:
@@ -373,7 +381,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, object]:
         if not equals or not key:
             raise InputError("-o", word, "of the form key=value, e.g. frame.pull=5")
         try:
-            overrides[key.strip()] = parse_yaml(value)
+            overrides = split_sections(overrides, {key.strip(): parse_yaml(value)})
         except YAMLError:
             raise InputError(key, value, "a YAML value: a number, a word, true, false, null, [a, b]") from None
     return overrides
@@ -391,6 +399,43 @@ def keys() -> dict[str, str]:
                 yield from fields(inner, f"{prefix}{name}.")
 
     return dict(fields(Scenario, ""))
+
+
+def ranges() -> dict[str, str]:
+    """Return the default and the allowed values of each dotted key as text.
+
+    >>> ranges()["strategy.memory"]
+    'default 0.5; number, at least 0 and below 1, or mean'
+    """
+    schema = Scenario.model_json_schema()
+
+    def fields(section: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+        for name, field in section["properties"].items():
+            kinds = [kind["$ref"] for kind in [field, *field.get("anyOf", [])] if "$ref" in kind]
+            for reference in kinds:
+                yield from fields(schema["$defs"][reference.rpartition("/")[2]], f"{prefix}{name}.")
+            default = write_yaml([field["default"]], one_line=True).strip()[1:-1]
+            yield prefix + name, f"default {default}; {_say_range(field)}"
+
+    known = keys()
+    return {key: text for key, text in fields(schema, "") if key in known}
+
+
+def _say_range(kind: Mapping[str, Any]) -> str:
+    """Return the values that a JSON schema allows as text."""
+    if "anyOf" in kind:
+        return ", or ".join(map(_say_range, kind["anyOf"]))
+    if "enum" in kind or "const" in kind:
+        return " or ".join(map(str, kind.get("enum", [kind.get("const")])))
+    names = {"integer": "whole number", "boolean": "true or false", "string": "word", "object": "mapping"}
+    name = "section" if "$ref" in kind else names.get(kind["type"], kind["type"])
+    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    limits = [f"{word} {_say_limit(kind[limit])}" for limit, word in words.items() if limit in kind]
+    return f"{name}, {' and '.join(limits)}" if limits else name
+
+
+def _say_limit(limit: float) -> str:
+    return f"2^{limit.bit_length()} - 1" if isinstance(limit, int) and limit > 10**12 else f"{limit:,}"
 
 
 def _section(annotation: object) -> type[BaseModel] | None:
@@ -418,11 +463,29 @@ def read_fields(source: str | Path) -> dict[str, Any]:
         fields = parse_yaml(text)
     except YAMLError as error:
         raise InputError("scenario", str(source), f"valid YAML ({error})") from None
-    if fields is None:
-        return {}
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict) or not fields:
         raise InputError("scenario", str(source), "a YAML mapping of sections, e.g. `frame: {slots: 20}`")
-    return fields
+    return fields if str(source) in names else beside(fields, Path(source).parent)
+
+
+def beside(fields: Any, folder: Path, key: str = "") -> Any:
+    """Return the fields of a YAML file with the paths of data sets relative to its folder; also those of a study."""
+    if isinstance(fields, dict):
+        return {name: beside(value, folder, f"{key}.{name}") for name, value in fields.items()}
+    if isinstance(fields, list):
+        return [beside(value, folder, key) for value in fields]
+    names_data = key in {".data.dataset", *(f".{part}.data.dataset" for part in ("scenario", "overrides", "grid"))}
+    return _own_file(fields, folder) if names_data and isinstance(fields, str) else fields
+
+
+def _own_file(dataset: str, folder: Path) -> str:
+    """Return the absolute path of a data set in a file, relative to a folder; names of others as they are."""
+    if not dataset.endswith(".npz"):
+        return dataset
+    try:
+        return str((folder / Path(dataset).expanduser()).absolute())
+    except (OSError, RuntimeError):  # the current folder is gone, or there is no such user
+        return dataset
 
 
 def _is_file(path: Path) -> bool:
@@ -430,6 +493,33 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # e.g. a name that is too long
         return False
+
+
+def split_sections(*overrides: Mapping[str, object]) -> dict[str, object]:
+    """Join overrides, the last one of a field counts; that of a section becomes those of the fields that it names.
+
+    >>> split_sections({"frame": {"slots": 12, "pull": 4}}, {"frame": {"pull": 3}, "strategy.options": {"a": 1}})
+    {'frame.slots': 12, 'frame.pull': 3, 'strategy.options': {'a': 1}}
+    """
+    fields: dict[str, object] = {}
+    for key, value in itertools.chain.from_iterable(some.items() for some in overrides):
+        value = plain(value)
+        if isinstance(value, dict) and value and _is_section(str(key)):
+            found = split_sections({f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            found = {str(key): value}
+        for name, inner in found.items():
+            fields.pop(name, None)  # so that the last one is also applied last
+            fields[name] = inner
+    return fields
+
+
+def _override(fields: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    """Return a copy of fields, sections inside one another, with overrides by dotted keys."""
+    fields = dict(fields)
+    for key, value in split_sections(overrides).items():
+        _set(fields, key, value)
+    return fields
 
 
 def _set(fields: dict[str, Any], key: str, value: object) -> None:
@@ -441,7 +531,18 @@ def _set(fields: dict[str, Any], key: str, value: object) -> None:
         if not isinstance(inner, dict):
             raise InputError(key, value, "a key of the scenario; `fedslot schema --keys` lists them")
         fields[name] = fields = dict(inner)
-    fields[last] = value
+    names_no_field = value == {} and _is_section(key)
+    if fields.get(last) is None or not names_no_field:
+        fields[last] = value
+
+
+def _is_section(key: str) -> bool:
+    """Return whether a dotted key names a section of a scenario."""
+    model: type[BaseModel] | None = Scenario
+    for name in key.split("."):
+        field = model.model_fields.get(name) if model else None
+        model = _section(field.annotation) if field else None
+    return model is not None
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -449,22 +550,6 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return found
-
-
-def _plain(field: str, value: object, depth: int = 0) -> None:
-    """Refuse values that do not survive being written as YAML and read again."""
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value) | all(type(key) is int for key in value):
-        inside: Iterable[object] = value.values()
-    elif isinstance(value, list):
-        inside = value
-    elif value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
-        return
-    else:
-        inside, depth = (), MOST_NESTED
-    if depth >= MOST_NESTED:
-        raise InputError(field, value, "plain: numbers, words, true, false, null, and lists and mappings of these")
-    for inner in inside:
-        _plain(field, inner, depth + 1)
 
 
 def _one_line(error: ValidationError) -> InputError:
@@ -493,5 +578,7 @@ def _one_line(error: ValidationError) -> InputError:
     same_field = [e for e in error.errors() if tuple(map(str, e["loc"][: len(parts)])) == tuple(parts)]
     allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same_field))
     return InputError(
-        field, first["input"], allowed.replace("a valid integer", "a whole number").replace("a valid ", "a ")
+        field,
+        first["input"],
+        allowed.replace("a valid integer", whole_number(first["input"])).replace("a valid ", "a "),
     )

@@ -16,7 +16,7 @@ from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
 from fedslot.aggregation import Aggregate, make_aggregation
 from fedslot.data.sources import load
-from fedslot.errors import InputError
+from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite, no_values
 from fedslot.local_training import LocalTraining, PooledTraining, Trained, Training, make_model, make_trainer
@@ -34,10 +34,13 @@ from fedslot.round import (
     frame_fits,
     gather,
     measure,
+    observe,
     overhead,
     record,
     schedule,
     spend,
+    start,
+    start_aggregation,
     still_waiting,
 )
 from fedslot.scenario import Scenario
@@ -64,7 +67,7 @@ class Simulation:
         self.channel = make_channel(scenario.push.channel, **scenario.push.channel_options)
         self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
         data = load(scenario.data.dataset)
-        self.fleet = Fleet.draw(scenario, data.y_train)
+        self.fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario, self.fleet.sizes))
         self.overhead = overhead(self.strategy)
         least = self.overhead + 1 + scenario.frame.slots
@@ -85,8 +88,9 @@ class Simulation:
     def start(self) -> Snapshot:
         """Return the snapshot before the first round."""
         model = self.model.initial
-        waiting, state = first_waiting(self.scenario), self.strategy.init()
-        return Snapshot(0, 0, waiting, model, model, state, self.aggregation.init(model, self.fleet.ues))
+        waiting, state = first_waiting(self.scenario), start(self.strategy, self.scenario)
+        aggregation = start_aggregation(self.aggregation, self.scenario, model)
+        return Snapshot(0, 0, waiting, model, model, state, aggregation)
 
     def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
@@ -103,7 +107,7 @@ class Simulation:
             valuation = self._value(now.model, trained, receipt, round)
             new = self._aggregate(now, trained, valuation)
             receipt = replace(receipt, measured=measure(self.strategy, self.held_out, now.model, trained.models))
-            state = self.strategy.observe(state, receipt, valuation.values)
+            state = observe(self.strategy, self.scenario, state, receipt, valuation.values, round)
 
             spent = now.slots_spent + spend(self.scenario, receipt)
             waiting = still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent)
@@ -116,7 +120,10 @@ class Simulation:
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
         pushing, ready = backlogged(self.scenario, grant, waiting, round), self.fleet.ready(round)
         own = {"noise": self.fleet.noise, "samples": self.fleet.sizes}
-        return play(grant, slots, pushing, ready, self.channel, contention, fading, own)
+        try:
+            return play(grant, slots, pushing, ready, self.channel, contention, fading, own)
+        except RefusedError as error:  # a channel of one's own
+            raise RefusedError(f"round {round}: {error}") from None
 
     def _value(self, model: Tensor, trained: Trained, receipt: Receipt, round: int) -> Valuation:
         """Value the received updates on the PS's validation samples."""

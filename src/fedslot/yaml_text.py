@@ -59,10 +59,13 @@ def _check_size(text: str) -> None:
 
 
 class _Representer(SafeRepresenter):
-    """Writes text with line breaks in double quotes, since all other styles fold them into spaces."""
+    """Writes some text in double quotes.
+
+    All other styles fold line breaks into spaces, and a word in a list that begins with `?` is read as a mapping.
+    """
 
     def represent_str(self, data: str) -> ScalarNode:
-        style = '"' if re.search(r"[\n\r\x85\u2028\u2029]", data) else None
+        style = '"' if re.search(r"^\?|[\n\r\x85\u2028\u2029]", data) else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style)
 
 

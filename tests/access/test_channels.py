@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from fedslot.access.channels import (
     irsa,
     make_channel,
 )
-from fedslot.errors import InputError
+from fedslot.errors import InputError, RefusedError
 
 
 def play(channel: Channel, frames: int, contenders: int, slots: int, seed: int = 0) -> np.ndarray:
@@ -342,3 +343,56 @@ def test_bad_options_are_refused_in_one_line(make: object) -> None:
     with pytest.raises(InputError) as refusal:
         make()  # type: ignore[operator]
     assert "\n" not in str(refusal.value)
+
+
+# Channels of one's own ----------------------------------------------------------------------------
+
+
+class Own(Channel):
+    """Returns whatever it is given."""
+
+    def __init__(self, drawn: object = None, resolved: object = None) -> None:
+        self.drawn, self.resolved = drawn, resolved
+
+    def draw(self, earliest: Any, slots: int, rng: np.random.Generator) -> Any:
+        return super().draw(earliest, slots, rng) if self.drawn is None else self.drawn
+
+    def resolve(self, sent: Any, slots: int, rng: np.random.Generator) -> Any:
+        return sent[:, :, 0] if self.resolved is None else self.resolved
+
+
+WHOLE = "must return an array {} of whole numbers from 0 to 5 from {}\\(\\), not "
+DRAWN, RESOLVED = WHOLE.format(r"\(1, 2, copies\)", "draw"), WHOLE.format(r"\(1, 2\)", "resolve")
+
+
+@pytest.mark.parametrize(
+    ("channel", "told"),
+    [
+        (Own(drawn=np.array([[[99], [1]]])), DRAWN),
+        (Own(drawn=np.array([[[-1], [1]]])), DRAWN),
+        (Own(drawn=np.array([[[0.5], [1]]])), DRAWN),
+        (Own(drawn=np.array([[3, 1]])), DRAWN),
+        (Own(drawn=np.array([[[3], [1], [2]]])), DRAWN),
+        (Own(drawn=[[[3], [1]]]), DRAWN),
+        (Own(drawn=np.array([[[1], [1]]])), "must draw no slot before a UE's earliest"),
+        (Own(resolved=np.array([[99, 0]])), RESOLVED),
+        (Own(resolved=np.array([[-1, 0]])), RESOLVED),
+        (Own(resolved=np.array([[0.5, 0]])), RESOLVED),
+        (Own(resolved=np.array([[True, False]])), RESOLVED),
+        (Own(resolved=np.array([3, 0])), RESOLVED),
+        (Own(resolved=7), RESOLVED),
+        (Own(drawn=np.array([[[3], [0]]]), resolved=np.array([[3, 3]])), "must resolve to 0 for UEs that sent nothing"),
+    ],
+)
+def test_what_a_channel_of_ones_own_returns_is_checked(channel: Own, told: str) -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(RefusedError, match=f"channel Own {told}") as refusal:
+        channel.play(np.array([[3, 1]]), 5, rng)
+    assert "\n" not in str(refusal.value)
+
+
+def test_channels_may_use_any_integers() -> None:
+    channel = Own(drawn=np.array([[[3], [1]]], dtype=np.uint8), resolved=np.array([[3, 1]], dtype=np.int32))
+    received = channel.play(np.array([[3, 1]]), 5, np.random.default_rng(0))
+    assert received.dtype == np.int64
+    assert received.tolist() == [[3, 1]]

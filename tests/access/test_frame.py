@@ -65,7 +65,7 @@ def test_the_first_slot_needs_an_update_that_is_ready_at_once():
 def test_readiness_gives_the_earliest_push_slot():
     """Three pull slots: push slot j begins at 2 + j. Ready by 3: any; then only slots that begin after."""
     ready = np.array([0.0, 2.9, 3.0, 3.1, 4.0, 4.5, 7.0, 7.1, np.inf, 0, 0, 0])
-    channel = Scripted(*range(1, 10))
+    channel = Scripted(1, 2, 3, 4, 5, 5, 5, 0, 0)
     receipt = play(Grant(_ues(9, 10, 11), push=True), 8, np.arange(9), ready, channel, _rng(), _rng())
     assert channel.asked == ([1, 1, 1, 2, 2, 3, 5, 6, 6], 5)
     # the two that are ready too late have not transmitted, so they have not collided either

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedslot
-from fedslot.cli import app
+from fedslot.cli import app, main
 from fedslot.scenario import Scenario
 from fedslot.yaml_text import parse_yaml
 
@@ -37,6 +37,7 @@ def test_run_leaves_its_files_and_says_how_it_went(fedslot_command: Command, tmp
     done = fedslot_command("run", "quickstart", *QUICK, "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
+        ".lock",
         "checkpoint.npz",
         "rounds.csv",
         "scenario.yaml",
@@ -57,8 +58,9 @@ def test_compare_prints_a_table_and_writes_a_report(fedslot_command: Command, tm
     )
     assert done.returncode == 0, done.stderr
     assert "push-pull" in done.stdout
-    assert "2 seeds" in done.stdout
-    for file in ("report.html", "comparison.csv", "runs.csv", "figures/accuracy_by_slots.pdf"):
+    assert "Accuracy: the values of both seeds" in done.stdout
+    assert "Differences to push-pull" in done.stdout
+    for file in ("report.html", "comparison.csv", "differences.csv", "runs.csv", "figures/accuracy_by_slots.pdf"):
         assert (tmp_path / file).stat().st_size > 0
 
 
@@ -79,6 +81,10 @@ def test_compare_prints_a_table_and_writes_a_report(fedslot_command: Command, tm
         (["compare", "quickstart", "--targets", "high"], "targets: 'high' is not allowed"),
         (["compare", "quickstart", "--strategies", "fedavg,fedavg"], "different from each other"),
         (["compare", "quickstart", "--strategies", "fedavg,nonsense"], "strategy.name: 'nonsense' is not allowed"),
+        (["compare", "quickstart", "--strategies", "push-pull,os:system"], "strategy.name: 'os:system' is not allowed"),
+        (["compare", "quickstart", "--strategies", "ucb{exploration: x}"], "strategy.options.exploration: 'x'"),
+        (["compare", "quickstart", "--strategies", "ucb{exploration: 1"], "strategies: 'ucb{exploration: 1'"),
+        (["compare", "quickstart", "--seeds", "1000000"], "seeds: 1000000 is not allowed; it must be at most 20000"),
         (["presets", "nonsense"], "preset: 'nonsense' is not allowed; it must be one of"),
     ],
 )
@@ -123,6 +129,33 @@ def test_the_command_to_resume_can_be_pasted(tmp_path: Path, monkeypatch: pytest
     assert sorted(command) == sorted(["fedslot", *words, "--resume"])
 
 
+def test_a_comparison_that_is_stopped_while_it_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line and no traceback; --resume finishes it without running anything again."""
+
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = ["compare", "quickstart", *QUICK, "--seeds", "1", "--workers", "1", "--out", str(tmp_path / "out")]
+    words += ["--strategies", "push-pull,fedavg{training.epochs: 2},centralized", "-o", "aggregation.name=fedadam"]
+    with monkeypatch.context() as patched:
+        patched.setattr("fedslot.views.report.save", stop)
+        assert main(words) == 130
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "centralized pools data, so it takes the plain average instead of fedadam"
+    assert [line for line in lines if not line.startswith("[")][1:] == [
+        "stopped; continue with the same command and --resume"
+    ]
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+    assert main([*words, "--resume"]) == 0
+    output = capsys.readouterr()
+    assert "fedavg{training.epochs: 2}" in output.out
+    assert "[3/3]" not in output.err, "no run is repeated"
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
 def test_compare_prints_the_folder_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("--strategies", "fedavg", "--seeds", "1", "--workers", "1", "--out", "a[/x]")
@@ -160,3 +193,37 @@ def test_completion_offers_names_and_keys() -> None:
     assert "quickstart" in options.complete_scenario("quick")
     assert "frame.pull=" in options.complete_override("frame.")
     assert options.complete_strategies("fedavg,push") == ["fedavg,push-pull"]
+
+
+def test_fields_that_are_set_in_vain_are_noted(tmp_path: Path) -> None:
+    vain = ["-o", "frame.pull=3", "-o", "rounds=1"]
+    told = "note: frame.pull has no effect under fedavg\n"
+    one = CliRunner().invoke(
+        app, ["run", "quickstart", *vain, "-o", "strategy.name=fedavg", "--out", str(tmp_path / "a")]
+    )
+    assert told in one.stderr
+    two = CliRunner().invoke(app, ["run", "quickstart", *vain, "--out", str(tmp_path / "b")])
+    assert (one.exit_code, two.exit_code) == (0, 0)
+    assert "note" not in two.stderr
+
+
+def test_a_scenario_file_with_data_and_a_partition_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be run and resumed from any folder."""
+    y = np.arange(90) % 3
+    x = np.random.default_rng(0).normal(size=(90, 4)) + np.eye(3, 4)[y]
+    (tmp_path / "mine").mkdir()
+    np.savez(tmp_path / "mine" / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y, ue_train=np.arange(90) % 8)
+    file = tmp_path / "mine" / "mine.yaml"
+    small = "frame: {slots: 4, pull: 2}\npush: {contenders: 2}\nrounds: 2\n"
+    file.write_text(f"data: {{dataset: own.npz, ues: 8, alpha: 3}}\n{small}")
+    monkeypatch.chdir(tmp_path)
+    out = str(tmp_path / "out")
+    first = CliRunner().invoke(app, ["run", "mine/mine.yaml", "--out", out])
+    assert first.exit_code == 0, first.stderr
+    assert "note: data.alpha has no effect beside ue_train\n" in first.stderr
+    monkeypatch.chdir(tmp_path / "mine")
+    again = CliRunner().invoke(app, ["run", "mine.yaml", "--out", out, "--resume"])
+    assert again.exit_code == 0, again.stderr
+    repeated = CliRunner().invoke(app, ["run", f"{out}/scenario.yaml", "--out", str(tmp_path / "repeated")])
+    assert repeated.exit_code == 0, repeated.stderr
+    assert fedslot.load(out).scenario.data.dataset == str(tmp_path / "mine" / "own.npz")

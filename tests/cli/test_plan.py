@@ -128,6 +128,16 @@ def test_a_limit_per_frame(run) -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
+def test_a_plot_that_cannot_be_written_leaves_nothing(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        run("--plot", str(tmp_path / "plan.png"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_plot_is_written(run, tmp_path: Path) -> None:
     for suffix, magic in [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]:
         path = tmp_path / f"plan.{suffix}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def test_a_sweep_prints_a_table_and_leaves_its_files(tmp_path: Path) -> None:
     grid = ["--grid", "frame.pull=2,5", "--grid", "push.contenders=2,4", "--seeds", "2", "--targets", "0.05"]
     done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *grid, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    assert "4 combinations, seeds: 2" in done.output
+    assert "4 combinations: the values of both seeds" in done.output
     assert "slots" in done.output
     assert len(pd.read_csv(tmp_path / "out" / "runs.csv")) == 8
     for file in ("sweep.csv", "study.yaml", "figures/final_accuracy.png", "figures/slots_to_0.05_max.pdf"):
@@ -70,6 +71,8 @@ def test_when_all_fail_the_table_says_why(tmp_path: Path) -> None:
         (["quickstart", "--grid", "frame.pull=5", "--seeds", "0"], "seeds: 0 is not allowed"),
         (["quickstart", "--grid", "frame.pull=5", "--targets", "high"], "targets: 'high' is not allowed"),
         (["quickstrat", "--grid", "frame.pull=5"], "did you mean quickstart?"),
+        (["quickstart", "--grid", "data.dataset=nope.npz,digits"], "data.dataset: 'nope.npz' is not allowed"),
+        (["quickstart", "--grid", "strategy.name=fedavg,os:system"], "strategy.name: 'os:system' is not allowed"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -84,7 +87,7 @@ def test_an_interrupted_sweep_says_how_to_go_on(start: Callable[..., subprocess.
     while len(list((tmp_path / "out").glob("runs/*/rounds.csv"))) < 2:
         assert process.poll() is None
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: the workers get it too
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == "stopped; continue with the same command and --resume\n"

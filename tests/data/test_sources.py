@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from fedslot.data.sources import Dataset, load
+from fedslot.data.partition import Partition
+from fedslot.data.sources import Dataset, divides_itself, load
 from fedslot.errors import InputError, RefusedError
 
 Arrays = dict[str, Any]
@@ -213,3 +215,64 @@ def test_absent_data_says_what_to_type(name: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("FEDSLOT_DATA", str(tmp_path))
     with pytest.raises(RefusedError, match=f"type: fedslot data fetch {name}$"):
         load(name)
+
+
+def test_one_scale_for_both_parts(tmp_path: Path) -> None:
+    arrays = good()
+    pixels = {**arrays, "x_train": np.full((9, 4), 255, np.uint8), "x_test": np.full((4, 4), 255, np.uint8)}
+    data = load(saved(tmp_path, pixels))
+    assert data.x_train.max() == data.x_test.max() == 1
+    for part in ("x_train", "x_test"):
+        with pytest.raises(InputError, match="uint8, which is divided by 255, in both parts or in none"):
+            load(saved(tmp_path, {**pixels, part: arrays[part]}))
+
+
+def test_ue_train_says_who_has_which_samples(tmp_path: Path) -> None:
+    assert load(saved(tmp_path, good())).ue_train is None
+    assert not divides_itself(str(tmp_path / "own.npz"))
+    owners = np.array([2, 0, 1, 1, 0, 2, 2, 2, 0], dtype=np.uint8)
+    data = load(saved(tmp_path, {**good(), "ue_train": owners}))
+    assert data.ue_train is not None
+    assert (data.ue_train.dtype, data.ue_train.tolist()) == (np.int64, owners.tolist())
+    assert divides_itself(str(tmp_path / "own.npz"))
+    assert not divides_itself("digits")
+    partition = Partition.of(data.ue_train)
+    assert [partition.share(ue).tolist() for ue in range(3)] == [[1, 4, 8], [2, 3], [0, 5, 6, 7]]
+    assert partition.sizes.tolist() == [3, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        np.zeros(9),
+        np.full(9, np.nan),
+        np.zeros(8, int),
+        np.zeros((9, 1), int),
+        np.arange(9) + 1,
+        np.arange(9) - 1,
+        np.array([0, 0, 0, 2, 2, 2, 3, 3, 3]),
+        np.array(["a"] * 9),
+    ],
+)
+def test_partitions_that_are_none_are_refused(tmp_path: Path, owners: Any) -> None:
+    with pytest.raises(InputError, match="ue_train"):
+        load(saved(tmp_path, {**good(), "ue_train": owners}))
+
+
+@pytest.mark.parametrize("content", [b"", b"words", b"\x93NUMPY"])
+def test_members_that_are_no_arrays_are_refused(tmp_path: Path, content: bytes) -> None:
+    for member in ("x_train", "x_train.npy", "ue_train"):
+        saved(tmp_path, {name: array for name, array in good().items() if name != member.partition(".")[0]})
+        with zipfile.ZipFile(tmp_path / "own.npz", "a") as archive:
+            archive.writestr(member, content)
+        with pytest.raises(InputError, match="plain arrays, as numpy") as caught:
+            load(str(tmp_path / "own.npz"))
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["datetime64[s]", "timedelta64[s]", "S3", "U3", "complex128", [("a", "i4")], "V4"])
+@pytest.mark.parametrize("array", ["x_train", "y_test"])
+def test_arrays_of_no_numbers_are_refused(tmp_path: Path, array: str, kind: Any) -> None:
+    arrays = good()
+    with pytest.raises(InputError, match=array):
+        load(saved(tmp_path, {**arrays, array: np.zeros(arrays[array].shape, dtype=kind)}))

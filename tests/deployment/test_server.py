@@ -201,6 +201,22 @@ class Momentum:
         self.velocity = memory["velocity"]
 
 
+def test_one_server_at_a_time_and_no_simulation(tmp_path: Path) -> None:
+    wanted = scenario()
+    Cell(wanted, out=tmp_path).run(1)
+    holder = Cell(wanted, out=tmp_path, resume=True).server
+    holder.start()
+    with pytest.raises(RefusedError, match="in use by another process"):
+        Cell(wanted, out=tmp_path, resume=True).run()
+    holder.finish()
+    with pytest.raises(RefusedError, match="cannot be continued: it was made by a deployment"):
+        fedslot.run(wanted, tmp_path, resume=True)
+    (tmp_path / "faults.csv").write_bytes(bytes(range(128, 256)))
+    with pytest.raises(RefusedError, match=r"faults.csv cannot be read"):
+        Cell(wanted, out=tmp_path, resume=True).run()
+    Cell(wanted, out=tmp_path, force=True).run(1)
+
+
 @pytest.mark.parametrize("aggregate", ["average", "fedadam", Momentum])
 def test_a_restarted_server_continues_as_if_unbroken(aggregate: str | type[Momentum], tmp_path: Path) -> None:
     """With aggregations of the scenario, with and without moments, and with one that a transport brings."""

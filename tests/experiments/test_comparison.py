@@ -1,4 +1,4 @@
-"""Comparisons: pairing, estimates by hand, any number of workers, failures, resuming."""
+"""Comparisons: pairing, measures by hand, any number of workers, failures, resuming."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.comparison import Comparison, compare, plan_tasks
-from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.comparison import Comparison, common_horizon, compare, plan_tasks
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Task
 from fedslot.experiments.variants import make_variants
@@ -31,6 +30,7 @@ def result(accuracies: list[float], costs: list[int]) -> Result:
         {
             "test_accuracy": accuracies,
             "cost_max": costs,
+            "cost_frame": costs,
             "cost_sum": [5 * cost for cost in costs],
             "slots_spent": np.cumsum(costs),
         }
@@ -47,28 +47,6 @@ def by_hand() -> Comparison:
     return Comparison(Scenario(), [0, 1, 2], runs, (0.5, 0.8))
 
 
-def test_an_estimate_by_hand() -> None:
-    """Mean 2, standard deviation 1, and 4.303 is the 97.5% point of t with 2 degrees of freedom."""
-    estimate = Estimate.of([1.0, 2.0, 3.0])
-    assert estimate.mean == 2
-    assert estimate.high - 2 == pytest.approx(4.303 / 3**0.5, abs=1e-3)
-    assert 2 - estimate.low == pytest.approx(estimate.high - 2)
-
-
-def test_estimates_leave_out_what_was_not_reached() -> None:
-    estimate = Estimate.of([1.0, float("nan"), 3.0])
-    assert (estimate.mean, estimate.count, estimate.total) == (2.0, 2, 3)
-    assert np.isnan(Estimate.of([float("nan")]).mean)
-    assert np.isnan(Estimate.of([5.0]).low)
-
-
-def test_intervals_cover_as_they_promise() -> None:
-    """95% of the intervals from three normal seeds contain the true mean."""
-    draws = np.random.default_rng(0).normal(size=(2000, 3))
-    covered = np.mean([estimate.low < 0 < estimate.high for estimate in map(Estimate.of, draws)])
-    assert covered == pytest.approx(0.95, abs=4 * (0.95 * 0.05 / 2000) ** 0.5)
-
-
 def test_measures_by_hand(by_hand: Comparison) -> None:
     assert by_hand.horizon == 20, "the least that any run spent"
     estimates = by_hand.estimates()
@@ -76,23 +54,65 @@ def test_measures_by_hand(by_hand: Comparison) -> None:
     assert estimates["push-pull"]["accuracy_at_horizon"].mean == pytest.approx((0.8 + 0.6 + 0.4) / 3)
     assert estimates["fedavg"]["accuracy_at_horizon"].mean == pytest.approx((0.4 + 0.5 + 0.5) / 3)
     reached = estimates["push-pull"]["slots_to_0.8_max"]
-    assert (reached.mean, reached.count, reached.total) == (21.0, 2, 3)
-    assert estimates["push-pull"]["slots_to_0.8_sum"].mean == 105.0
+    assert (reached.count, reached.total, reached.median) == (2, 3, 22.0), (
+        "the run that missed it counts as the slowest"
+    )
+    assert np.isnan(reached.mean)
+    assert estimates["push-pull"]["slots_to_0.5_sum"].mean == pytest.approx(50 * (1 + 1 + 2.2) / 3)
 
 
 def test_differences_are_paired(by_hand: Comparison) -> None:
     difference = by_hand.differences("final_accuracy")["fedavg"]
     by_seed = [0.7 - 0.8, 0.8 - 0.7, 0.6 - 0.9]
     assert difference.mean == pytest.approx(np.mean(by_seed))
-    assert difference.high - difference.mean == pytest.approx(4.303 * np.std(by_seed, ddof=1) / 3**0.5, rel=1e-3)
+    assert np.arctanh(difference.high) - np.arctanh(difference.mean) == pytest.approx(
+        4.303 * np.std(by_seed, ddof=1) / 3**0.5 / (1 - np.mean(by_seed) ** 2), rel=1e-3
+    )
     assert by_hand.differences("final_accuracy", reference="fedavg")["push-pull"].mean == pytest.approx(
         -np.mean(by_seed)
     )
 
 
-def test_the_time_budget_is_the_horizon(by_hand: Comparison) -> None:
-    budgeted = Comparison(Scenario(time_budget=21), by_hand.seeds, by_hand.runs, by_hand.targets)
-    assert budgeted.horizon == 21
+def test_tables_have_differences_to_the_first(by_hand: Comparison, tmp_path: Path) -> None:
+    by_hand.save(tmp_path)
+    written = pd.read_csv(tmp_path / "differences.csv").set_index(["strategy", "measure"])
+    difference = by_hand.differences("slots_to_0.5_max")["fedavg"]
+    assert written.loc[("fedavg", "slots_to_0.5_max"), "mean"] == pytest.approx(difference.mean)
+    assert difference.mean == pytest.approx((40 - 10 + 20 - 10 + 20 - 22) / 3)
+    written = pd.read_csv(tmp_path / "comparison.csv").set_index(["strategy", "measure"])
+    missed = written.loc[("push-pull", "slots_to_0.8_max")]
+    assert missed[["mean", "low", "high"]].isna().all()
+    assert missed[["median", "count", "total"]].tolist() == [22, 2, 3]
+
+
+def test_slots_are_shown_by_the_rule_that_spends_them(by_hand: Comparison) -> None:
+    assert by_hand.slots_to(0.5) == "slots_to_0.5_max"
+    by_frames = Comparison(Scenario(cost_rule="frame"), by_hand.seeds, by_hand.runs, by_hand.targets)
+    assert by_frames.slots_to(0.5) == "slots_to_0.5_frame"
+    assert by_frames.slots_to(0.5) in by_frames.estimates()["fedavg"]
+
+
+def spending(slots: int, *, budget: int | None, rounds: int) -> Result:
+    """A run of two rounds that was to have some number of them."""
+    made = result([0.5, 0.8], [slots // 2, slots - slots // 2])
+    return Result(
+        Scenario().replace({"rounds": rounds, "time_budget": budget, "frame.slots": 9, "frame.pull": 5}), made.rounds
+    )
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([spending(20, budget=None, rounds=2), spending(30, budget=None, rounds=2)], 20),
+        ([spending(20, budget=29, rounds=5), spending(25, budget=29, rounds=5)], 29),
+        ([spending(20, budget=29, rounds=2), spending(25, budget=29, rounds=5)], 20),
+        ([spending(0, budget=None, rounds=2), spending(30, budget=None, rounds=2)], 30),
+        ([spending(0, budget=None, rounds=2)], 0),
+    ],
+    ids=["least spent", "stopped by the budget", "one ran out of rounds", "one spends nothing", "all spend nothing"],
+)
+def test_accuracies_are_compared_where_all_are_known(runs: list[Result], expected: int) -> None:
+    assert common_horizon(runs) == expected
 
 
 def test_same_for_any_number_of_workers(scenario: Scenario, tmp_path: Path) -> None:

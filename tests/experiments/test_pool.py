@@ -11,31 +11,27 @@ from pathlib import Path
 
 import pytest
 
+from fedslot.errors import RefusedError
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Task
 from fedslot.runs import is_finished
 from fedslot.scenario import Scenario
 
 DEADLY = """
-import os, signal
+import os, signal, sys
 from fedslot.strategies.fedavg import FedAvg
 
-class Deadly(FedAvg):
+class Killed(FedAvg):
     def schedule(self, state, round, rng):
         if round == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().schedule(state, round, rng)
-"""
 
-LEAVING = """
-import os, sys
-from fedslot.strategies.fedavg import FedAvg
-
-class Politely(FedAvg):
+class Leaving(FedAvg):
     def schedule(self, state, round, rng):
         sys.exit(3)
 
-class Rudely(FedAvg):
+class Gone(FedAvg):
     def schedule(self, state, round, rng):
         os._exit(4)
 """
@@ -51,16 +47,22 @@ def test_a_killed_process_loses_its_own_run_only(
 ) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(tmp_path)
-    deadly = Task(scenario.replace({"strategy.name": "deadly:Deadly"}), tmp_path / "deadly")
-    others = [Task(scenario.replace({"seed": seed}), tmp_path / str(seed)) for seed in range(4)]
+    deadly = [
+        Task(scenario.replace({"strategy.name": f"deadly:{name}"}), tmp_path / name)
+        for name in ("Killed", "Leaving", "Gone")
+    ]
+    others = [Task(scenario.replace({"seed": seed}), tmp_path / str(seed)) for seed in range(3)]
     over: list[int] = []
     failures = run_all(
-        [deadly, *others], workers=2, listener=lambda index, round: over.append(index) if round is None else None
+        [*deadly, *others], workers=2, listener=lambda index, round: over.append(index) if round is None else None
     )
-    assert list(failures) == [0]
-    assert "killed" in failures[0]
+    assert failures == {
+        0: "its process was killed, perhaps for lack of memory; --resume tries again",
+        1: "SystemExit: 3",
+        2: "its process ended with exit code 4; --resume tries again",
+    }
     assert all(is_finished(task.folder) for task in others)
-    assert sorted(over) == [0, 1, 2, 3, 4], "each is over once"
+    assert sorted(over) == [0, 1, 2, 3, 4, 5], "each is over once"
 
 
 def test_errors_of_every_kind_come_back_from_processes(scenario: Scenario, tmp_path: Path) -> None:
@@ -94,16 +96,6 @@ def test_a_process_that_ends_before_its_first_run_is_replaced(
     assert len(failures) == 1
     assert [is_finished(task.folder) for task in tasks].count(True) == 2
     assert all(process.poll() is not None for process in started), "no process is left behind"
-
-
-def test_how_a_process_ended_is_said(scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "leaving.py").write_text(LEAVING)
-    monkeypatch.syspath_prepend(tmp_path)
-    tasks = [
-        Task(scenario.replace({"strategy.name": f"leaving:{name}"}), tmp_path / name) for name in ("Politely", "Rudely")
-    ]
-    failures = run_all(tasks, workers=2)
-    assert failures == {0: "SystemExit: 3", 1: "its process ended with exit code 4; --resume tries again"}
 
 
 PLAIN_SCRIPT = """
@@ -140,16 +132,12 @@ def test_a_plain_script_works_without_a_guard(tmp_path: Path) -> None:
     assert done.stderr == "from a worker\n" * 4
 
 
-def test_a_module_that_starts_runs_when_it_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its processes would start processes without end."""
-    module = "import fedslot\nfrom fedslot.strategies.fedavg import FedAvg as Mine\n"
-    module += "fedslot.compare('quickstart', ['fedavg', 'ucb'], 1, workers=2)\n"
-    (tmp_path / "unguarded.py").write_text(module)
-    monkeypatch.syspath_prepend(tmp_path)
-    scenario = Scenario.load("quickstart", {"strategy.name": "unguarded:Mine"})
+def test_a_worker_starts_no_workers(scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a module that calls `compare` when it is imported would start processes without end."""
+    monkeypatch.setattr("fedslot.experiments.processes._is_worker", True)
     tasks = [Task(scenario.replace({"seed": seed}), tmp_path / str(seed)) for seed in (0, 1)]
-    failures = run_all(tasks, workers=2)
-    assert ["when it is imported" in failure for failure in failures.values()] == [True, True]
+    with pytest.raises(RefusedError, match="when it is imported"):
+        run_all(tasks, workers=2)
 
 
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:

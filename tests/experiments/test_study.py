@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -102,7 +103,7 @@ def test_studies_that_cannot_be_run(scenario: Scenario, grid: dict[str, Any], ex
         ("training.optimizer", "adam"),
         ("aggregation.name", "krumm"),
         ("valuation.method", "fast"),
-        ("data.dataset", "nope.npz"),
+        ("data.dataset", "/nope.npz"),
         ("data.dataset", "nope"),
     ],
 )
@@ -209,3 +210,56 @@ def test_an_axis_is_given_once(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("scenario: quickstart\ngrid: {frame.pull: [5]}")
     with pytest.raises(InputError, match="given once"):
         Study.load(tmp_path / "study.yaml", grid={"frame.pull": [4]})
+
+
+def test_values_of_numpy_and_ranges_are_converted():
+    study = Study(Scenario(), {"frame.pull": range(2, 9, 3), "fleet.noise": np.linspace(0, 1, 3)}, np.int64(2))
+    same = Study(Scenario(), {"frame.pull": [2, 5, 8], "fleet.noise": [0.0, 0.5, 1.0]}, 2)
+    assert study == same
+    assert study.to_yaml() == same.to_yaml()
+    assert [folder_name(one) for one in study.combinations] == [folder_name(one) for one in same.combinations]
+
+
+def test_an_axis_over_a_section_changes_the_fields_that_its_values_name(tmp_path):
+    text = "scenario: quickstart\noverrides: {frame: {slots: 12}}\ngrid: {frame: [{pull: 3, slots: 9}, {pull: 4}]}\n"
+    (tmp_path / "study.yaml").write_text(text)
+    study = Study.load(tmp_path / "study.yaml", {"fleet": {"noise": 0.2}})
+    assert [(one.frame.slots, one.frame.pull, one.fleet.noise) for one in study.scenarios] == [
+        (9, 3, 0.2),
+        (12, 4, 0.2),
+    ]
+    assert Study.load(_written(tmp_path, study)).scenarios == study.scenarios
+
+
+def test_a_base_that_needs_the_values_of_the_grid(tmp_path):
+    """Alone it would be impossible; it takes the first values, if every other combination changes the same fields."""
+    base = {"frame.pull": 12}  # of 10 slots
+    study = Study.load("quickstart", base, {"frame": [{"slots": 14}, {"slots": 13}]})
+    assert [one.frame.slots for one in study.scenarios] == [14, 13]
+    with pytest.raises(InputError, match=r"frame.slots \(10\)"):
+        Study.load("quickstart", base, {"frame": [{"slots": 14}, {"slots": 13, "pull": 3}]})
+
+
+def _written(folder: Path, study: Study) -> Path:
+    file = folder / "again.yaml"
+    file.write_text(study.to_yaml())
+    return file
+
+
+def test_data_sets_in_a_study_are_relative_to_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "there"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    arrays = {"x_train": rng.normal(size=(99, 2)), "y_train": np.arange(99) % 3}
+    for file in (folder / "a.npz", folder / "b.npz", tmp_path / "c.npz"):
+        np.savez(file, **arrays, x_test=arrays["x_train"], y_test=arrays["y_train"])
+    text = "scenario: {data: {dataset: a.npz}}\noverrides: {fleet.noise: 0.2}\ngrid: {data.dataset: [b.npz, digits]}\n"
+    (folder / "study.yaml").write_text(text)
+    study = Study.load(folder / "study.yaml")
+    assert study.scenario.data.dataset == str(folder / "a.npz")
+    assert [one.data.dataset for one in study.scenarios] == [str(folder / "b.npz"), "digits"]
+    assert Study.load(_written(tmp_path, study)).scenarios == study.scenarios
+    given = Study(Scenario(), {"data.dataset": ["c.npz", "digits"]}, 1)
+    assert given.scenarios[0].data.dataset == str(tmp_path / "c.npz")
+    assert Study.load(_written(folder, given)).scenarios == given.scenarios

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.estimates import ACCURACY, Estimate
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import FailedRunsError, Sweep, plan_tasks, sweep
 from fedslot.runs import Result, run
 from fedslot.scenario import Scenario
+from fedslot.strategies.fedavg import FedAvg
 
 QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
-OWN = "fedslot.strategies.fedavg:FedAvg"  # given by path as one's own, it takes any options
+
+
+class Own(FedAvg):
+    """A strategy of one's own with an option of any kind."""
+
+    options: ClassVar = {"what": None}
+
+
+OWN = f"{__name__}:Own"
 
 
 @pytest.fixture
@@ -30,6 +40,7 @@ def result(accuracies: list[float], cost: int) -> Result:
         {
             "test_accuracy": accuracies,
             "cost_max": [cost] * count,
+            "cost_frame": [cost] * count,
             "cost_sum": [5 * cost] * count,
             "slots_spent": cost * np.arange(1, count + 1),
         }
@@ -53,11 +64,32 @@ def test_measures_by_hand(by_hand: Sweep) -> None:
     assert list(table["accuracy_at_horizon"])[:3] == [0.8, 0.9, 0.5]
     assert list(table["slots_to_0.8_max"])[:2] == [20, 20]
     assert table.iloc[3][["final_accuracy", "slots_spent"]].isna().all()
-    assert by_hand.estimates()[0]["final_accuracy"] == Estimate.of([0.8, 0.9])
+    assert by_hand.estimates()[0]["final_accuracy"] == Estimate.of([0.8, 0.9], ACCURACY)
     failed = by_hand.estimates()[1]["final_accuracy"]
-    assert (failed.mean, failed.count, failed.total) == (0.7, 1, 2)
+    assert (failed.values[0], failed.count, failed.total) == (0.7, 1, 2)
+    assert np.isnan(failed.mean), "no mean over the runs that did not fail"
     summary = by_hand.summary().set_index(["frame.pull", "measure"])
     assert summary.loc[(2, "slots_to_0.8_sum"), "mean"] == 100
+
+
+def test_leaders_are_those_that_may_be_the_best(scenario: Scenario) -> None:
+    """Differences of 0.001 that are the same under every seed are certain; those within the noise are not."""
+    study = Study(scenario, {"frame.pull": [2, 5, 8, 9]}, 4)
+    noise, common = [0.01, -0.02, 0.015, -0.01], [0.05, -0.04, 0.0, 0.02]
+    levels = ([0.8] * 4, [0.801] * 4, [0.801 + n for n in noise], [0.6] * 4)
+    runs = [result([level + c], 10) for cell in levels for level, c in zip(cell, common, strict=True)]
+    found = Sweep(study, [*runs], {}, (0.5,))
+    assert found.leaders("final_accuracy") == [1, 2]
+    assert found.leaders("final_accuracy", among=[0, 3]) == [0]
+    lame = Sweep(study, [*runs[:4], None, *runs[5:]], {4: "it rained"}, (0.5,))
+    assert lame.leaders("final_accuracy") == [0, 2] or lame.leaders("final_accuracy") == [2, 0]
+
+
+def test_two_seeds_rule_out_nothing(by_hand: Sweep, scenario: Scenario) -> None:
+    study = Study(scenario, {"frame.pull": [2, 5]}, 2)
+    runs = [result([0.1], 10), result([0.1], 10), result([0.9], 10), result([0.9], 10)]
+    assert Sweep(study, [*runs], {}).leaders("final_accuracy") == [1, 0]
+    assert Sweep(study, [None] * 4, dict.fromkeys(range(4), "it rained")).leaders("final_accuracy") == []
 
 
 def test_the_table_holds_what_the_runs_alone_give(scenario: Scenario, tmp_path: Path) -> None:
@@ -104,7 +136,7 @@ def test_failed_runs_are_a_failure_of_the_call(scenario: Scenario, tmp_path: Pat
 
 def test_tables_have_a_header_when_all_runs_fail(scenario: Scenario, tmp_path: Path) -> None:
     Sweep(Study(scenario, {"frame.pull": [2]}, 1), [None], {0: "it rained"}).save(tmp_path)
-    assert (tmp_path / "sweep.csv").read_text() == "frame.pull,measure,mean,low,high,count,total\n"
+    assert (tmp_path / "sweep.csv").read_text() == "frame.pull,measure,mean,low,high,median,count,total\n"
     assert (tmp_path / "runs.csv").read_text() == "frame.pull,seed,failure\n2,0,it rained\n"
 
 
@@ -184,7 +216,7 @@ def test_folders_that_are_not_ours_to_take(scenario: Scenario, tmp_path: Path) -
         sweep(scenario, {"push.contenders": [2]}, 1, done, resume=True)
     assert sorted((file, file.read_bytes()) for file in done.rglob("*") if file.is_file()) == before
     run(scenario, tmp_path / "run")
-    with pytest.raises(RefusedError, match="other things"):
+    with pytest.raises(RefusedError, match="holds a run, not a sweep"):
         sweep(scenario, grid, 1, tmp_path / "run", resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(RefusedError, match="is a file"):
@@ -195,7 +227,7 @@ def test_a_kill_during_the_first_write_leaves_a_folder_that_can_be_taken(scenari
     (tmp_path / ".study.yaml.123.tmp").write_text("sce")
     sweep(scenario, {"frame.pull": [2]}, 1, tmp_path, workers=1, resume=True)
     assert (tmp_path / "runs.csv").is_file()
-    assert not list(tmp_path.glob(".*"))
+    assert [file.name for file in tmp_path.glob(".*")] == [".lock"]
 
 
 def test_what_is_refused_leaves_nothing_behind(scenario: Scenario, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedslot.errors import InputError
@@ -42,6 +43,7 @@ def test_every_form_of_a_variant() -> None:
     }
 
 
+@example([{"a": "it's, {x}"}, {"b": '"\\", '}, {}])
 @given(st.lists(st.dictionaries(KEYS, VALUES, max_size=3), min_size=1, max_size=4))
 def test_labels_read_as_the_same_variants(settings: list[dict[str, Any]]) -> None:
     """Also values with commas, braces and quotes: what a label says can be given again."""
@@ -96,6 +98,17 @@ def test_classes_and_labels() -> None:
     assert {variant.overrides["strategy.name"] for variant in found} == {own}
     in_a_cell = type("Cell", (FedAvg,), {"__module__": "__main__", "__qualname__": "Cell"})
     assert make_variants([in_a_cell])[0].label == "Cell"
+
+
+def test_sections_and_numbers_of_numpy() -> None:
+    """As `Scenario.replace` takes them: a section names the fields that differ."""
+    given = {"a": {"strategy": {"name": "centralized"}, "frame": {"pull": np.int64(3)}}}
+    (variant,) = make_variants(given)
+    assert variant.overrides == {"strategy.name": "centralized", "frame.pull": 3}
+    assert type(variant.overrides["frame.pull"]) is int
+    base = Scenario.load("quickstart", {"aggregation.name": "krum"})
+    (scenario,) = scenarios(base, [variant])
+    assert (scenario.aggregation.name, scenario.frame.slots) == ("average", base.frame.slots)
 
 
 def test_options_of_the_scenario_go_to_the_strategies_that_have_them() -> None:

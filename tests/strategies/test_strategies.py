@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot.errors import InputError
-from fedslot.messages import Grant, Receipt
-from fedslot.strategies import STRATEGIES, Asking, Cell, Ledger, make_strategy
+from fedslot.messages import Grant, Measured, Receipt
+from fedslot.strategies import STRATEGIES, Asking, Cell, Ledger, Split, make_strategy
+from fedslot.strategies.fedavg import FedAvg
 
 CELL = Cell(ues=10, slots=4, pull=2, contenders=3)
 
@@ -23,7 +24,8 @@ def _ues(*numbers: int) -> np.ndarray:
 
 def _receipt(*ues: int) -> Receipt:
     """A frame in which these were received by pull."""
-    return Receipt(_ues(*ues), np.arange(1, len(ues) + 1), _ues(), _ues(), _ues(), _ues(), slots=20)
+    measured = Measured(np.zeros(len(ues)), 1 + np.eye(len(ues)), 1.0) if ues else None
+    return Receipt(_ues(*ues), np.arange(1, len(ues) + 1), _ues(), _ues(), _ues(), _ues(), slots=20, measured=measured)
 
 
 def _ledger(*values: float) -> Ledger:
@@ -192,7 +194,14 @@ def test_centralized_pulls_the_same_share_in_every_round(ues, slots, share, send
 
 def test_who_needs_values():
     needs = {name: make_strategy(name, CELL).needs_values for name in STRATEGIES}
-    assert {name for name in needs if needs[name]} == {"greedy-shap", "push-pull", "only-pull", "ucb", "s-fedavg"}
+    assert {name for name in needs if needs[name]} == {
+        "greedy-shap",
+        "push-pull",
+        "planned",
+        "only-pull",
+        "ucb",
+        "s-fedavg",
+    }
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -277,6 +286,7 @@ class InTurn:
     """A user's own strategy that pulls UEs in turn, in as many slots as its options say."""
 
     needs_values = False
+    options: ClassVar = {"width": 3}
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
@@ -317,6 +327,10 @@ class Declared(InTurn):
     options: ClassVar = {"width": 3, "direction": "up"}
 
 
+class Undeclared(FedAvg):
+    """A user's own strategy that declares no options."""
+
+
 class AsksOnly(InTurn):
     def ask(self, state: Turn, round: int, rng: np.random.Generator) -> None: ...
 
@@ -331,7 +345,8 @@ def test_declared_options_have_defaults():
 @pytest.mark.parametrize(
     ("name", "option", "reason"),
     [
-        (f"{__name__}:Declared", "widht", "Declared takes width, direction"),
+        (f"{__name__}:Declared", "widht", "Declared takes width, direction; a class declares them: options = {'widht'"),
+        (f"{__name__}:Undeclared", "width", "takes no options; a class declares them: options = {'width': default}"),
         ("ucb", "explore", "ucb takes exploration"),
         ("power-of-choice", "d", "power-of-choice takes candidates, answer_slots"),
         *[(name, "patience", f"{name} takes") for name in STRATEGIES],
@@ -374,3 +389,32 @@ def test_what_is_no_strategy_is_refused_with_one_line(name, reason):
     assert caught.value.field == "strategy.name"
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def _grants(name: str, cell: Cell) -> list[tuple[object, ...]]:
+    """The grants of eight rounds in which every pulled UE is received, with values that differ over rounds."""
+    strategy, rng = make_strategy(name, cell), np.random.default_rng(3)
+    state, grants = strategy.init(), []
+    for round in range(8):
+        grant = strategy.schedule(state, round, _rng(round))
+        grants.append((grant.pull.tolist(), grant.push, grant.push and grant.probability, grant.slots))
+        state = strategy.observe(state, _receipt(*grant.pull), rng.normal(2, size=cell.ues)[grant.pull])
+    return grants
+
+
+OTHERS = {"frame.pull": {"pull": 1}, "strategy.warmup": {"warmup": 0}, "strategy.memory": {"memory": 0.9}}
+OTHERS |= {"strategy.share": {"share": 0.4}}
+
+
+@pytest.mark.parametrize("name", [name for name, kind in STRATEGIES.items() if hasattr(kind, "uses")])
+def test_strategies_use_exactly_the_fields_that_they_declare(name):
+    splits = [Split(pull, 5 - pull, 1.0, 2.5 * (pull < 5)) for pull in range(6)]
+    cell = Cell(ues=9, slots=5, pull=3, contenders=4, warmup=2, outlook=lambda limit: splits)
+    uses = STRATEGIES[name].uses
+    plain = _grants(name, cell)
+    assert {key for key, other in OTHERS.items() if _grants(name, replace(cell, **other)) != plain} == {*uses} - {
+        "push"
+    }
+    assert any(push for _, push, *_ in plain) == ("push" in uses)
+    if "push" not in uses:
+        assert _grants(name, replace(cell, contenders=1, probability=0.5)) == plain

@@ -6,20 +6,52 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
 from fedslot.experiments.comparison import Comparison, compare
+from fedslot.runs import Result
 from fedslot.scenario import Scenario
-from fedslot.views.comparison import FIGURES, accuracy_by_round, accuracy_by_slots, on_the_air
+from fedslot.views.comparison import (
+    FIGURES,
+    accuracy_by_round,
+    accuracy_by_slots,
+    on_the_air,
+    slots_to_targets,
+    with_bands,
+)
 from fedslot.views.report import write_report
 from fedslot.views.style import style
 
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
+    """Two strategies and three seeds."""
     quick = {"rounds": 4, "data.ues": 20, "strategy.warmup": 2, "training.epochs": 1}
-    return compare(Scenario.load("quickstart", quick), ["push-pull", "fedavg"], 2, targets=(0.1, 0.99), workers=1)
+    return compare(Scenario.load("quickstart", quick), ["push-pull", "fedavg"], 3, targets=(0.1, 0.99), workers=1)
+
+
+def first_seeds(comparison: Comparison, count: int) -> Comparison:
+    runs = {name: results[:count] for name, results in comparison.runs.items()}
+    return Comparison(comparison.scenario, comparison.seeds[:count], runs, comparison.targets)
+
+
+def made_up(names: list[str], seeds: int, targets: tuple[float, ...] = (0.5,)) -> Comparison:
+    """Strategy number i rises to 0.5 + i / 50, give or take, in ten rounds of ten slots, except for `free` ones."""
+    runs = {}
+    for index, name in enumerate(names):
+        runs[name] = []
+        for seed in range(seeds):
+            top = 0.5 + index / 50 + 0.01 * np.random.default_rng((index, seed)).normal()
+            rounds = pd.DataFrame({"test_accuracy": np.linspace(0.1, top, 10), "cost_max": 0 if name == "free" else 10})
+            for column in ("pulled", "push_received", "collided", "wasted"):
+                rounds[column] = 1
+            rounds["cost_frame"] = rounds["cost_sum"] = rounds["cost_max"]
+            rounds["slots_spent"] = rounds["cost_max"].cumsum()
+            runs[name].append(Result(Scenario(rounds=10), rounds))
+    return Comparison(Scenario(rounds=10), list(range(seeds)), runs, targets)
 
 
 class Links(HTMLParser):
@@ -43,14 +75,27 @@ def test_the_report_stands_alone(comparison: Comparison, tmp_path: Path) -> None
     assert "<script" not in page
 
 
-def test_the_report_says_what_the_table_says(comparison: Comparison, tmp_path: Path) -> None:
-    page = write_report(comparison, tmp_path).read_text("utf-8")
-    for measures in comparison.estimates().values():
-        assert f"{measures['final_accuracy'].mean:.4f} [" in page
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_the_report_says_what_the_table_says(comparison: Comparison, tmp_path: Path, seeds: int) -> None:
+    fewer = first_seeds(comparison, seeds)
+    page = write_report(fewer, tmp_path).read_text("utf-8").replace("\u00a0", " ")
+    for measures in fewer.estimates().values():
+        assert measures["final_accuracy"].text(".3f") in page
+        assert measures["slots_to_0.1_max"].text(".0f") in page
     assert "never" in page, "a target that no run reached"
-    difference = comparison.differences()["fedavg"]
-    assert f"{100 * difference.mean:+.2f}" in page
-    assert comparison.scenario.to_yaml().splitlines()[0] in page
+    assert fewer.differences()["fedavg"].text("+.2f", factor=100).replace("+", "&#43;") in page.replace("+", "&#43;")
+    assert fewer.scenario.to_yaml().splitlines()[0] in page
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_no_word_of_intervals_without_any(comparison: Comparison, tmp_path: Path, seeds: int) -> None:
+    page = write_report(first_seeds(comparison, seeds), tmp_path).read_text("utf-8")
+    assert not re.search(r"interval|95%|Student", re.sub(r"base64,[^\"]*", "", page))
+
+
+def test_intervals_say_their_scales(comparison: Comparison, tmp_path: Path) -> None:
+    page = write_report(comparison, tmp_path).read_text("utf-8")
+    assert all(words in page for words in ("Student", "logit", "log scale", "Fisher"))
 
 
 def test_every_figure_is_written_twice_and_closed(comparison: Comparison, tmp_path: Path) -> None:
@@ -65,15 +110,87 @@ def test_curves_show_the_data(comparison: Comparison) -> None:
     with style():
         figure = accuracy_by_round(comparison)
     line = figure.axes[0].get_lines()[0]
-    mean = sum(result.rounds["test_accuracy"].to_numpy() for result in comparison.runs["push-pull"]) / 2
+    mean = sum(result.rounds["test_accuracy"].to_numpy() for result in comparison.runs["push-pull"]) / 3
     assert line.get_ydata() == pytest.approx(mean)
     with style():
         figure = accuracy_by_slots(comparison)
-    x, y = figure.axes[0].get_lines()[1].get_data()
+    x, y = next(line for line in figure.axes[0].get_lines() if line.get_label() == "fedavg").get_data()
     results = comparison.runs["fedavg"]
     for slots, accuracy in list(zip(x, y, strict=True))[:: len(x) // 10]:
-        assert accuracy == pytest.approx(sum(result.accuracy_at(slots) for result in results) / 2)
+        assert accuracy == pytest.approx(sum(result.accuracy_at(slots) for result in results) / 3)
     plt.close("all")
+
+
+def test_the_left_panel_shows_all_and_the_right_one_the_end(comparison: Comparison) -> None:
+    with style():
+        for draw in (accuracy_by_round, accuracy_by_slots):
+            whole, near = draw(comparison).axes
+            assert whole.get_ylim() == (0, 1)
+            for line in near.get_lines()[:2]:
+                assert near.get_ylim()[0] <= np.asarray(line.get_ydata())[-1] <= near.get_ylim()[1]
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("count", "banded"), [(2, 2), (4, 4), (5, 3), (12, 3)])
+def test_only_the_best_of_many_have_bands(count: int, banded: int) -> None:
+    names = [f"s{i:02d}" for i in range(count)]
+    comparison = made_up(names, 5)
+    with style():
+        figure = accuracy_by_slots(comparison)
+    assert len(figure.axes[0].collections) == banded
+    assert set(with_bands(comparison)) == set(names[-banded:])
+    legend = figure.legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == names
+    assert ("with 95% bands" in legend.get_title().get_text()) == (banded < count)
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_few_seeds_have_no_bands(seeds: int) -> None:
+    comparison = made_up(["push-pull", "fedavg"], seeds)
+    with style():
+        figure = accuracy_by_round(comparison)
+    assert not figure.axes[0].collections
+    assert len(figure.axes[0].get_lines()) == (2 if seeds == 1 else 6), "means, and both seeds if there are two"
+    plt.close(figure)
+
+
+def test_the_chart_of_slots_says_what_the_table_says() -> None:
+    """Five seeds end around 0.5, so that some of the first strategy miss 0.5, all reach 0.3 and none 0.99."""
+    comparison = made_up(["push-pull", "fedavg"], 5, (0.3, 0.5, 0.99))
+    estimate = comparison.estimates()["push-pull"]["slots_to_0.5_max"]
+    assert 0 < estimate.count < 5
+    with style():
+        figure = slots_to_targets(comparison)
+    all_reached, some_missed, none_reached = figure.axes[:3]
+    whole = comparison.estimates()["push-pull"]["slots_to_0.3_max"]
+    assert np.asarray(all_reached.get_lines()[0].get_xdata()) == pytest.approx([whole.low, whole.high])
+    assert [text.get_text() for text in all_reached.texts] == ["", ""]
+    assert some_missed.texts[0].get_text() == estimate.reached
+    assert some_missed.get_lines()[0].get_fillstyle() == "none"
+    assert np.asarray(some_missed.get_lines()[0].get_xdata()) == pytest.approx([estimate.median], nan_ok=True)
+    assert [text.get_text() for text in none_reached.texts] == ["never", "never"]
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_targets_that_no_one_reached_can_be_drawn(seeds: int) -> None:
+    with style():
+        figure = slots_to_targets(made_up(["push-pull", "fedavg"], seeds, (0.99,)))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["never", "never"]
+    plt.close(figure)
+
+
+def test_a_strategy_without_slots_is_a_level() -> None:
+    """It has an accuracy but no curve over slots, and does not move the horizon."""
+    comparison = made_up(["free", "fedavg"], 3)
+    assert comparison.horizon == 100
+    with style():
+        figure = accuracy_by_slots(comparison)
+    level = next(line for line in figure.axes[0].get_lines() if line.get_label() == "free")
+    finals = [result.final_accuracy for result in comparison.runs["free"]]
+    assert np.asarray(level.get_ydata()) == pytest.approx([np.mean(finals)] * 2)
+    plt.close(figure)
 
 
 def test_the_air_adds_up(comparison: Comparison) -> None:
@@ -87,7 +204,7 @@ def test_the_air_adds_up(comparison: Comparison) -> None:
     for name, results in comparison.runs.items():
         columns = ["pulled", "push_received", "collided", "wasted"]
         assert widths[name] == pytest.approx(
-            sum(result.rounds[columns].to_numpy().sum(axis=1).mean() for result in results) / 2
+            sum(result.rounds[columns].to_numpy().sum(axis=1).mean() for result in results) / 3
         )
     plt.close("all")
 

@@ -19,14 +19,22 @@ from fedslot.views.style import style
 from fedslot.views.sweep import draw, write_figures
 
 
-def made_up(grid: dict[str, list[Any]], seeds: int = 2, failed: tuple[int, ...] = ()) -> Sweep:
-    """Run number n ends at accuracy 0.5 + n / 500, after 10 rounds of 10 slots."""
+def made_up(
+    grid: dict[str, list[Any]], seeds: int = 2, failed: tuple[int, ...] = (), noise: float | None = None
+) -> Sweep:
+    """Run number n ends at accuracy 0.5 + n / 500, after 10 rounds of 10 slots.
+
+    noise: the accuracies of a combination are equal instead, apart from noise of this standard deviation.
+    """
     # given by path as one's own, a strategy takes any options
     study = Study(Scenario().replace({"strategy.name": "fedslot.strategies.fedavg:FedAvg"}), grid, seeds)
     runs: list[Result | None] = []
     for index in range(len(study.combinations) * seeds):
-        rounds = pd.DataFrame({"test_accuracy": np.linspace(0.1, 0.5 + index / 500, 10), "cost_max": 10})
-        rounds["cost_sum"], rounds["slots_spent"] = 50, rounds["cost_max"].cumsum()
+        last = 0.5 + index / 500
+        if noise is not None:
+            last = 0.5 + index // seeds / 100 + noise * np.random.default_rng(index).uniform(-1, 1)
+        rounds = pd.DataFrame({"test_accuracy": np.linspace(0.1, last, 10), "cost_max": 10})
+        rounds["cost_frame"], rounds["cost_sum"], rounds["slots_spent"] = 12, 50, rounds["cost_max"].cumsum()
         runs.append(None if index in failed else Result(Scenario(), rounds))
     return Sweep(study, runs, dict.fromkeys(failed, "why"), (0.505, 0.9))
 
@@ -54,6 +62,35 @@ def test_cells_hold_the_means() -> None:
     assert panel.patches[0].get_xy() == (0.5, 0.5)
 
 
+def test_the_note_says_how_sure_the_best_cell_is() -> None:
+    grid: dict[str, list[Any]] = {"frame.pull": [2, 5], "push.contenders": [3, 6]}
+    sure, unsure = (drawn(made_up(grid, 3, noise=noise)) for noise in (0.0, 0.2))
+    assert "Paired t-tests tell it" in sure.get_supxlabel()
+    assert not sure.axes[0].get_lines()
+    assert "Dots: cells that may be" in unsure.get_supxlabel()
+    assert len(unsure.axes[0].get_lines()) == 3, "a dot in every other cell"
+    assert "maybe by chance" in drawn(made_up(grid, 2)).get_supxlabel()
+
+
+def test_two_seeds_are_dots_and_one_has_no_interval() -> None:
+    grid: dict[str, list[Any]] = {"frame.pull": [2, 5]}
+    dots = drawn(made_up(grid, 2)).axes[0].get_lines()[1:]
+    assert [sorted(np.asarray(dot.get_ydata())) for dot in dots] == [
+        pytest.approx([0.5, 0.502]),
+        pytest.approx([0.504, 0.506]),
+    ]
+    assert drawn(made_up(grid, 1)).get_supxlabel() == ""
+    assert "95% confidence" in drawn(made_up(grid, 3)).get_supxlabel()
+
+
+def test_what_runs_missed_is_a_hollow_median() -> None:
+    figure = drawn(made_up({"frame.pull": [2, 5]}, 3), "slots_to_0.505_max")
+    marks = [line for line in figure.axes[0].get_lines() if line.get_marker() == "D"]
+    assert [mark.get_fillstyle() for mark in marks] == ["none"]
+    assert np.isnan(np.asarray(marks[0].get_ydata(), dtype=float)).all(), "no run of the first three reached it"
+    assert "No mark" in figure.get_supxlabel()
+
+
 @pytest.mark.parametrize("contenders", [[3, 6], [1, 2, 3, 4, 5, 6]])
 @pytest.mark.parametrize("measure", ["final_accuracy", "accuracy_at_horizon", "slots_to_0.505_max"])
 def test_the_bars_label_fits_however_few_rows_there_are(measure: str, contenders: list[int]) -> None:
@@ -66,7 +103,7 @@ def test_the_bars_label_fits_however_few_rows_there_are(measure: str, contenders
 def test_cells_without_a_number_say_why() -> None:
     sweep = made_up({"frame.pull": [2, 5], "push.contenders": [3, 6]}, failed=(0, 1, 2))
     assert words(drawn(sweep))[0] == "failed"
-    assert words(drawn(sweep))[2].endswith("\n1/2")
+    assert words(drawn(sweep))[2] == "1 of 2", "no mean of the runs that are left"
     slots = words(drawn(sweep, "slots_to_0.505_max"))
     assert slots[0] == "never"
     assert slots[3] == "100"
@@ -74,7 +111,7 @@ def test_cells_without_a_number_say_why() -> None:
 
 def test_one_axis_of_numbers_is_a_curve() -> None:
     panel = drawn(made_up({"training.lr": [0.1, 0.001, 0.01]})).axes[0]
-    (line,) = panel.get_lines()
+    line = panel.get_lines()[0]
     assert list(np.asarray(line.get_xdata())) == [0.001, 0.01, 0.1]
     assert panel.get_xscale() == "log"
     assert np.asarray(line.get_ydata()) == pytest.approx([0.505, 0.509, 0.501])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, RefusedError, shorten
 from fedslot.plugins import find
 
 Slots = NDArray[np.int64]
@@ -55,7 +55,36 @@ class Channel(ABC):
         """Play a batch of frames: `draw` from rng, then `resolve` with the channel's own generator, or the same one."""
         if slots == 0 or earliest.size == 0:
             return np.zeros_like(earliest)
-        return self.resolve(self.draw(earliest, slots, rng), slots, own or rng)
+        return self.receive(self.send(earliest, slots, rng), slots, own or rng)
+
+    def send(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        """Return what `draw` returns; refuse slots that there are not, or that a UE may not use."""
+        sent = self.draw(earliest, slots, rng)
+        shape = (*earliest.shape, "copies")
+        self._check("draw", sent, slots, shape, np.ndim(sent) == 3 and np.shape(sent)[:2] == earliest.shape)
+        if ((sent < earliest[:, :, None]) & (sent > 0)).any():
+            raise RefusedError(f"channel {type(self).__name__} must draw no slot before a UE's earliest")
+        return sent.astype(np.int64, copy=False)
+
+    def receive(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        """Return what `resolve` returns; refuse slots that there are not, and the reception of silent UEs."""
+        received = self.resolve(sent, slots, rng)
+        shape = sent.shape[:2]
+        self._check("resolve", received, slots, shape, np.shape(received) == shape)
+        if ((received > 0) & ~sent.any(axis=2)).any():
+            raise RefusedError(f"channel {type(self).__name__} must resolve to 0 for UEs that sent nothing")
+        return received.astype(np.int64, copy=False)
+
+    def _check(self, method: str, found: Any, slots: int, shape: tuple[object, ...], fits: bool) -> None:
+        """Refuse anything but an array of slots from 0 to `slots` that fits the shape."""
+        whole = isinstance(found, np.ndarray) and found.dtype.kind in "iu"
+        if whole and fits and (not found.size or 0 <= found.min() <= found.max() <= slots):
+            return
+        kind = shorten(found)
+        if isinstance(found, np.ndarray):
+            kind = f"{found.dtype} of shape {found.shape}: {shorten(found.tolist())}"
+        wanted = f"an array ({', '.join(map(str, shape))}) of whole numbers from 0 to {slots}"
+        raise RefusedError(f"channel {type(self).__name__} must return {wanted} from {method}(), not {kind}")
 
 
 class Collision(Channel):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, whole_number
 
 
 def check_whole(field: str, value: object, least: int = 0, most: int | None = None) -> None:
     """Refuse a value that is not a whole number in the range."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
-        limit = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise InputError(field, value, f"a whole number {limit}")
+        limit = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise InputError(field, value, limit if whole else f"{whole_number(value)}, {limit}")
 
 
 def check_probability(field: str, value: object) -> None:

@@ -63,13 +63,13 @@ def contend(
     """
     earliest = np.clip(late, 0, slots).astype(np.int64) + 1
     earliest[rng.random(len(late)) >= probability] = slots + 1  # barred
-    sent: UEs = channel.draw(earliest[None, :], slots, rng)[0]
+    sent: UEs = channel.send(earliest[None, :], slots, rng)[0]
     return sent
 
 
 def resolve(sent: UEs, slots: int, channel: Channel, rng: np.random.Generator) -> UEs:
     """Return the outcome (N,) of each push: the slot in which it was received, `COLLIDED` or `SILENT`."""
-    received = channel.resolve(sent[None], slots, rng)[0]
+    received = channel.receive(sent[None], slots, rng)[0]
     return np.where(sent.any(axis=1), received, SILENT)
 
 

@@ -248,7 +248,7 @@ def _within(
 ) -> list[tuple[int, PushYield]]:
     """Return for each number of pull slots the most push slots with which a frame meets the limit."""
     known: dict[int, PushYield] = {}
-    if len(pulls) > 1 or not pushes.computed:  # each number of push slots serves several numbers of pull slots
+    if len(pulls) > 1:  # each number of push slots serves several numbers of pull slots
         numbers = range(slots - min(pulls, default=0) + 1)
         known = dict(zip(numbers, pushes.expect(numbers, progress), strict=True))
 

@@ -27,7 +27,7 @@ from fedslot.aggregation.filtered import Filtered
 from fedslot.aggregation.krum import Krum
 from fedslot.aggregation.median import Median
 from fedslot.aggregation.trimmed_mean import TrimmedMean
-from fedslot.errors import InputError
+from fedslot.errors import InputError, whole_number
 from fedslot.messages import NoState
 from fedslot.plugins import find
 
@@ -87,4 +87,6 @@ def _refusal(name: str, error: ValidationError) -> InputError:
     if first["type"] == "unexpected_keyword_argument":
         return InputError(field, first["input"], f"left out: {name} has no such option")
     allowed = first["msg"].removeprefix("Input should be ")
-    return InputError(field, first["input"], allowed.replace("valid integer", "whole number").replace("valid ", ""))
+    return InputError(
+        field, first["input"], allowed.replace("a valid integer", whole_number(first["input"])).replace("valid ", "")
+    )

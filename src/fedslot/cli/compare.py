@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
+    ForceOption,
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
@@ -18,16 +19,12 @@ from fedslot.cli.options import (
     ThreadsOption,
     WorkersOption,
     check_cluster,
+    note_effects,
     read_scenario,
     read_targets,
     stoppable,
     watch,
 )
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from fedslot.experiments.comparison import Comparison
 
 
 def compare(
@@ -41,6 +38,7 @@ def compare(
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
     resume: ResumeOption = False,
+    force: ForceOption = False,
 ) -> None:
     """Compare strategies with the same seeds: means with 95% confidence intervals, costs under both rules.
 
@@ -57,6 +55,7 @@ def compare(
 
     variants = make_variants(strategies)
     tasks = plan_tasks(wanted, variants, seeds, out)
+    note_effects(scenario, [task.scenario for task in tasks[::seeds]])
     check_cluster(dask)
     for note in notes(wanted, variants):
         typer.echo(note, err=True)
@@ -71,36 +70,16 @@ def compare(
             workers=workers,
             threads=threads,
             resume=resume,
+            force=force,
             dask=dask,
             listener=display,
         )
     with stoppable(SAME_AND_RESUME):
         from fedslot.views.report import write_report
+        from fedslot.views.tables import comparison_tables
 
         report = write_report(comparison, out)
         console = Console(markup=False, emoji=False)
-        console.print(_table(comparison))
+        for table in comparison_tables(comparison, console):
+            console.print(table)
         console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)
-
-
-def _table(comparison: Comparison) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(
-        title=f"{len(comparison.seeds)} seeds, mean and 95% confidence interval",
-        caption="Slots by the clock, in brackets by the paper's sum rule. 2/3: two of three runs reached the target.",
-        box=SIMPLE_HEAD,
-    )
-    table.add_column("strategy", no_wrap=True)
-    table.add_column("final\naccuracy", justify="right", no_wrap=True)
-    table.add_column(f"accuracy at\n{comparison.horizon} slots", justify="right", no_wrap=True)
-    for target in comparison.targets:
-        table.add_column(f"slots\nto {target:g}", justify="right")
-    for strategy, estimates in comparison.estimates().items():
-        cells = [estimates[name].margin(".3f", "±") for name in ("final_accuracy", "accuracy_at_horizon")]
-        for target in comparison.targets:
-            clock, summed = (estimates[f"slots_to_{target:g}_{rule}"] for rule in ("max", "sum"))
-            cells.append(clock.point(".0f", f" ({summed.mean:.0f}){clock.fraction(' {}/{}')}"))
-        table.add_row(strategy, *cells)
-    return table

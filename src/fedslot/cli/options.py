@@ -70,7 +70,15 @@ ThreadsOption = Annotated[
     int, typer.Option(min=1, help="Threads of each run; for several runs, more processes are better.")
 ]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Continue in the folder; the result is the same as without the interruption.")
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue in the folder, also to more rounds; the result is the same as without the interruption.",
+    ),
+]
+ForceOption = Annotated[
+    bool,
+    typer.Option("--force", help="Start over in a folder that holds results of this command, which are deleted."),
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
@@ -90,6 +98,14 @@ def read_scenario(source: str, overrides: list[str]) -> Scenario:
     from fedslot.scenario import Scenario, parse_overrides
 
     return Scenario.load(source, parse_overrides(overrides))
+
+
+def note_effects(source: str, scenarios: Sequence[Scenario]) -> None:
+    """Say in a line each which fields that the user set have no effect in any of the scenarios."""
+    from fedslot.effects import base_of, notes
+
+    for line in notes(scenarios, base_of(source)):
+        typer.secho(f"note: {line}", err=True)
 
 
 def read_targets(words: str) -> list[float]:

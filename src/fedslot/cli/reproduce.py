@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedslot.cli.options import DaskOption, WorkersOption, check_cluster, watch
+from fedslot.cli.options import DaskOption, ForceOption, WorkersOption, check_cluster, watch
 
 
 class Figure(StrEnum):
@@ -32,6 +32,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help=f"Only one seed and {QUICK_ROUNDS} rounds.")] = False,
     workers: WorkersOption = None,
     dask: DaskOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Draw the paper's figures from our own runs, with the published curves dashed.
 
@@ -39,8 +40,7 @@ def reproduce(
 
     Example: fedslot reproduce fig2 --quick
     """
-    from fedslot.errors import RefusedError
-    from fedslot.experiments.pool import run_all
+    from fedslot.experiments.pool import failure_of, run_all
     from fedslot.experiments.reproduction.experiments import FIGURES, Reproduction, experiments
     from fedslot.experiments.reproduction.report import publish
 
@@ -50,10 +50,10 @@ def reproduce(
     tasks = reproduction.tasks(experiments(figures))
     check_cluster(dask)
     labels, rounds = [task.folder.name for task in tasks], max(task.scenario.rounds for task in tasks)
-    with watch(labels, rounds, "the same command continues") as display:
-        failures = run_all(tasks, workers=workers, resume=True, dask=dask, listener=display)
-    if failures:
-        index, reason = min(failures.items())
-        raise RefusedError(f"{tasks[index].folder.name}: {reason}")
-    for file in publish(reproduction, figures):
-        typer.echo(str(file))
+    with reproduction.claim(figures, force):
+        with watch(labels, rounds, "the same command continues") as display:
+            failures = run_all(tasks, workers=workers, resume=True, dask=dask, listener=display)
+        if failures:
+            raise failure_of(tasks, failures)
+        for file in publish(reproduction, figures):
+            typer.echo(str(file))

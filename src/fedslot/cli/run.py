@@ -11,11 +11,13 @@ import typer
 
 from fedslot.cli.options import (
     DaskOption,
+    ForceOption,
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
     ThreadsOption,
     check_cluster,
+    note_effects,
     read_scenario,
     watch,
 )
@@ -26,6 +28,7 @@ def run(
     override: OverrideOption = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/run"),
     resume: ResumeOption = False,
+    force: ForceOption = False,
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
 ) -> None:
@@ -38,6 +41,7 @@ def run(
     from fedslot.experiments.cluster import distributed_training
     from fedslot.runs import run as run_scenario
 
+    note_effects(scenario, [wanted])
     check_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
     again = _again(scenario, override, out, threads, dask)
@@ -48,6 +52,7 @@ def run(
             wanted,
             out,
             resume=resume,
+            force=force,
             threads=threads,
             distribute=distribute,
             on_round=lambda round: display(0, round),

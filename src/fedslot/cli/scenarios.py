@@ -35,16 +35,18 @@ def presets(
 
 
 def schema(
-    keys: Annotated[bool, typer.Option("--keys", help="List the fields with their documentation instead.")] = False,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="List the fields with their meanings, defaults and allowed values.")
+    ] = False,
 ) -> None:
     """Print the JSON schema of a scenario for editors and programs."""
-    from fedslot.scenario import Scenario
+    from fedslot.scenario import Scenario, ranges
     from fedslot.scenario import keys as all_keys
 
     if not keys:
         typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
         return
-    known = all_keys()
+    known, allowed = all_keys(), ranges()
     width = max(map(len, known))
     for key, about in known.items():
-        typer.echo(f"{key:<{width}}  {' '.join(about.split())}")
+        typer.echo(f"{key:<{width}}  {' '.join(about.split())} ({allowed[key]})")

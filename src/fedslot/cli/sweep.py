@@ -10,6 +10,7 @@ import typer
 from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
+    ForceOption,
     OverrideOption,
     ResumeOption,
     TargetsOption,
@@ -18,17 +19,15 @@ from fedslot.cli.options import (
     check_cluster,
     complete_override,
     complete_scenario,
+    note_effects,
     read_targets,
     stoppable,
     watch,
 )
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from fedslot.experiments.sweeps import Sweep
 
-MOST_ROWS = 12  # number of combinations in the table; sweep.csv has all
 MOST_FAILURES = 10  # number of failures that are listed; runs.csv has all
 
 
@@ -62,6 +61,7 @@ def sweep(
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
     resume: ResumeOption = False,
+    force: ForceOption = False,
 ) -> None:
     """Run all combinations of values with several seeds; write one table of all runs, and heat maps.
 
@@ -84,6 +84,7 @@ def sweep(
         f"{say(study.combinations[index // study.seeds])}, seed {task.scenario.seed}"
         for index, task in enumerate(tasks)
     ]
+    note_effects(scenario, study.scenarios)
     check_cluster(dask)
     with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
         try:
@@ -96,6 +97,7 @@ def sweep(
                 workers=workers,
                 threads=threads,
                 resume=resume,
+                force=force,
                 dask=dask,
                 listener=display,
             )
@@ -104,10 +106,11 @@ def sweep(
     if len(found.failures) < len(tasks):
         with stoppable(SAME_AND_RESUME):
             from fedslot.views.sweep import write_figures
+            from fedslot.views.tables import sweep_table
 
             write_figures(found, out)
             console = Console(highlight=False, markup=False, emoji=False)
-            console.print(_table(found))
+            console.print(sweep_table(found, console))
             where = f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures"
             console.print(where, soft_wrap=True)
     if found.failures:
@@ -115,50 +118,6 @@ def sweep(
         if dask is not None:
             typer.echo("these ran on the workers, which need the scenario's data sets and modules too", err=True)
         raise typer.Exit(1)
-
-
-def _table(found: Sweep) -> Table:
-    """Return a table of the combinations; of many, those with the best accuracy at the horizon."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from fedslot.experiments.study import say_value
-
-    study = found.study
-    ranked = sorted(range(len(study.combinations)), key=lambda index: -_accuracy(found, index))
-    count = f"the best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
-    table = Table(
-        title=f"{count} combinations, seeds: {study.seeds}; mean and 95% confidence interval",
-        caption="Slots by the clock. 2/3: two of three runs reached the target.",
-        min_width=72,
-        box=SIMPLE_HEAD,
-    )
-    for key in study.grid:
-        table.add_column("\n".join(key.rsplit(".", 1)), justify="right", no_wrap=True)
-    table.add_column("final\naccuracy", justify="right", no_wrap=True)
-    table.add_column(f"accuracy at\n{found.horizon} slots", justify="right", no_wrap=True)
-    reached = [t for t in found.targets if any(cell[f"slots_to_{t:g}_max"].count for cell in found.estimates())]
-    for target in reached:
-        table.add_column(f"slots\nto {target:g}", justify="right")
-    shown = set(ranked[:MOST_ROWS])
-    for index, combination in enumerate(study.combinations):
-        if index not in shown:
-            continue
-        estimates = found.estimates()[index]
-        cells = [say_value(value) for value in combination.values()]
-        if not estimates["final_accuracy"].count:
-            table.add_row(*cells, "failed")
-            continue
-        cells += [estimates[name].margin(".3f", "±") for name in ("final_accuracy", "accuracy_at_horizon")]
-        slots = [estimates[f"slots_to_{target:g}_max"] for target in reached]
-        cells += [estimate.point(".0f", estimate.fraction(" {}/{}")) for estimate in slots]
-        table.add_row(*cells, style="bold" if index == ranked[0] else None)
-    return table
-
-
-def _accuracy(found: Sweep, index: int) -> float:
-    estimate = found.estimates()[index]["accuracy_at_horizon"]
-    return estimate.mean if estimate.count else -1.0
 
 
 def _list_failures(found: Sweep, labels: list[str]) -> None:

@@ -33,7 +33,10 @@ def npz(file: Path, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Read the arrays `keys` of an `.npz` file, as far as it has them; Python objects are refused."""
     # Opened here because numpy does not close a file that is no archive.
     with file.open("rb") as raw, np.load(raw, allow_pickle=False) as archive:
-        return {key: archive[key] for key in keys if key in archive}
+        arrays = {key: archive[key] for key in keys if key in archive}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("a member is no array")  # numpy returns the bytes of any other file
+    return arrays
 
 
 def idx_folder(folder: Path) -> Arrays:

@@ -1,4 +1,4 @@
-"""Partition of the training samples among UEs: Dirichlet label mixes, power-law or equal sizes."""
+"""Partition of the training samples among UEs: Dirichlet label mixes, power-law or equal sizes, or as given."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ class Partition:
 
     samples: NDArray[np.int64]
     offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, owners: NDArray[np.int64]) -> Partition:
+        """Return the partition in which each sample belongs to its owner, a UE from 0; owners: (n,)."""
+        return cls(np.argsort(owners, kind="stable"), np.concatenate([[0], np.bincount(owners).cumsum()]))
 
     def share(self, ue: int) -> NDArray[np.int64]:
         """Return the indices of the training samples of one UE."""

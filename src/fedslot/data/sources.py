@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +20,7 @@ NAMES = ("digits", *CATALOGUE)
 
 _DIGITS_TRAIN = 1000
 _FIELD = "data.dataset"
+OWNERS = "ue_train"  # in an `.npz`: the UE that has each training sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +29,7 @@ class Dataset:
 
     x_train, x_test: (n, channels, height, width) for images, (n, d) for other features.
     y_train, y_test: (n,), classes from 0 to `classes` - 1.
+    ue_train: (n,), the UE that has each training sample, from 0 without gaps; None if the scenario divides them.
     """
 
     name: str
@@ -33,10 +37,12 @@ class Dataset:
     y_train: NDArray[np.int64]
     x_test: NDArray[np.float32]
     y_test: NDArray[np.int64]
+    ue_train: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.x_train, self.y_train, self.x_test, self.y_test):
-            array.setflags(write=False)  # many runs share one copy
+        for array in (self.x_train, self.y_train, self.x_test, self.y_test, self.ue_train):
+            if array is not None:
+                array.setflags(write=False)  # many runs share one copy
 
     @property
     def classes(self) -> int:
@@ -48,7 +54,8 @@ def load(name_or_path: str) -> Dataset:
     """Load a data set: `digits`, which is embedded, a fetched one, or your own file that ends in `.npz`.
 
     An `.npz` holds `x_train`, `y_train`, `x_test`, `y_test`: features as (n, d), (n, height, width) or
-    (n, channels, height, width), where uint8 is divided by 255, and integer labels from 0 without gaps.
+    (n, channels, height, width), where uint8 is divided by 255, and integer labels from 0 without gaps. It may hold
+    `ue_train`, the UE that has each training sample.
 
     >>> digits = load("digits")
     >>> digits.x_train.shape, digits.x_test.shape, digits.classes
@@ -70,6 +77,33 @@ def check_exists(name_or_path: str) -> None:
         cache.check_exists(name_or_path)
     elif name_or_path != "digits" and not _own_file(name_or_path).is_file():
         _refuse(name_or_path, "a file that exists")
+
+
+def divides_itself(name_or_path: str) -> bool:
+    """Tell whether a data set says itself which UE has which samples, without reading them."""
+    try:
+        with zipfile.ZipFile(_own_file(name_or_path)) as archive:
+            return f"{OWNERS}.npy" in archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):  # no file of one's own, or a damaged one
+        return False
+
+
+def digest(name_or_path: str) -> str | None:
+    """Return the SHA-256 of a user's own file; None for data sets by name, which are checked when they are read."""
+    if name_or_path in NAMES:
+        return None
+    file = _own_file(name_or_path)
+    try:
+        seen = file.stat()
+        return _digest(file, seen.st_mtime_ns, seen.st_size)
+    except OSError:
+        _refuse(name_or_path, "a file that exists and may be read")
+
+
+@lru_cache(maxsize=64)  # many runs share a file
+def _digest(file: Path, changed: int, size: int) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=1)  # runs of a sweep share a data set; two of CIFAR-10's size would take too much memory
@@ -119,6 +153,9 @@ def _own(name: str, file: Path) -> Dataset:
     shape = x_train.shape[1:]
     if shape != x_test.shape[1:]:
         _refuse(name, f"samples of one shape, not {shape} in x_train and {x_test.shape[1:]} in x_test")
+    if (x_train.dtype == np.uint8) != (x_test.dtype == np.uint8):
+        kinds = f"{x_train.dtype} in x_train and {x_test.dtype} in x_test"
+        _refuse(name, f"samples of one scale: uint8, which is divided by 255, in both parts or in none, not {kinds}")
     if len(shape) == 3 and shape[2] <= 4 < shape[0]:
         _refuse(name, f"images with the channels first, not of shape {shape}")
     known = np.unique(y_train)
@@ -131,7 +168,21 @@ def _own(name: str, file: Path) -> Dataset:
         _refuse(name, "features that are finite in float32, without NaN")
     if len(shape) == 2:
         x_train, x_test = x_train[:, None], x_test[:, None]
-    return Dataset(name, x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64))
+    owners = arrays.get(OWNERS)
+    if owners is not None:
+        _check_owners(name, owners, len(y_train))
+        owners = owners.astype(np.int64)
+    return Dataset(name, x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64), owners)
+
+
+def _check_owners(name: str, owners: NDArray[Any], samples: int) -> None:
+    """Refuse a partition that does not give each training sample to a UE, and each UE a sample."""
+    if owners.shape != (samples,) or owners.dtype.kind not in "iu":
+        kind = f"{owners.dtype} of shape {owners.shape}"
+        _refuse(name, f"{OWNERS} of one integer for each of the {samples} training samples, not {kind}")
+    known = np.unique(owners)
+    if known[0] != 0 or known[-1] != len(known) - 1:
+        _refuse(name, f"{OWNERS} with UEs numbered from 0 without gaps, since each has a sample at least")
 
 
 def _own_file(path: str) -> Path:
@@ -142,7 +193,7 @@ def _own_file(path: str) -> Path:
 
 def _read_npz(name: str, file: Path) -> dict[str, NDArray[Any]]:
     try:
-        arrays = formats.npz(file, cache.ARRAYS)
+        arrays = formats.npz(file, (*cache.ARRAYS, OWNERS))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         _refuse(name, "a file that exists")
     except PermissionError:

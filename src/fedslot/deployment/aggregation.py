@@ -15,7 +15,7 @@ from fedslot.held_out import HeldOut
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
 from fedslot.records import restore_state, state_arrays
-from fedslot.round import aggregate, gather
+from fedslot.round import aggregate, gather, start_aggregation
 from fedslot.scenario import Scenario
 
 
@@ -56,7 +56,7 @@ class ScenarioAggregation:
     def __init__(self, scenario: Scenario, model: Model, held_out: HeldOut, initial: Tensor) -> None:
         self.scenario, self.model, self.held_out = scenario, model, held_out
         self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
-        self.state = self.aggregation.init(initial, scenario.data.ues)
+        self.state = start_aggregation(self.aggregation, scenario, initial)
 
     def __call__(self, model: Tensor, received: Received, round: int) -> tuple[Tensor, Tensor]:
         parts = received.models, received.ues, received.sizes, received.values

@@ -9,7 +9,8 @@ from dataclasses import astuple, dataclass, fields
 from logging import getLogger
 from pathlib import Path
 
-from fedslot.records import write_atomically
+from fedslot.errors import RefusedError
+from fedslot.folders import write_atomically
 
 FAULTS = "faults.csv"
 NO_NODE = "0"
@@ -42,9 +43,12 @@ class FaultLog:
         self.all: list[Fault] = []
         self._file = folder / FAULTS if folder else None
         if self._file:
-            if self._file.is_file():
-                with self._file.open(encoding="utf-8", newline="") as file:
-                    rows = list(csv.reader(file))[1:]
+            if self._file.exists():
+                try:
+                    with self._file.open(encoding="utf-8", newline="") as file:
+                        rows = list(csv.reader(file))[1:]
+                except (OSError, ValueError, csv.Error) as error:
+                    raise RefusedError(f"{self._file} cannot be read ({error}); remove it") from None
                 self.all = [fault for row in rows if (fault := _fault(row)) and fault.round < until]
             header = ",".join(field.name for field in fields(Fault)) + "\n"
             write_atomically(self._file, header + _lines(self.all))

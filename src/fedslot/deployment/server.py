@@ -24,7 +24,8 @@ from fedslot.errors import InputError, RefusedError
 from fedslot.held_out import HeldOut, no_values
 from fedslot.learning.models import Model
 from fedslot.messages import Grant, Receipt, UEs
-from fedslot.records import RowWriter, RunFolder
+from fedslot.provenance import Fingerprints, part_fingerprints
+from fedslot.records import RunFolder, checksum
 from fedslot.round import (
     Round,
     Snapshot,
@@ -33,10 +34,12 @@ from fedslot.round import (
     first_waiting,
     frame_fits,
     measure,
+    observe,
     record,
     refuse_asking,
     schedule,
     spend,
+    start,
     still_waiting,
 )
 from fedslot.scenario import Scenario
@@ -60,7 +63,7 @@ class ParameterServer:
     model: the network. held_out: the PS's held-out samples.
     aggregate: replaces the scenario's own aggregation.
     out: folder for `scenario.yaml`, `rounds.csv`, `faults.csv`, `summary.json` and checkpoints; None writes no files.
-    resume: continue what the folder holds.
+    resume: continue the run in the folder. force: start over in the folder of a run, which is deleted.
     seeded: UEs draw their slots from the scenario's seed, as in the simulator; otherwise from their own entropy.
     keyed: a UE belongs to its node for good, because nodes have keys or certificates.
     limits: limits of what a device may send. weight: the metric that counts training samples.
@@ -75,6 +78,7 @@ class ParameterServer:
         *,
         out: str | Path | None = None,
         resume: bool = False,
+        force: bool = False,
         seeded: bool = True,
         keyed: bool = False,
         limits: Limits = Limits(),  # noqa: B008
@@ -85,22 +89,26 @@ class ParameterServer:
         refuse_asking(self.strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.aggregate = aggregate
-        self.seeded, self.resume, self.weight = seeded, resume, weight
+        self.seeded, self.resume, self.force, self.weight = seeded, resume, force, weight
         self.folder = None if out is None else RunFolder(Path(out))
         self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
-        self._rows: RowWriter | None = None
 
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
         model = self.model.initial if initial is None else initial
-        self.now = Snapshot(0, 0, first_waiting(self.scenario), model, model, self.strategy.init(), NoState())
+        state = start(self.strategy, self.scenario)
+        self.now = Snapshot(0, 0, first_waiting(self.scenario), model, model, state, NoState())
         self._aggregator = self.aggregate or ScenarioAggregation(self.scenario, self.model, self.held_out, model)
         # relative to the initial model, because a device could raise the norm of the present one round by round
         self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
         if self.folder:
-            self._open(self.folder)
+            try:
+                self._open(self.folder)
+            except BaseException:
+                self.folder.close()
+                raise
 
     def announce(self) -> Frame | None:
         """Return the next frame, or None if the training is over."""
@@ -123,7 +131,7 @@ class ParameterServer:
         valuation = self._value(received, frame.round)
         model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
         receipt = replace(receipt, measured=measure(self.strategy, self.held_out, self.now.model, received.models))
-        state = self.strategy.observe(self.now.state, receipt, valuation.values)
+        state = observe(self.strategy, self.scenario, self.now.state, receipt, valuation.values, frame.round)
 
         began = self.now.slots_spent
         spent = began + spend(self.scenario, receipt)
@@ -134,11 +142,11 @@ class ParameterServer:
         return row
 
     def finish(self) -> None:
-        """Close the files; write the summary if the training is over."""
-        if self.folder and self._rows:
-            self._rows.close()
+        """Close the files and leave the folder to others; write the summary if the training is over."""
+        if self.folder and self.folder.is_open:
             if self.now.round and self._next_grant() is None:
                 self.folder.finish(runs.Result(self.scenario, self.folder.rounds()).summary())
+            self.folder.close()
 
     def _next_grant(self) -> Grant | None:
         """Return the grant of the next frame; None if the scenario's rounds or its time budget are used up."""
@@ -202,22 +210,30 @@ class ParameterServer:
         return self.held_out.validation.evaluate(model.to(self.now.model))[0]
 
     def _open(self, folder: RunFolder) -> None:
-        folder.prepare(self.scenario, self.resume)
-        self.now = folder.restore(self.now)
+        self.now = folder.open(self.scenario, self.now, self._made_of(), resume=self.resume, force=self.force)
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
             self.claims = saved["claims"]
             memory = {name.removeprefix(AGGREGATION): saved[name] for name in saved if name.startswith(AGGREGATION)}
             self._aggregator.restore(memory)
         self.faults = FaultLog(folder.path, self.now.round)
-        self._rows = folder.open_rows(keep=self.now.round)
+
+    def _made_of(self) -> Fingerprints:
+        """Return the hashes of what determines the rounds at the PS, apart from the scenario: parts and samples."""
+        parts = [self.scenario.strategy.name, self.scenario.valuation.method]
+        parts += [] if self.aggregate else [self.scenario.aggregation.name]
+        samples = {
+            f"{name}.{field}": getattr(getattr(self.held_out, name), field).cpu().numpy()
+            for name in ("test", "validation")
+            for field in ("x", "y")
+        }
+        return {"made by": "deployment", "held-out samples": checksum(samples), **part_fingerprints(parts)}
 
     def _save(self, row: Round) -> None:
-        if self.folder and self._rows:
-            self._rows.append(row)
-            self._rows.sync()  # before the checkpoint, which must never be ahead of the rows
+        if self.folder:
+            self.folder.append(row, self.now)
             memory = {AGGREGATION + name: array for name, array in self._aggregator.memory().items()}
-            self.folder.save(self.now, {"nodes": self.roster.to_array(), "claims": self.claims, **memory})
+            self.folder.save({"nodes": self.roster.to_array(), "claims": self.claims, **memory})
 
 
 def _check(scenario: Scenario) -> None:

@@ -4,6 +4,7 @@ comparison.py   several strategies under the same seeds
 variants.py     strategies with options, an aggregation or scenario fields of their own
 study.py        a grid of scenario fields and its combinations
 sweeps.py       all combinations of a study, with one table of all runs
+loading.py      the results in a folder: of a run, a comparison or a sweep
 estimates.py    means over seeds with confidence intervals
 tasks.py        a task: one run into a folder of its own
 pool.py         many tasks: in this process, in several processes or on a Dask cluster

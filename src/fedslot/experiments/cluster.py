@@ -146,7 +146,10 @@ def run_on_cluster(
             result, failure = _outcome(pending.pop(index), address)
             if result is not None:
                 files, failure = result
-                RunFolder(tasks[index].folder).unpack(files)
+                try:
+                    RunFolder(tasks[index].folder).unpack(files)
+                except RefusedError as error:
+                    failure = str(error)
             over(index, failure)
 
 

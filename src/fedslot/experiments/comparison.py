@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.estimates import Estimate
-from fedslot.experiments.pool import check_workers, describe_failures, run_all
+from fedslot.errors import InputError, RefusedError, whole_number
+from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of, scale_of
+from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Task, check
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
-from fedslot.records import write_atomically
-from fedslot.runs import Result, load
-from fedslot.scenario import Scenario, as_scenario
+from fedslot.folders import COMPARISON, claim, write_atomically
+from fedslot.plain import plain
+from fedslot.records import LENGTH
+from fedslot.runs import Result, Rule, load
+from fedslot.scenario import Scenario, as_scenario, read_fields
+from fedslot.yaml_text import write_yaml
 
 TARGETS = (0.7, 0.8, 0.9)
+RULES: tuple[Rule, ...] = ("max", "frame", "sum")
 
 
 def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
@@ -34,9 +39,23 @@ def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str,
         "accuracy_at_horizon": result.accuracy_at(horizon),
     }
     for target in targets:
-        measures[f"slots_to_{target:g}_max"] = result.slots_to(target, "max")
-        measures[f"slots_to_{target:g}_sum"] = result.slots_to(target, "sum")
+        for rule in RULES:
+            measures[f"slots_to_{target:g}_{rule}"] = result.slots_to(target, rule)
     return measures
+
+
+def common_horizon(results: Iterable[Result]) -> int:
+    """Return the slots at which accuracies of runs are compared: the last at which the accuracy of each run is known.
+
+    That is the least that any run spent; a run that ended because no further frame fits its time budget counts as
+    having spent that budget. Runs that spend no slots at all are left out, their accuracy costs nothing.
+    """
+    known = []
+    for result in results:
+        budget, out_of_rounds = result.scenario.time_budget, len(result.rounds) >= result.scenario.rounds
+        if result.slots_spent:
+            known.append(result.slots_spent if budget is None or out_of_rounds else budget)
+    return min(known, default=0)
 
 
 @dataclass(frozen=True)
@@ -44,13 +63,14 @@ class Comparison:
     """Results of several strategies under the same seeds.
 
     runs: results by strategy, or by the label of a variant, each in the order of `seeds`.
-    horizon: slots at which accuracies are compared: the time budget, or what the quickest strategy spent.
+    missing: folders of runs that are not finished and not in `runs`; only a loaded comparison has such.
     """
 
     scenario: Scenario
     seeds: list[int]
     runs: dict[str, list[Result]]
     targets: tuple[float, ...]
+    missing: tuple[str, ...] = ()
 
     @property
     def strategies(self) -> list[str]:
@@ -59,17 +79,19 @@ class Comparison:
 
     @property
     def horizon(self) -> int:
-        """Slots at which accuracies are compared: the time budget, or the least that any run spent."""
-        if self.scenario.time_budget is not None:
-            return self.scenario.time_budget
-        return min(result.slots_spent for results in self.runs.values() for result in results)
+        """Slots at which accuracies are compared, as `common_horizon` has it."""
+        return common_horizon(result for results in self.runs.values() for result in results)
+
+    def slots_to(self, target: float) -> str:
+        """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
+        return f"slots_to_{target:g}_{self.scenario.cost_rule}"
 
     def measures(self) -> pd.DataFrame:
         """Return one row per run: strategy, seed and every measure."""
-        rows = []
+        rows, horizon = [], self.horizon
         for strategy, results in self.runs.items():
             for seed, result in zip(self.seeds, results, strict=True):
-                rows.append({"strategy": strategy, "seed": seed, **measure(result, self.horizon, self.targets)})
+                rows.append({"strategy": strategy, "seed": seed, **measure(result, horizon, self.targets)})
         return pd.DataFrame(rows)
 
     def estimates(self) -> dict[str, dict[str, Estimate]]:
@@ -77,7 +99,7 @@ class Comparison:
         table = self.measures()
         names = [name for name in table.columns if name not in {"strategy", "seed"}]
         return {
-            strategy: {name: Estimate.of(rows[name].to_numpy(dtype=float)) for name in names}
+            strategy: {name: Estimate.of(rows[name].to_numpy(dtype=float), scale_of(name)) for name in names}
             for strategy, rows in table.groupby("strategy", sort=False)
             if isinstance(strategy, str)
         }
@@ -85,26 +107,39 @@ class Comparison:
     def differences(self, measure: str = "accuracy_at_horizon", reference: str | None = None) -> dict[str, Estimate]:
         """Return the paired differences to the reference strategy, by default the first, over seeds."""
         table = self.measures().pivot(index="seed", columns="strategy", values=measure)
-        reference = reference or self.strategies[0]
+        reference, scale = reference or self.strategies[0], difference_scale_of(measure)
         return {
-            strategy: Estimate.of((table[strategy] - table[reference]).to_numpy(dtype=float))
+            strategy: Estimate.of((table[strategy] - table[reference]).to_numpy(dtype=float), scale)
             for strategy in self.strategies
             if strategy != reference
         }
 
     def table(self) -> pd.DataFrame:
-        """Return a tidy table of all estimates: strategy, measure, mean, low, high, count, total."""
+        """Return a tidy table of all estimates: strategy, measure, mean, low, high, median, count, total."""
         return pd.DataFrame(
             [
-                {"strategy": strategy, "measure": measure, **vars(estimate)}
+                {"strategy": strategy, "measure": measure, **estimate.row()}
                 for strategy, measures in self.estimates().items()
                 for measure, estimate in measures.items()
             ]
         )
 
+    def difference_table(self) -> pd.DataFrame:
+        """Return a tidy table of the paired differences to the first strategy, with the columns of `table`."""
+        measures = [name for name in self.measures().columns if name not in {"strategy", "seed"}]
+        return pd.DataFrame(
+            [
+                {"strategy": strategy, "measure": measure, **estimate.row()}
+                for measure in measures
+                for strategy, estimate in self.differences(measure).items()
+            ],
+            columns=["strategy", "measure", *COLUMNS],
+        )
+
     def save(self, out: Path) -> None:
-        """Write `comparison.csv` (estimates) and `runs.csv` (one row per run)."""
+        """Write `comparison.csv` (estimates), `differences.csv` (paired) and `runs.csv` (one row per run)."""
         write_atomically(out / "comparison.csv", self.table().to_csv(index=False))
+        write_atomically(out / "differences.csv", self.difference_table().to_csv(index=False))
         write_atomically(out / "runs.csv", self.measures().to_csv(index=False))
 
 
@@ -118,6 +153,7 @@ def compare(
     workers: int | None = None,
     threads: int = 1,
     resume: bool = False,
+    force: bool = False,
     dask: str | None = None,
     listener: Listener | None = None,
 ) -> Comparison:
@@ -128,6 +164,8 @@ def compare(
         own, or a mapping from labels to overrides, e.g. `{"long": {"training.epochs": 9}}`.
     seeds: number of seeds; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
+    resume: continue the comparison in the folder, also with more strategies and seeds.
+    force: start over in a folder that holds a comparison, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
 
     >>> from fedslot import Scenario, compare
@@ -135,7 +173,7 @@ def compare(
     >>> compare(quick, ["fedavg", "push-pull"], seeds=1, workers=1).strategies
     ['fedavg', 'push-pull']
     """
-    scenario = as_scenario(scenario)
+    scenario, seeds = as_scenario(scenario), plain(seeds)
     check_targets(targets)
     check_workers(workers)
     with TemporaryDirectory() as temporary:
@@ -144,34 +182,63 @@ def compare(
         tasks = plan_tasks(scenario, variants, seeds, folder)
         for task in tasks[::seeds]:
             check(task.scenario, data=dask is None)
-        failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
-        if failures:
-            raise RefusedError(describe_failures(tasks, failures))
-        results = [load(task.folder) for task in tasks]
-        labels = [variant.label for variant in variants]
-        runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(labels)}
-        comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
-        comparison.save(folder)
+        description = _describe(scenario, variants, seeds, targets)
+        same = partial(_check_same, folder, scenario)
+        with claim(folder, COMPARISON, description, same, resume=resume, force=force):
+            failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+            if failures:
+                raise failure_of(tasks, failures)
+            results = [load(task.folder) for task in tasks]
+            if out is None:
+                results = [result.in_memory() for result in results]
+            labels = [variant.label for variant in variants]
+            runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(labels)}
+            comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
+            comparison.save(folder)
     return comparison
 
 
 def plan_tasks(scenario: Scenario, variants: Sequence[Variant], seeds: int, out: Path) -> list[Task]:
     """Return the runs of a comparison, variant by variant, each with its folder below `out`."""
     if type(seeds) is not int or seeds < 1:
-        raise InputError("seeds", seeds, "a whole number, at least 1")
+        raise InputError("seeds", seeds, f"{whole_number(seeds)}, at least 1")
     if len(variants) * seeds > MOST_RUNS:
         most = f"at most {MOST_RUNS // len(variants)}, since {MOST_RUNS} runs are the most of a comparison"
         raise InputError("seeds", seeds, most)
     return [
-        Task(chosen.replace({"seed": seed}), out / "runs" / f"{folder_name(variant)}-seed{seed}")
+        Task(chosen.replace({"seed": seed}), run_folder(out, variant, seed))
         for variant, chosen in zip(variants, scenarios(scenario, variants), strict=True)
         for seed in range(scenario.seed, scenario.seed + seeds)
     ]
 
 
-def folder_name(variant: Variant) -> str:
-    """Return the name of a variant's run folders, without the seed; valid on every file system, and unique."""
-    return unique_name(variant.label, plain_text(variant.label))
+def run_folder(out: Path, variant: Variant, seed: int) -> Path:
+    """Return the folder of a run; its name is valid on every file system, and unique."""
+    return out / "runs" / f"{unique_name(variant.label, plain_text(variant.label))}-seed{seed}"
+
+
+def _describe(scenario: Scenario, variants: Sequence[Variant], seeds: int, targets: Sequence[float]) -> str:
+    """Return the content of `comparison.yaml`: all that is needed to repeat the comparison, or to load it."""
+    strategies = {variant.label: dict(variant.overrides) for variant in variants}
+    fields = {"scenario": scenario.model_dump(), "strategies": strategies, "seeds": seeds, "targets": [*targets]}
+    return write_yaml(fields)
+
+
+def read_comparison(out: Path) -> tuple[Scenario, list[Variant], int, tuple[float, ...]]:
+    """Return the scenario, the variants, the number of seeds and the targets of the comparison in a folder."""
+    fields = read_fields(out / COMPARISON.marker)
+    try:
+        scenario, seeds, targets = Scenario.load(fields["scenario"]), fields["seeds"], fields["targets"]
+        return scenario, make_variants(fields["strategies"]), int(seeds), tuple(map(float, targets))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedError(f"{out / COMPARISON.marker} is damaged ({error}); the same command writes it anew") from None
+
+
+def _check_same(out: Path, scenario: Scenario) -> None:
+    """Refuse to continue a comparison of another scenario; strategies, seeds and targets may change."""
+    held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
+    if difference := held.difference(scenario, apart_from=["seed", "strategy.name", *LENGTH]):
+        raise RefusedError(f"{out} holds a comparison of another scenario{difference}")
 
 
 def check_targets(targets: Sequence[float]) -> None:

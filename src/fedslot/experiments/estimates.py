@@ -1,69 +1,198 @@
-"""Means over seeds with confidence intervals, and their text in tables and reports."""
+"""Means over seeds with confidence intervals that stay in range, and their text in tables, reports and pages.
+
+A Student-t interval is computed on a scale without bounds and mapped back, with the standard error by the delta method:
+it always contains the mean and never leaves the range of its quantity. The scale of accuracies is the logit, that of
+slots and rounds the logarithm, that of differences of accuracies Fisher's z. Differences of slots have no bounds, so
+theirs is the plain interval.
+
+Two values show all that is known of their spread, so they are shown themselves, and have no interval.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 CONFIDENCE = 0.95
+LEAST = 3  # number of values from which on there is an interval
+COLUMNS = ("mean", "low", "high", "median", "count", "total")
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A map of a quantity to the whole line, on which its interval is computed.
+
+    slope: derivative of `forward`. worst: rank of a run that has no value; NaN if it cannot be ranked.
+    missing: the word for no value.
+    """
+
+    forward: Callable[[Array], Array]
+    inverse: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    worst: float
+    missing: str
+
+
+ACCURACY = Scale(special.logit, special.expit, lambda m: 1 / (m * (1 - m)), -math.inf, "none")
+SLOTS = Scale(np.log, np.exp, lambda m: 1 / m, math.inf, "never")
+ACCURACY_DIFFERENCE = Scale(np.arctanh, np.tanh, lambda d: 1 / (1 - d**2), math.nan, "none")
+SLOTS_DIFFERENCE = Scale(np.asarray, np.asarray, np.ones_like, math.nan, "none")
+
+
+def scale_of(measure: str) -> Scale:
+    """Return the scale of a measure of runs: accuracies on the logit scale, slots and rounds on the log scale."""
+    return ACCURACY if "accuracy" in measure else SLOTS
+
+
+def difference_scale_of(measure: str) -> Scale:
+    """Return the scale of paired differences of a measure."""
+    return ACCURACY_DIFFERENCE if "accuracy" in measure else SLOTS_DIFFERENCE
+
+
+def interval(values: Array, scale: Scale) -> tuple[Array, Array]:
+    """Return the ends of the 95% confidence interval of the mean over the first axis; NaN with fewer than three values.
+
+    If all values are the same, e.g. all accuracies are 1, both ends are the mean.
+    """
+    count, mean = len(values), values.mean(axis=0)
+    if count < LEAST:
+        return np.full_like(mean, math.nan), np.full_like(mean, math.nan)
+    error = values.std(axis=0, ddof=1) / count**0.5
+    with np.errstate(divide="ignore", invalid="ignore"):
+        center = scale.forward(mean)
+        half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * error * scale.slope(mean)
+        low, high = scale.inverse(center - half), scale.inverse(center + half)
+    spread = (error > 0) & np.isfinite(center) & np.isfinite(half)  # not so if all values are the same
+    return np.where(spread, np.minimum(low, mean), mean), np.where(spread, np.maximum(high, mean), mean)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its 95% confidence interval (Student's t).
+    """The values of some seeds, with their mean and its 95% confidence interval where these can be stated.
 
-    count: seeds that have a value, of `total`; low and high are NaN with fewer than two.
+    values: one per seed; NaN where a run has none, e.g. because it never reached a target.
 
-    >>> estimate = Estimate.of([1.0, 2.0, float("nan"), 3.0])
-    >>> estimate.interval(".1f"), estimate.margin(".1f"), estimate.fraction(" {}/{}")
-    ('2.0 [-0.5, 4.5]', '2.0 ± 2.5', ' 3/4')
+    There is a mean only if every seed has a value: a mean over those that reached a target would be too low, and
+    comparable with nothing. The median counts a run without a value as the worst, so it is that of all seeds.
+
+    >>> Estimate.of([0.85, 0.97, 0.93], ACCURACY).text(".2f")
+    '0.92 [0.60, 0.99]'
+    >>> Estimate.of([0.85, 0.97], ACCURACY).text(".2f")
+    '0.85, 0.97'
+    >>> Estimate.of([440, float("nan"), 451], SLOTS).text(".0f")
+    '2 of 3, median 451'
     """
 
-    mean: float
-    low: float
-    high: float
-    count: int
-    total: int
+    values: tuple[float, ...]
+    scale: Scale
 
     @classmethod
-    def of(cls, values: Sequence[float] | NDArray[np.float64]) -> Estimate:
-        """Estimate the mean of the values that are not NaN."""
-        numbers = np.asarray(values, dtype=float)
-        here = numbers[~np.isnan(numbers)]
-        mean = float(here.mean()) if len(here) else math.nan
-        half = float(half_width(here)) if len(here) > 1 else math.nan
-        return cls(mean, mean - half, mean + half, len(here), len(numbers))
+    def of(cls, values: Sequence[float] | Array, scale: Scale) -> Estimate:
+        """Return the estimate of a quantity from its value under each seed."""
+        return cls(tuple(map(float, values)), scale)
 
     @property
-    def percent(self) -> Estimate:
-        """The same estimate in percent."""
-        return Estimate(100 * self.mean, 100 * self.low, 100 * self.high, self.count, self.total)
+    def count(self) -> int:
+        """The number of seeds that have a value."""
+        return sum(not math.isnan(value) for value in self.values)
 
-    def point(self, form: str, error: str = "") -> str:
-        """Return the mean as text, followed by `error`; `never` if no seed has a value."""
-        return f"{self.mean:{form}}{error}" if self.count else "never"
+    @property
+    def total(self) -> int:
+        """The number of seeds."""
+        return len(self.values)
 
-    def interval(self, form: str) -> str:
-        """Return the mean and its interval as text, the mean alone if there is no interval."""
-        return self.point(form, "" if math.isnan(self.low) else f" [{self.low:{form}}, {self.high:{form}}]")
+    @property
+    def complete(self) -> bool:
+        """Whether every seed has a value."""
+        return 0 < self.count == self.total
 
-    def margin(self, form: str, sign: str = " ± ") -> str:
-        """Return the mean and half the width of its interval as text."""
-        half = f"{self.high - self.mean:{form.removeprefix('+')}}"
-        return self.point(form, "" if math.isnan(self.low) else f"{sign}{half}")
+    @property
+    def mean(self) -> float:
+        """The mean; NaN unless every seed has a value."""
+        return float(np.mean(self.values)) if self.complete else math.nan
 
-    def fraction(self, form: str) -> str:
-        """Return how many of the seeds have a value as text; nothing if all or none have one."""
-        return form.format(self.count, self.total) if 0 < self.count < self.total else ""
+    @property
+    def median(self) -> float:
+        """The median over all seeds, of which those without a value are the worst; NaN if it is one of these."""
+        ranked = [self.scale.worst if math.isnan(value) else value for value in self.values]
+        median = float(np.median(ranked)) if ranked and not np.isnan(ranked).any() else math.nan
+        return median if math.isfinite(median) else math.nan
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval of the mean; NaN if there is none."""
+        return self._interval[0]
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval of the mean; NaN if there is none."""
+        return self._interval[1]
+
+    @cached_property
+    def _interval(self) -> tuple[float, float]:
+        if not self.complete:
+            return math.nan, math.nan
+        low, high = interval(np.array(self.values), self.scale)
+        return float(low), float(high)
+
+    def row(self) -> dict[str, float]:
+        """Return the columns of a table: mean, low, high, median, count and total."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+    def text(self, form: str, factor: float = 1.0, gap: str = " ") -> str:
+        """Return the estimate as text; every table uses it.
+
+        The mean with its interval, or one or two values themselves. If some seeds have no value: the number of those
+        that have one, and the median. factor: e.g. 100 for percentage points. gap: where a line may be broken.
+        """
+
+        def say(value: float) -> str:
+            return self.scale.missing if math.isnan(value) else f"{factor * value:{form}}"
+
+        if self.count == 0:
+            return self.scale.missing
+        if self.total < LEAST:
+            return ", ".join(map(say, self.values))
+        if self.complete:
+            return f"{say(self.mean)}{gap}[{say(self.low)}, {say(self.high)}]"
+        return self.reached + ("" if math.isnan(self.median) else f",{gap}median {say(self.median)}")
+
+    @property
+    def reached(self) -> str:
+        """How many of the seeds have a value, as text."""
+        return f"{self.count} of {self.total}"
 
 
-def half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return half the width of the confidence interval of the mean over the first axis, at least two values."""
-    count = len(values)
-    quantile = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)
-    return np.asarray(quantile * values.std(axis=0, ddof=1) / count**0.5)
+def describe(seeds: int) -> str:
+    """Return what the numbers of a table are, as a phrase; a single seed needs none.
+
+    >>> describe(1), describe(2), describe(5)
+    ('', 'the values of both seeds', 'means over 5 seeds with 95% confidence intervals')
+    """
+    if seeds < LEAST:
+        return "the values of both seeds" if seeds == 2 else ""
+    return f"means over {seeds} seeds with 95% confidence intervals"
+
+
+def may_be_best(values: Array, lower_is_better: bool = False) -> NDArray[np.bool_]:
+    """Return which of the rows (rows, seeds) may have the best mean: the true best is among them with 95% confidence.
+
+    Each row is compared with that of the best observed mean by a one-sided paired t-test; the 5% are shared among the
+    comparisons (Bonferroni), since the best row is picked from all of them. Fewer than three seeds rule out nothing.
+    """
+    rows, seeds = values.shape
+    better = -values if lower_is_better else values
+    if rows < 2 or seeds < LEAST:
+        return np.ones(rows, dtype=bool)
+    behind = better[better.mean(axis=1).argmax()] - better
+    error = behind.std(axis=1, ddof=1) / seeds**0.5
+    quantile = stats.t.ppf(1 - (1 - CONFIDENCE) / (rows - 1), seeds - 1)
+    return np.asarray(behind.mean(axis=1) <= quantile * error)

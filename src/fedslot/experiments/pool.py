@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, RefusedError, SystemFault
 from fedslot.experiments.processes import run_in_processes
 from fedslot.experiments.tasks import Listener, Settings, Task, attempt
 from fedslot.round import Round
@@ -66,6 +66,12 @@ def describe_failures(tasks: Sequence[Task], failures: Mapping[int, str]) -> str
     index, reason = min(failures.items())
     count = "a run" if len(tasks) == 1 else f"{len(failures)} of {len(tasks)} runs"
     return f"{count} failed; {tasks[index].folder.name}: {reason}"
+
+
+def failure_of(tasks: Sequence[Task], failures: Mapping[int, str]) -> RefusedError | OSError:
+    """Return the error to raise about failed runs: an OSError if the first failed because of the system."""
+    line = describe_failures(tasks, failures)
+    return OSError(line) if isinstance(failures[min(failures)], SystemFault) else RefusedError(line)
 
 
 def check_workers(workers: int | None) -> None:

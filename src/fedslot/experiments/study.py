@@ -12,17 +12,18 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, whole_number
 from fedslot.experiments.tasks import check
+from fedslot.plain import plain
 from fedslot.plugins import part_name
-from fedslot.scenario import Scenario, presets, read_fields
+from fedslot.scenario import Scenario, beside, presets, read_fields, split_sections
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST_RUNS = 100_000
@@ -38,19 +39,22 @@ Combination = dict[str, Any]
 class Study:
     """All combinations of a grid, each with several seeds; impossible combinations are refused.
 
-    grid: values to try, by dotted key; each key is an axis. Classes of your own are converted to their names.
+    grid: values to try, by dotted key; each key is an axis. Arrays and ranges are converted to lists, classes of your
+        own to their names.
     seeds: number of seeds; the scenario's seed is the first. Runs with the same seed have common random numbers.
     """
 
     scenario: Scenario
-    grid: Mapping[str, list[Any]]
+    grid: Mapping[str, Sequence[Any]]
     seeds: int = SEEDS
 
     def __post_init__(self) -> None:
-        named = {k: [*map(part_name, v)] if isinstance(v, list | tuple) else v for k, v in self.grid.items()}
+        plain_values = beside({"grid": plain(self.grid)}, Path())["grid"]
+        named = {k: [*map(part_name, v)] if isinstance(v, list) else v for k, v in plain_values.items()}
         object.__setattr__(self, "grid", named)
+        object.__setattr__(self, "seeds", plain(self.seeds))
         if type(self.seeds) is not int or self.seeds < 1:
-            raise InputError("seeds", self.seeds, "a whole number, at least 1")
+            raise InputError("seeds", self.seeds, f"{whole_number(self.seeds)}, at least 1")
         _check_axes(self.grid)
         runs = math.prod(map(len, self.grid.values())) * self.seeds
         if runs > MOST_RUNS:
@@ -77,7 +81,7 @@ class Study:
         if "grid" not in fields:
             fields = {"scenario": source}
         else:
-            fields["scenario"] = _beside(Path(source), fields.get("scenario"))
+            fields["scenario"] = _scenario_of(Path(source), fields.get("scenario"))
         for key in fields:
             if key not in KEYS:
                 raise InputError(key, fields[key], f"left out: the keys of a study are {', '.join(KEYS)}")
@@ -88,8 +92,15 @@ class Study:
             if not isinstance(key, str):
                 raise InputError("overrides", key, "a mapping of dotted keys, e.g. `frame.pull: 5`")
         axes = join_axes([fields["grid"], grid or {}])
-        first = {key: values[0] for key, values in axes.items()}
-        scenario = Scenario.load(fields["scenario"], {**fields["overrides"], **(overrides or {}), **first})
+        changes = split_sections(fields["overrides"], overrides or {})
+        try:
+            scenario = Scenario.load(fields["scenario"], changes)
+        except InputError:  # it may be possible with the values of the grid only
+            if not all(map(_same_fields, axes.items())):
+                raise
+            scenario = Scenario.load(
+                fields["scenario"], split_sections(changes, {key: values[0] for key, values in axes.items()})
+            )
         return cls(scenario, axes, fields.get("seeds", SEEDS) if seeds is None else seeds)
 
     @cached_property
@@ -189,7 +200,7 @@ def plain_text(text: str) -> str:
     return re.sub(r"[^a-z0-9._+-]+", "-", text.lower()).strip("-")
 
 
-def _beside(file: Path, scenario: Any) -> Any:
+def _scenario_of(file: Path, scenario: Any) -> Any:
     """Return the scenario of a study file: its fields, a preset, or a file relative to the study's folder."""
     if isinstance(scenario, dict):
         return scenario
@@ -213,6 +224,12 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
         for word, count in Counter(words).items():
             if count > 1:
                 raise InputError(f"grid {key}", word, "given once")
+
+
+def _same_fields(axis: tuple[str, list[Any]]) -> bool:
+    """Return whether all values of an axis change the same fields, so that each hides those of the others."""
+    key, values = axis
+    return len({frozenset(split_sections({key: value})) for value in values}) == 1
 
 
 @contextmanager

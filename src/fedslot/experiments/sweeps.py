@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.comparison import TARGETS, check_targets, measure
-from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
+from fedslot.experiments.estimates import COLUMNS, Estimate, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
 from fedslot.experiments.tasks import Listener, Task
-from fedslot.records import clear_leftovers, is_empty, write_atomically
+from fedslot.folders import SWEEP, claim, write_atomically
+from fedslot.records import LENGTH
 from fedslot.runs import Result, load
 from fedslot.scenario import Scenario, as_scenario
 from fedslot.yaml_text import YAMLError, parse_yaml
-
-STUDY = "study.yaml"
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,12 @@ class Sweep:
 
     @property
     def horizon(self) -> int:
-        """Slots at which accuracies are compared: the least that any run spent, or its time budget."""
-        runs = [run for run in self.runs if run is not None]
-        return min((run.scenario.time_budget or run.slots_spent for run in runs), default=0)
+        """Slots at which accuracies are compared, as `common_horizon` has it."""
+        return common_horizon(run for run in self.runs if run is not None)
+
+    def slots_to(self, target: float) -> str:
+        """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
+        return f"slots_to_{target:g}_{self.study.scenario.cost_rule}"
 
     def table(self) -> pd.DataFrame:
         """Return one row per run: the values of the axes, seed, every measure, and the reason of a failure."""
@@ -53,7 +56,7 @@ class Sweep:
             measures = {} if run is None else measure(run, horizon, self.targets)
             rows.append(
                 {
-                    **{key: _cell(value) for key, value in combination.items()},
+                    **{key: table_entry(value) for key, value in combination.items()},
                     "seed": self.study.scenario.seed + index % self.study.seeds,
                     **{name: number for name, number in measures.items() if name not in combination},
                 }
@@ -70,19 +73,38 @@ class Sweep:
         table, seeds = self.table(), self.study.seeds
         measures = table.drop(columns=[*self.study.grid, "seed", "failure"])
         return [
-            {str(name): Estimate.of(rows[name].to_numpy(dtype=float)) for name in measures.columns}
+            {str(name): Estimate.of(rows[name].to_numpy(dtype=float), scale_of(str(name))) for name in measures.columns}
             for rows in (measures.iloc[first : first + seeds] for first in range(0, len(table), seeds))
         ]
 
+    def leaders(self, measure: str, among: Sequence[int] | None = None) -> list[int]:
+        """Return the combinations that may be the best by a measure, by index, the one with the best mean first.
+
+        The best is among them with 95% confidence, by paired t-tests over seeds (`may_be_best`); fewer than three seeds
+        rule out nothing. Combinations of which a run failed or missed the target are not compared.
+
+        among: indices of the combinations to compare, by default all.
+        """
+        cells = range(len(self._estimates)) if among is None else among
+        found = {index: self._estimates[index][measure] for index in cells if measure in self._estimates[index]}
+        whole = [index for index, estimate in found.items() if estimate.complete]
+        if not whole:
+            return []
+        values = np.array([found[index].values for index in whole])
+        fewer = measure.startswith("slots_to_")
+        best = int(values.mean(axis=1).argmin() if fewer else values.mean(axis=1).argmax())
+        rivals = np.flatnonzero(may_be_best(values, lower_is_better=fewer))
+        return [whole[best], *(whole[index] for index in rivals if index != best)]
+
     def summary(self) -> pd.DataFrame:
-        """Return a tidy table of all estimates: the values of the axes, measure, mean, low, high, count, total."""
+        """Return a tidy table of all estimates: the values of the axes, the measure and the columns of an estimate."""
         return pd.DataFrame(
             [
-                {**{key: _cell(value) for key, value in combination.items()}, "measure": name, **vars(estimate)}
+                {**{key: table_entry(value) for key, value in combination.items()}, "measure": name, **estimate.row()}
                 for combination, estimates in zip(self.study.combinations, self._estimates, strict=True)
                 for name, estimate in estimates.items()
             ],
-            columns=[*self.study.grid, "measure", *(field.name for field in fields(Estimate))],
+            columns=[*self.study.grid, "measure", *COLUMNS],
         )
 
     def save(self, out: Path) -> None:
@@ -101,7 +123,7 @@ class FailedRunsError(RefusedError):
 
 def sweep(
     scenario: Scenario | str | Path,
-    grid: Mapping[str, list[Any]],
+    grid: Mapping[str, Sequence[Any]],
     seeds: int = SEEDS,
     out: str | Path | None = None,
     *,
@@ -109,6 +131,7 @@ def sweep(
     workers: int | None = None,
     threads: int = 1,
     resume: bool = False,
+    force: bool = False,
     dask: str | None = None,
     listener: Listener | None = None,
     on_failure: Literal["raise", "record"] = "raise",
@@ -116,10 +139,11 @@ def sweep(
     """Run every combination of a grid with every seed. A run that fails does not stop the others.
 
     scenario: a scenario, or the name of a preset or YAML file.
-    grid: values to try, by dotted key.
+    grid: values to try, by dotted key; lists, ranges or NumPy arrays.
     seeds: number of seeds of each combination; the scenario's seed is the first.
     out: folder for the runs and tables; None uses a temporary one.
     resume: continue the sweep in the folder, also with more values and seeds.
+    force: start over in a folder that holds a sweep, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
     on_failure: what to do about failed runs when all are over and saved: `raise` a FailedRunsError, whose `sweep` has
         the others, or only `record` them in `Sweep.failures`. If all runs failed, the error is always raised.
@@ -144,12 +168,15 @@ def sweep(
         find_workers(dask)
     with TemporaryDirectory() as temporary:
         folder = Path(out or temporary)
-        _claim(folder, study, resume)
         tasks = plan_tasks(study, folder)
-        failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
-        runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
-        found = Sweep(study, runs, failures, tuple(targets))
-        found.save(folder)
+        same = partial(_check_same, folder, study)
+        with claim(folder, SWEEP, study.to_yaml(), same, resume=resume, force=force):
+            failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+            runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
+            if out is None:
+                runs = [run and run.in_memory() for run in runs]
+            found = Sweep(study, runs, failures, tuple(targets))
+            found.save(folder)
     if failures and (on_failure == "raise" or len(failures) == len(tasks)):
         raise FailedRunsError(describe_failures(tasks, failures), found)
     return found
@@ -164,29 +191,16 @@ def plan_tasks(study: Study, out: Path) -> list[Task]:
     ]
 
 
-def _claim(out: Path, study: Study, resume: bool) -> None:
-    """Create the folder, or with `resume` take one that holds a sweep of this scenario over the same axes."""
-    if out.exists() and not out.is_dir():
-        raise RefusedError(f"{out} is a file; give a folder for the results")
-    if out.is_dir() and not is_empty(out):
-        if not (out / STUDY).is_file():
-            raise RefusedError(f"{out} holds other things than a sweep; give a new folder")
-        if not resume:
-            raise RefusedError(f"{out} holds a sweep already; continue it with --resume or give a new folder")
-        held = Study.load(out / STUDY)
-        if list(held.grid) != list(study.grid):
-            raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(study.grid)}")
-        if difference := held.scenario.difference(study.scenario, apart_from=["seed", *study.grid]):
-            raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        clear_leftovers(out)
-        write_atomically(out / STUDY, study.to_yaml())
-    except OSError as error:
-        raise RefusedError(f"{out} cannot be written ({error.strerror})") from None
+def _check_same(out: Path, study: Study) -> None:
+    """Refuse to continue a sweep of another scenario or over other axes; their values and seeds may change."""
+    held = Study.load(out / SWEEP.marker)
+    if list(held.grid) != list(study.grid):
+        raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(study.grid)}")
+    if difference := held.scenario.difference(study.scenario, apart_from=["seed", *LENGTH, *study.grid]):
+        raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
 
 
-def _cell(value: object) -> object:
+def table_entry(value: object) -> object:
     """Return a value as an entry of a table: numbers and plain text as they are, others as in `--grid`.
 
     Text that YAML would read as something else is in quotes there.

@@ -11,9 +11,10 @@ import numpy as np
 from fedslot.access.channels import make_channel
 from fedslot.aggregation import make_aggregation
 from fedslot.data.sources import check_exists
-from fedslot.errors import reason
+from fedslot.errors import InputError, RefusedError, reason
 from fedslot.learning.models import MODELS
 from fedslot.plugins import find
+from fedslot.provenance import fingerprints
 from fedslot.records import RunFolder
 from fedslot.round import Round, cell
 from fedslot.runs import is_finished, run
@@ -36,8 +37,11 @@ class Task:
 
     @property
     def is_done(self) -> bool:
-        """Whether the folder holds this run, and it is complete."""
-        return is_finished(self.folder) and RunFolder(self.folder).scenario() == self.scenario
+        """Whether the folder holds this run, and it is complete; where that is in doubt, the run itself says why."""
+        try:
+            return is_finished(self.folder) and RunFolder(self.folder).holds(self.scenario, fingerprints(self.scenario))
+        except (InputError, RefusedError, OSError):
+            return False
 
 
 @dataclass(frozen=True)

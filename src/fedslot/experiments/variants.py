@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from fedslot.errors import InputError
 from fedslot.plugins import part_name
-from fedslot.scenario import Scenario
+from fedslot.scenario import Scenario, split_sections
 from fedslot.strategies import declared_options
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
 
@@ -132,9 +132,10 @@ def _variants(strategies: Strategies) -> Iterator[Variant]:
 def _overrides(given: str | Callable[..., Any] | Overrides) -> Overrides:
     """Return the overrides of a variant that has a label."""
     if isinstance(given, Mapping):
-        if "seed" in given:
+        fields = split_sections(given)
+        if "seed" in fields:
             raise InputError("strategies", "seed", "left out: all variants run with the same seeds")
-        return {str(key): part_name(value) for key, value in given.items()}
+        return {key: part_name(value) for key, value in fields.items()}
     variants = list(_variants(given))
     if len(variants) != 1:
         raise InputError("strategies", given, "one strategy for each label")
@@ -156,6 +157,7 @@ def _parse(text: str) -> Variant:
         if field in overrides:
             raise InputError("strategies", text, f"without {key} in the braces: it is given before them")
         overrides[field] = value
+    overrides = split_sections(overrides)
     label = name + plus + aggregation + (write_yaml(settings, one_line=True).strip() if settings else "")
     return Variant(label, overrides)
 
@@ -172,29 +174,30 @@ def _settings(text: str, mapping: str) -> dict[str, Any]:
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas that are outside of braces, brackets and quotes; empty words are left out.
+    """Split at commas, except at those within braces: there, a word ends where it has valid YAML in its braces.
 
     >>> _split("a,b{x: [1, 2], y: 'p, q}'},,c")
     ['a', "b{x: [1, 2], y: 'p, q}'}", 'c']
     """
-    words, depth, quote = [""], 0, ""
-    for character in text:
-        if quote:
-            quote = "" if character == quote else quote
-        elif depth and character in "'\"":
-            quote = character
-        elif character in "{[":
-            depth += 1
-        elif character in "}]":
-            depth -= 1
-        if character == "," and depth <= 0 and not quote:
-            words.append("")
-        else:
-            words[-1] += character
-    return [word.strip() for word in words if word.strip()]
+    words: list[str] = []
+    pieces: list[str] = []
+    for piece in text.split(","):
+        pieces.append(piece)
+        if _is_whole(",".join(pieces)):
+            words.append(",".join(pieces))
+            pieces = []
+    return [word.strip() for word in [*words, ",".join(pieces)] if word.strip()]
+
+
+def _is_whole(word: str) -> bool:
+    _, brace, rest = word.partition("{")
+    try:
+        return not brace or isinstance(parse_yaml(brace + rest), dict)
+    except YAMLError:
+        return False
 
 
 def _options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the options that a strategy has; one that does not declare its options gets all."""
+    """Return those of the options that a strategy has."""
     declared = declared_options(name)
-    return {option: value for option, value in options.items() if declared is None or option in declared}
+    return {option: value for option, value in options.items() if option in declared}

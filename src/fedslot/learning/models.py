@@ -117,6 +117,14 @@ class Model:
             for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
         }
 
+    def module_with(self, flat: Tensor) -> nn.Module:
+        """Return a copy of the network with the parameters (P,), for evaluation."""
+        module = copy.deepcopy(self.module)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(self.unflatten(flat)[name])
+        return module.eval()
+
     def logits(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
         """Return the logits (batch, classes) of samples (batch, *shape)."""
         scores: Tensor = functional_call(self.module, parameters, (x,))

@@ -4,6 +4,7 @@ base.py             what a strategy is (`Strategy`, `Asking`) and what it may kn
 ledger.py           smoothed Shapley values, shared by the strategies that go by value; warm-up
 selection.py        the UEs of highest score, and weighted draws without replacement
 push_pull.py        pull the most valued UEs, leave the other slots open (the paper's Algorithm 1)
+planned.py          the split of most expected value within a limit per frame (the paper's problem P)
 only_pull.py        push-pull with idle push slots
 greedy_shap.py      all slots pull the most valued UEs
 ucb.py              all slots pull by an upper confidence bound on values
@@ -25,13 +26,14 @@ from typing import Any
 from fedslot.errors import InputError
 from fedslot.messages import NoState
 from fedslot.plugins import find
-from fedslot.strategies.base import Asking, Cell, Options, Strategy
+from fedslot.strategies.base import Asking, Cell, Options, Split, Strategy
 from fedslot.strategies.centralized import Centralized
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.strategies.greedy_shap import GreedyShap
 from fedslot.strategies.ledger import Ledger, warm_up
 from fedslot.strategies.merit_push import MeritPush
 from fedslot.strategies.only_pull import OnlyPull
+from fedslot.strategies.planned import Planned
 from fedslot.strategies.power_of_choice import PowerOfChoice
 from fedslot.strategies.push_pull import PushPull
 from fedslot.strategies.round_robin import RoundRobin
@@ -45,6 +47,7 @@ __all__ = [
     "Cell",
     "Ledger",
     "NoState",
+    "Split",
     "Strategy",
     "declared_options",
     "make_strategy",
@@ -61,32 +64,30 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "ucb": UCB,
     "s-fedavg": SFedAvg,
     "power-of-choice": PowerOfChoice,
+    "planned": Planned,
     "scout": Scout,
     "merit-push": MeritPush,
 }
 
 
-def declared_options(name: str) -> Options | None:
-    """Return the options of a strategy with their defaults; None for a class of your own that does not declare them."""
-    options: Options | None = getattr(
-        find("strategy.name", name, STRATEGIES), "options", {} if name in STRATEGIES else None
-    )
+def declared_options(name: str) -> Options:
+    """Return the options of a strategy with their defaults; a class that declares none has none."""
+    options: Options = getattr(find("strategy.name", name, STRATEGIES), "options", {})
     return options
 
 
 def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
     """Return the strategy of that name, or your own as `package.module:Name`.
 
-    A class that declares its `options` with their defaults finds all of them in `cell.options`; any others are refused.
-    A class of your own that declares none gets whatever the scenario gives.
+    A class declares its `options` with their defaults, and finds all of them in `cell.options`; any others are refused.
     """
     maker, declared = find("strategy.name", name, STRATEGIES), declared_options(name)
-    if declared is not None:
-        for option, value in cell.options.items():
-            if option not in declared:
-                known = f"takes {', '.join(declared)}" if declared else "takes no options"
-                raise InputError(f"strategy.options.{option}", value, f"left out, since {name} {known}")
-        cell = replace(cell, options={**declared, **cell.options})
+    for option, value in cell.options.items():
+        if option not in declared:
+            known = f"takes {', '.join(declared)}" if declared else "takes no options"
+            how = "" if name in STRATEGIES else f"; a class declares them: options = {{{option!r}: default}}"
+            raise InputError(f"strategy.options.{option}", value, f"left out, since {name} {known}{how}")
+    cell = replace(cell, options={**declared, **cell.options})
     try:
         strategy = maker(cell)
     except InputError:

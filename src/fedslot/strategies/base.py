@@ -11,19 +11,34 @@ a skeleton to copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, whole_number
 from fedslot.messages import Grant, Receipt, UEs
 
 S = TypeVar("S")
 Options = Mapping[str, Any]
 """Names of a strategy's own parameters, with their defaults."""
+Uses = Sequence[str]
+"""Fields of a scenario that a strategy uses beside data.ues and frame.slots; `push` if it opens push slots."""
+
+
+class Split(NamedTuple):
+    """A split of a frame: `pull` pull slots, `push` push slots, the probability of contending, the expected pushes.
+
+    pushes: expected number of received pushes.
+    """
+
+    pull: int
+    push: int
+    probability: float
+    pushes: float
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,7 @@ class Cell:
     share: share of the UEs that send their data under `centralized`.
     options: parameters of this strategy alone, `strategy.options` of the scenario.
     sizes: (K,) training samples of each UE, which devices tell when they register; None if not known.
+    outlook: what contention is expected to bring, see `splits`; None: nothing.
     """
 
     ues: int
@@ -50,6 +66,7 @@ class Cell:
     share: float = 0.1
     options: dict[str, Any] = field(default_factory=dict)
     sizes: NDArray[np.int64] | None = field(default=None, compare=False)
+    outlook: Callable[[float], Sequence[Split]] | None = field(default=None, compare=False)
 
     @property
     def full_pass(self) -> int:
@@ -68,12 +85,18 @@ class Cell:
         contenders = self.ues - pull if self.contenders is None else self.contenders
         return min(1.0, (self.slots - pull) / max(contenders, 1)) or 1.0
 
+    def splits(self, limit: float) -> Sequence[Split]:
+        """Return for Q = 0, 1, ... the most push slots with which the expected cost of a frame is at most `limit`."""
+        if self.outlook is not None:
+            return self.outlook(limit)
+        return [Split(pull, 0, 1.0, 0.0) for pull in range(min(self.most_pulled, math.floor(limit) - 1) + 1)]
+
     def number(self, option: str, least: float, most: float, *, whole: bool = False) -> float:
         """Return an option that is a number, `whole` if so said, from `least` to `most`; other values are refused."""
         value = self.options[option]
         if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= most:
-            kind = "a whole number" if whole else "a number"
-            raise InputError(f"strategy.options.{option}", value, f"{kind} from {least:,} to {most:,}")
+            kind = "a number " if not whole else "" if type(value) is int else f"{whole_number(value)}, "
+            raise InputError(f"strategy.options.{option}", value, f"{kind}from {least:,} to {most:,}")
         return float(value)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Grant, NoState, Receipt
-from fedslot.strategies.base import Cell
+from fedslot.strategies.base import Cell, Uses
 
 
 class Centralized:
@@ -18,6 +19,7 @@ class Centralized:
     """
 
     needs_values = False
+    uses: ClassVar[Uses] = ("strategy.share",)
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Grant, Merit, Receipt
-from fedslot.strategies.base import Cell, Options
+from fedslot.strategies.base import Cell, Options, Uses
 from fedslot.strategies.scout import first_frame
 from fedslot.strategies.survey import Survey
 
@@ -40,6 +40,7 @@ class MeritPush:
 
     needs_values = False
     needs_measurements = True
+    uses: ClassVar[Uses] = ("push",)
     options: ClassVar[Options] = {"horizon": 100, "push": 2}
 
     def __init__(self, cell: Cell) -> None:

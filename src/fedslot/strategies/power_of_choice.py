@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Grant, Receipt, UEs
-from fedslot.strategies.base import Cell, Options
+from fedslot.strategies.base import Cell, Options, Uses
 from fedslot.strategies.selection import draw, top
 
 
@@ -29,6 +29,7 @@ class PowerOfChoice:
     """
 
     needs_values = False
+    uses: ClassVar[Uses] = ()
     options: ClassVar[Options] = {"candidates": None, "answer_slots": 0.05}
 
     def __init__(self, cell: Cell) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell
+from fedslot.strategies.base import Cell, Uses
 from fedslot.strategies.ledger import Ledger, warm_up
 
 
@@ -14,6 +16,7 @@ class PushPull:
     """All slots pull during warm-up; then Q slots pull the most valued UEs and M - Q are open to contention."""
 
     needs_values = True
+    uses: ClassVar[Uses] = ("frame.pull", "push", "strategy.warmup", "strategy.memory")
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Grant, NoState, Receipt
-from fedslot.strategies.base import Cell
+from fedslot.strategies.base import Cell, Uses
 
 
 class RoundRobin:
     """Pull M UEs in the order of their indices, every UE once before any twice; the next frame goes on from there."""
 
     needs_values = False
+    uses: ClassVar[Uses] = ()
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell

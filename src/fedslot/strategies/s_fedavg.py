@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, Options
+from fedslot.strategies.base import Cell, Options, Uses
 from fedslot.strategies.ledger import Ledger
 from fedslot.strategies.selection import draw
 
@@ -22,6 +22,7 @@ class SFedAvg:
     """
 
     needs_values = True
+    uses: ClassVar[Uses] = ("strategy.memory",)
     options: ClassVar[Options] = {"temperature": 1.0}
 
     def __init__(self, cell: Cell) -> None:

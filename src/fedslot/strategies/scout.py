@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, Options
+from fedslot.strategies.base import Cell, Options, Uses
 from fedslot.strategies.survey import Survey
 
 
@@ -21,6 +21,7 @@ class Scout:
 
     needs_values = False
     needs_measurements = True
+    uses: ClassVar[Uses] = ()
     options: ClassVar[Options] = {"horizon": 100}
 
     def __init__(self, cell: Cell) -> None:

@@ -1,8 +1,9 @@
-"""Figures, the report and the progress display.
+"""Figures, tables, the report and the progress display.
 
 style.py        the style of all figures
 comparison.py   figures of a comparison
 report.py       the HTML report of a comparison; report.html is its template
+tables.py       tables of comparisons and sweeps in the terminal
 sweep.py        figures of a sweep
 plan.py         the figure of a plan
 progress.py     live progress of runs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,63 +13,67 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.estimates import half_width
+from fedslot.experiments.estimates import ACCURACY, LEAST, Estimate, interval
 from fedslot.runs import Result
-from fedslot.views.style import COLUMN, look
+from fedslot.views.style import COLUMN, looks
 
 POINTS = 400  # number of points of a curve over slots
+BANDS = 3  # curves that have a band, if there are more than these and one; more bands cover each other
+LETTER = 0.058  # mean width of a letter of a legend in inches
+
+Array = NDArray[np.float64]
 
 
 def accuracy_by_slots(comparison: Comparison) -> Figure:
     """Draw test accuracy against slots spent by the clock, the main result."""
-    figure, axes = plt.subplots(figsize=(COLUMN, 0.72 * COLUMN))
     longest = max(result.slots_spent for results in comparison.runs.values() for result in results)
     slots = np.linspace(0, longest, POINTS)
-    for position, (name, results) in enumerate(comparison.runs.items()):
-        band(axes, slots, np.array([_at_slots(result, slots) for result in results]), name, **look(name, position))
-    if comparison.scenario.time_budget is not None:
-        axes.axvline(comparison.scenario.time_budget, color="#999999", linewidth=0.8, linestyle="--")
-    axes.set(xlabel="Slots spent", ylabel="Test accuracy", xlim=(0, longest), ylim=_zoom(axes))
-    axes.legend(loc="lower right")
+    curves = {
+        name: (slots, np.array([_at_slots(result, slots) for result in results]))
+        for name, results in comparison.runs.items()
+        if not _is_free(results)
+    }
+    levels = {
+        name: float(np.mean([result.final_accuracy for result in results]))
+        for name, results in comparison.runs.items()
+        if _is_free(results)
+    }
+    figure = _curves(comparison, curves, "Slots spent", levels)
+    for axes in figure.axes:
+        axes.axvline(comparison.horizon, color="#999999", linewidth=0.8, linestyle="--", zorder=1)
     return figure
 
 
 def accuracy_by_round(comparison: Comparison) -> Figure:
     """Draw test accuracy against global rounds, as most papers do."""
-    figure, axes = plt.subplots(figsize=(COLUMN, 0.72 * COLUMN))
-    for position, (name, results) in enumerate(comparison.runs.items()):
+    curves = {}
+    for name, results in comparison.runs.items():
         shortest = min(len(result.rounds) for result in results)
-        curves = np.array([result.rounds["test_accuracy"].to_numpy()[:shortest] for result in results])
-        band(axes, np.arange(shortest, dtype=float), curves, name, **look(name, position))
-    axes.set(xlabel="Global round", ylabel="Test accuracy", ylim=_zoom(axes))
-    axes.legend(loc="lower right")
-    return figure
+        accuracies = [result.rounds["test_accuracy"].to_numpy()[:shortest] for result in results]
+        curves[name] = (np.arange(shortest, dtype=float), np.array(accuracies))
+    return _curves(comparison, curves, "Global round")
 
 
 def slots_to_targets(comparison: Comparison) -> Figure:
-    """Draw the slots to target accuracies under both cost rules; a cross means that a run missed the target."""
-    figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.72 * COLUMN))
-    titles = {"max": "By the clock (max rule)", "sum": "As plotted in the paper (sum rule)"}
-    estimates = comparison.estimates()
-    width = 0.8 / len(estimates)
-    for axes, (rule, title) in zip(panels, titles.items(), strict=True):
-        for position, (name, measures) in enumerate(estimates.items()):
-            for index, target in enumerate(comparison.targets):
-                x = index + (position - (len(estimates) - 1) / 2) * width
-                estimate = measures[f"slots_to_{target:g}_{rule}"]
-                label = name if index == 0 else None
-                if estimate.count < estimate.total:
-                    axes.bar(x, 0, width, color=look(name, position)["color"], label=label)
-                    axes.annotate("×", (x, 0), ha="center", va="bottom", color=look(name, position)["color"])
-                    continue
-                half = np.nan_to_num(estimate.high - estimate.mean)
-                axes.bar(x, estimate.mean, width, color=look(name, position)["color"], label=label)
-                axes.errorbar(x, estimate.mean, half, color="black", linewidth=0.7, capsize=1.5)
-        axes.set(xlabel="Target accuracy", ylabel="Slots", title=title)
-        axes.set_xticks(range(len(comparison.targets)), [f"{target:g}" for target in comparison.targets])
-        axes.set_ylim(bottom=0)
-        axes.grid(axis="x", visible=False)
-    panels[0].legend(loc="upper left")
+    """Draw the slots to target accuracies under both cost rules, and how many runs reached them if not all did."""
+    rules = (comparison.scenario.cost_rule, "sum")
+    names = comparison.strategies
+    size = (max(2 * COLUMN, 1.15 * len(comparison.targets) + 0.9), len(rules) * (0.5 + 0.17 * len(names)) + 0.3)
+    figure, panels = plt.subplots(
+        len(rules), len(comparison.targets), figsize=size, sharex="row", sharey=True, squeeze=False
+    )
+    estimates, colors = comparison.estimates(), looks(names)
+    for row, rule in zip(panels, rules, strict=True):
+        for axes, target in zip(row, comparison.targets, strict=True):
+            for position, name in enumerate(names):
+                _range(axes, position, estimates[name][f"slots_to_{target:g}_{rule}"], colors[name]["color"])
+            axes.set(title=f"to accuracy {target:g}", xlabel=f"Slots ({rule} rule)")
+            axes.set_yticks(range(len(names)), names)
+            axes.set_ylim(len(names) - 0.4, -0.6)
+            axes.grid(axis="y", visible=False)
+            axes.xaxis.get_major_locator().set_params(nbins=3, integer=True)
+        highest = max((axes.dataLim.x1 for axes in row if np.isfinite(axes.dataLim.x1)), default=1)
+        row[0].set_xlim(0, 1.2 * highest)  # room for words
     return figure
 
 
@@ -103,26 +109,108 @@ FIGURES = {
 }
 
 
-def _at_slots(result: Result, slots: NDArray[np.float64]) -> NDArray[np.float64]:
+def with_bands(comparison: Comparison) -> list[str]:
+    """Return the strategies whose curves have bands: all if they are few, else those with the best accuracy."""
+    estimates = comparison.estimates()
+    if len(comparison.seeds) < LEAST:
+        return []
+    if len(estimates) <= BANDS + 1:
+        return comparison.strategies
+    return sorted(estimates, key=lambda name: -_rank(estimates[name]["accuracy_at_horizon"]))[:BANDS]
+
+
+def band(axes: Axes, x: Array, curves: Array, label: str, *, banded: bool = True, **look: Any) -> None:
+    """Draw the mean of curves (seeds, points) where every seed has a value, with its 95% confidence band.
+
+    The band is computed on the logit scale. The curves of two seeds have none; they are drawn themselves, thinly.
+    """
+    here = ~np.isnan(curves).any(axis=0)
+    x, curves = x[here], curves[:, here]
+    axes.plot(x, curves.mean(axis=0), label=label, **look)
+    if len(curves) >= LEAST and banded:
+        axes.fill_between(x, *interval(curves, ACCURACY), color=look["color"], alpha=0.18, linewidth=0)
+    elif len(curves) == 2:
+        axes.plot(x, curves.T, color=look["color"], linewidth=0.4, alpha=0.6)
+
+
+def zoom(whole: Axes, near: Axes) -> None:
+    """Limit the second of two panels with the same curves to the heights where these end, which the first shades."""
+    heights = [np.asarray(line.get_ydata(), dtype=float) for line in whole.get_lines()]
+    late = np.concatenate([height[len(height) // 4 :] for height in heights])
+    low, high = np.nanquantile(late, 0.1), np.nanmax(late)
+    margin = max(0.15 * (high - low), 0.005)
+    low, high = max(0.0, low - margin), min(1.0, high + margin)
+    whole.set_ylim(0, 1)
+    near.set_ylim(low, high)
+    whole.axhspan(low, high, color="#f2f2f2", zorder=0)
+    near.set_facecolor("#fafafa")
+
+
+def legend_above(figure: Figure, axes: Axes, title: str = "") -> None:
+    """Put the legend of a panel above all panels, in as many columns as the names leave room for."""
+    handles, names = axes.get_legend_handles_labels()
+    widest = LETTER * max(map(len, names)) + 0.55
+    columns = max(1, min(len(names), int(figure.get_figwidth() / widest)))
+    figure.legend(handles, names, loc="outside upper center", ncols=columns, title=title or None, title_fontsize=7)
+
+
+def _curves(
+    comparison: Comparison,
+    curves: Mapping[str, tuple[Array, Array]],
+    xlabel: str,
+    levels: Mapping[str, float] | None = None,
+) -> Figure:
+    """Draw curves (x, accuracies by seed) by strategy twice: as a whole, and the heights where they end.
+
+    levels: accuracies of strategies that have no curve, drawn as horizontal lines.
+    """
+    names = [*curves, *(levels or {})]
+    figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN + 0.06 * len(names)), width_ratios=(2, 3))
+    banded, styles = with_bands(comparison), looks(names)
+    for axes in panels:
+        for name, (x, accuracies) in curves.items():
+            band(axes, x, accuracies, name, banded=name in banded, **styles[name])
+        for name, accuracy in (levels or {}).items():
+            axes.axhline(accuracy, label=name, **styles[name])
+        axes.set(xlabel=xlabel, ylabel="Test accuracy", xlim=(0, max((x[-1] for x, _ in curves.values()), default=1)))
+    zoom(*panels)
+    panels[1].set_title("the shaded heights")
+    title = f"with 95% bands: {', '.join(banded)}" if 0 < len(banded) < len(names) else ""
+    legend_above(figure, panels[0], title)
+    return figure
+
+
+def _range(axes: Axes, position: int, estimate: Estimate, color: str) -> None:
+    """Draw an estimate in a row: mean and interval, or one or two values, or the median and how many reached it."""
+    values = [value for value in estimate.values if not math.isnan(value)]
+    if estimate.total < LEAST:
+        axes.plot(values, [position] * len(values), "o", color=color, markersize=3.5)
+        where, words = (max(values, default=0), "" if estimate.complete else estimate.reached)
+    elif estimate.complete:
+        axes.plot([estimate.low, estimate.high], [position] * 2, color=color, linewidth=1.2)
+        axes.plot(estimate.mean, position, "o", color=color, markersize=4)
+        where, words = estimate.high, ""
+    else:
+        axes.plot(estimate.median, position, "D", color=color, markersize=4, fillstyle="none")
+        where, words = np.nan_to_num(estimate.median), estimate.reached
+    if not estimate.count:
+        words = estimate.scale.missing
+    axes.annotate(words, (where, position), (4, 0), textcoords="offset points", va="center", fontsize=5.5, color=color)
+
+
+def _rank(estimate: Estimate) -> float:
+    """Return the mean, or minus infinity where there is none, for sorting."""
+    return estimate.mean if estimate.complete else -math.inf
+
+
+def _is_free(results: Sequence[Result]) -> bool:
+    """Return whether runs spend no slots, so that they have an accuracy but no curve over slots."""
+    return not any(result.slots_spent for result in results)
+
+
+def _at_slots(result: Result, slots: Array) -> Array:
     """Return the accuracy of the last complete round at each of the slots; NaN before the first and after the last."""
     spent = result.rounds["slots_spent"].to_numpy()
     accuracy = np.concatenate([[np.nan], result.rounds["test_accuracy"].to_numpy()])
     found = accuracy[np.searchsorted(spent, slots, side="right")]
     return np.where(slots > spent[-1], np.nan, found)
-
-
-def _zoom(axes: Axes) -> tuple[float, float]:
-    """Return limits of the y-axis that leave out the lowest tenth, where all curves rise alike."""
-    heights = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()])
-    return float(np.floor(10 * np.quantile(heights, 0.1)) / 10), 1.0
-
-
-def band(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], label: str, **look: Any) -> None:
-    """Draw the mean of curves (seeds, points) with its confidence band, where every seed has a value."""
-    here = ~np.isnan(curves).any(axis=0)
-    x, curves = x[here], curves[:, here]
-    mean = curves.mean(axis=0)
-    axes.plot(x, mean, label=label, **look)
-    if len(curves) > 1:
-        half = half_width(curves)
-        axes.fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)

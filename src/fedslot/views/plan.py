@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedslot.access.planner import Plan
-from fedslot.records import write_atomically
+from fedslot.folders import write_atomically
 
 BLUE, ORANGE, GREEN, GREY = (
     "#0072b2",
@@ -59,7 +59,9 @@ def plot_plan(plan: Plan, path: Path | None = None) -> Figure:
     above.set_title(f"Best: pull {plan.best.pull} of {plan.slots} slots", loc="left", fontsize="medium")
     below.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     below.set_ylabel("slots")
-    below.set_xlabel(f"pull slots, of {plan.slots} uplink slots (the rest are open to push)")
+    limited = any(split.pull + split.push < plan.slots for split in plan.splits)
+    rest = "push slots as the limit per frame allows" if limited else "the rest are open to push"
+    below.set_xlabel(f"pull slots, of {plan.slots} uplink slots ({rest})")
     if path is not None:
         image = io.BytesIO()
         figure.savefig(image, format=path.suffix[1:].lower(), dpi=150)

@@ -10,16 +10,36 @@ from jinja2 import Environment, StrictUndefined
 
 from fedslot import __version__
 from fedslot.experiments.comparison import Comparison
-from fedslot.records import write_atomically
-from fedslot.views.comparison import FIGURES
+from fedslot.experiments.estimates import LEAST, describe
+from fedslot.folders import write_atomically
+from fedslot.views.comparison import FIGURES, with_bands
 from fedslot.views.style import save, style
 
-CAPTIONS = {
-    "accuracy_by_slots": "Test accuracy against slots spent by the clock. Bands: 95% confidence over seeds.",
-    "accuracy_by_round": "Test accuracy against global rounds, which take more slots under some strategies.",
-    "slots_to_targets": "Slots to target accuracies under both cost rules; a cross means that a run missed the target.",
-    "on_the_air": "Mean use of the uplink slots of a frame.",
-}
+
+def captions(comparison: Comparison) -> dict[str, str]:
+    """Return the captions of the figures; they speak of intervals only if there are enough seeds for them."""
+    seeds, banded = len(comparison.seeds), with_bands(comparison)
+    spread, ranges = "", "Slots to target accuracies under both cost rules."
+    if seeds >= LEAST:
+        whose = "" if len(banded) == len(comparison.runs) else " of the best three"
+        spread = f" Bands{whose}: 95% confidence over seeds, point by point (Student's t on the logit scale)."
+        ranges = (
+            "Mean slots to target accuracies under both cost rules, with 95% intervals (Student's t on the log scale). "
+            "Where some runs missed the target: how many reached it, and a hollow mark for the median over all runs."
+        )
+    elif seeds == 2:
+        spread = " Thin lines: the two seeds; thick ones: their mean."
+        ranges += " The dots are the two seeds."
+    halves = " The right panel shows the shaded heights of the left one."
+    return {
+        "accuracy_by_slots": "Test accuracy against slots spent, as far as all seeds go. Vertical line: "
+        f"{comparison.horizon} slots, at which the tables compare." + halves + spread,
+        "accuracy_by_round": "Test accuracy against global rounds, which take more slots under some strategies."
+        + halves
+        + spread,
+        "slots_to_targets": ranges,
+        "on_the_air": "Mean use of the uplink slots of a frame.",
+    }
 
 
 def write_report(comparison: Comparison, out: Path) -> Path:
@@ -31,9 +51,10 @@ def write_report(comparison: Comparison, out: Path) -> Path:
             images[name] = base64.b64encode(png.read_bytes()).decode()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "accuracy": lambda estimate: estimate.interval(".4f"),
-        "slots": lambda estimate: estimate.interval(".0f") + estimate.fraction(" ({} of {} runs)"),
-        "points": lambda estimate: estimate.percent.interval("+.2f"),
+        "accuracy": lambda estimate: estimate.text(".3f"),
+        "slots": lambda estimate: estimate.text(".0f"),
+        "points": lambda estimate: estimate.text("+.2f", factor=100),
+        "slot_difference": lambda estimate: estimate.text("+.0f"),
     }
     template = environment.from_string(resources.files(__package__).joinpath("report.html").read_text("utf-8"))
     page = template.render(
@@ -41,8 +62,12 @@ def write_report(comparison: Comparison, out: Path) -> Path:
         scenario=comparison.scenario,
         estimates=comparison.estimates(),
         differences=comparison.differences(),
+        slot_differences=[comparison.differences(comparison.slots_to(target)) for target in comparison.targets],
         images=images,
-        captions=CAPTIONS,
+        captions=captions(comparison),
+        seeds=len(comparison.seeds),
+        kind=describe(len(comparison.seeds)),
+        least=LEAST,
         version=__version__,
     )
     file = out / "report.html"

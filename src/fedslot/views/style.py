@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +16,49 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from fedslot.folders import write_atomically
+
 COLUMN = 3.5  # inches, one column of a two-column paper
 
-# colours after Okabe and Ito
-LOOKS: dict[str, dict[str, Any]] = {
+Look = dict[str, Any]
+"""Colour and line style of a curve."""
+
+# the colours of Okabe and Ito, which colour-blind readers tell apart, as far as they go
+LOOKS: dict[str, Look] = {
     "push-pull": {"color": "#D55E00", "linestyle": "-"},
     "greedy-shap": {"color": "#0072B2", "linestyle": "-"},
     "only-pull": {"color": "#CC79A7", "linestyle": "-."},
     "fedavg": {"color": "#009E73", "linestyle": "--"},
     "centralized": {"color": "#555555", "linestyle": ":"},
+    "ucb": {"color": "#56B4E9", "linestyle": "-"},
+    "s-fedavg": {"color": "#332288", "linestyle": "--"},
+    "round-robin": {"color": "#E69F00", "linestyle": "-."},
+    "power-of-choice": {"color": "#882255", "linestyle": "-"},
+    "scout": {"color": "#000000", "linestyle": "-"},
+    "merit-push": {"color": "#B8A000", "linestyle": "-"},
+    "planned": {"color": "#9467BD", "linestyle": "--"},
+    "ps-alone": {"color": "#8C564B", "linestyle": ":"},
 }
-OTHERS = ["#E69F00", "#56B4E9", "#000000", "#8C564B", "#9467BD"]
+OTHERS = ["#44AA99", "#CC6677", "#117733", "#AA4499", "#6F8FAF", "#A83232", "#7F9A1F", "#C49A6C"]
+DASHES: list[Any] = ["-", "--", "-.", (0, (5, 1, 1, 1, 1, 1))]
 
 
-def look(name: str, position: int = 0) -> dict[str, Any]:
-    """Return colour and line style of a strategy, which are fixed for the built-in ones."""
-    return LOOKS.get(name, {"color": OTHERS[position % len(OTHERS)], "linestyle": "-"})
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """Return the look of each curve of a figure: that of its name, whatever the order and the other curves are.
+
+    Strategies of fedslot have a look of their own. Any other name gets one by its hash; if two names hit the same, the
+    alphabetically later one takes the next.
+    """
+    given = list(names)
+    found = {name: LOOKS[name] for name in given if name in LOOKS}
+    taken = []
+    for name in sorted(set(given) - set(found)):
+        first = zlib.crc32(name.encode())
+        candidates = [(OTHERS[(first + i) % len(OTHERS)], dash) for dash in DASHES for i in range(len(OTHERS))]
+        color, dash = next((look for look in candidates if look not in taken), candidates[0])
+        taken.append((color, dash))
+        found[name] = {"color": color, "linestyle": dash}
+    return {name: found[name] for name in given}
 
 
 @contextmanager
@@ -69,10 +98,10 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
     for file in files:
-        temporary = file.with_name(f".{file.name}")
         # without a date, so that the same run gives the same bytes
         metadata = {"CreationDate": None} if file.suffix == ".pdf" else {}
-        figure.savefig(temporary, format=file.suffix[1:], metadata=metadata)
-        temporary.replace(file)
+        content = BytesIO()
+        figure.savefig(content, format=file.suffix[1:], metadata=metadata)
+        write_atomically(file, content.getvalue())
     plt.close(figure)
     return files

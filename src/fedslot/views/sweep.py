@@ -18,11 +18,13 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter, NullLocator
+from numpy.typing import NDArray
 
-from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.estimates import LEAST, Estimate, describe
 from fedslot.experiments.study import Combination, say_value
 from fedslot.experiments.sweeps import Sweep
-from fedslot.views.style import COLUMN, look, save, style
+from fedslot.views.comparison import BANDS, legend_above
+from fedslot.views.style import COLUMN, Look, looks, save, style
 
 LABELS = {
     "frame.slots": "Uplink slots, M",
@@ -42,11 +44,12 @@ LABELS = {
 EMPTY_CELL = "#eeeeee"
 WIDEST = 4  # panels side by side
 LETTER = 0.08  # width of a letter of a label in inches, at most
+SMALL_LETTER = 0.048  # and of a letter of a note
 
 
 def write_figures(sweep: Sweep, out: Path) -> list[Path]:
     """Draw every measure that at least one run has, as PNG and PDF, and return the paths of the files."""
-    wanted = ["final_accuracy", "accuracy_at_horizon", *(f"slots_to_{target:g}_max" for target in sweep.targets)]
+    wanted = ["final_accuracy", "accuracy_at_horizon", *map(sweep.slots_to, sweep.targets)]
     drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates() if name in cell)]
     with style():
         return [file for name in drawable for file in save(draw(sweep, name), out / "figures" / name)]
@@ -130,36 +133,43 @@ class _Panels:
         self.sweep, self.measure, self.axes = sweep, measure, axes
         self.xs = list(sweep.study.grid[axes.x])
         self.ys = list(sweep.study.grid[axes.y]) if axes.y else [None]
-        self._estimates = {
-            _key(combination): cell[measure]
-            for combination, cell in zip(sweep.study.combinations, sweep.estimates(), strict=True)
+        self.indices = {
+            _key(combination): index
+            for index, combination in enumerate(sweep.study.combinations)
             if axes.fixed.items() <= combination.items()
         }
+        self.estimates = {index: sweep.estimates()[index][measure] for index in self.indices.values()}
         self.lower_is_better = measure.startswith("slots_to_")
 
-    def at(self, where: Combination, x: object, y: object) -> Estimate:
+    def index(self, where: Combination, x: object, y: object) -> int:
+        """Return the index of a combination in the study."""
         full = {**where, self.axes.x: x, **({self.axes.y: y} if self.axes.y else {})}
-        return self._estimates[_key({key: full[key] for key in self.sweep.study.grid})]
+        return self.indices[_key({key: full[key] for key in self.sweep.study.grid})]
 
-    def means(self) -> list[float]:
-        return [estimate.mean for estimate in self._estimates.values() if estimate.count] or [0.0]
-
-    def best(self) -> float:
-        return min(self.means()) if self.lower_is_better else max(self.means())
+    def some_lack_runs(self) -> bool:
+        """Return whether some but not all runs of a combination failed or missed the target."""
+        return any(0 < estimate.count < estimate.total for estimate in self.estimates.values())
 
 
 class _Heat(_Panels):
-    """Heat maps with the means as text; brighter is better, and a frame marks the best cell of all panels."""
+    """Heat maps with the means as text; brighter is better.
+
+    A frame marks the best cell of all panels, dots those that may be the best as well. A cell of which a run failed or
+    missed the target has no mean and no colour; it says how many runs have a value.
+    """
 
     def __init__(self, sweep: Sweep, measure: str, axes: _Layout) -> None:
         super().__init__(sweep, measure, axes)
+        means = [estimate.mean for estimate in self.estimates.values() if estimate.complete] or [0.0]
         self.colors = colormaps["viridis_r" if self.lower_is_better else "viridis"]
-        self.norm = Normalize(min(self.means()), max(self.means()))
+        self.norm = Normalize(min(means), max(means))
+        self.leaders = sweep.leaders(measure, list(self.estimates))
+        self.tested = sweep.study.seeds >= LEAST
         self.image: Any = None
 
     def panel(self, panel: Axes, where: Combination) -> None:
-        estimates = [[self.at(where, x, y) for x in self.xs] for y in self.ys]
-        means = np.array([[estimate.mean for estimate in row] for row in estimates])
+        indices = np.array([[self.index(where, x, y) for x in self.xs] for y in self.ys])
+        means = np.vectorize(lambda index: self.estimates[index].mean, otypes=[float])(indices)
         panel.set_facecolor(EMPTY_CELL)
         self.image = panel.imshow(means, cmap=self.colors, norm=self.norm, aspect="auto", origin="lower")
         panel.grid(visible=False)
@@ -168,66 +178,138 @@ class _Heat(_Panels):
         panel.set_xticks(range(len(self.xs)), [say_value(x) for x in self.xs])
         panel.set_yticks(range(len(self.ys)), [say_value(y) for y in self.ys])
         panel.set(xlabel=label(self.axes.x), ylabel=label(self.axes.y or ""))
-        for (row, column), mean in np.ndenumerate(means):
-            self._write(panel, column, row, estimates[row][column])
-            if mean == self.best():
-                frame = Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=1.6)
-                panel.add_patch(frame).set_clip_on(False)
+        for (row, column), index in np.ndenumerate(indices):
+            self._fill_cell(panel, column, row, int(index))
 
-    def _write(self, panel: Axes, x: int, y: int, estimate: Estimate) -> None:
+    def _fill_cell(self, panel: Axes, x: int, y: int, index: int) -> None:
+        estimate = self.estimates[index]
+        dark = estimate.complete and np.dot(self.colors(self.norm(estimate.mean))[:3], (0.3, 0.59, 0.11)) < 0.5
+        color = "white" if dark else "black"
+        panel.text(x, y, self._words(estimate), ha="center", va="center", color=color, fontsize=6.5)
+        if index in self.leaders[:1]:
+            frame = Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=1.6)
+            panel.add_patch(frame).set_clip_on(False)
+        elif index in self.leaders and self.tested:
+            panel.plot(x + 0.38, y + 0.34, "o", color=color, markersize=2)
+
+    def _words(self, estimate: Estimate) -> str:
         form = ".0f" if self.lower_is_better else ".3f"
-        text = estimate.point(form, estimate.fraction("\n{}/{}"))
-        if not estimate.count and not self.lower_is_better:
-            text = "failed"
-        dark = estimate.count and np.dot(self.colors(self.norm(estimate.mean))[:3], (0.3, 0.59, 0.11)) < 0.5
-        panel.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=6.5)
+        if estimate.complete:
+            return f"{estimate.mean:{form}}"
+        if not estimate.count:
+            return "never" if self.lower_is_better else "failed"
+        return estimate.reached + ("" if math.isnan(estimate.median) else f"\nmed. {estimate.median:{form}}")
+
+    def note(self) -> str:
+        """Return what frame, dots and grey cells mean, and how sure the best cell is."""
+        seeds, notes = self.sweep.study.seeds, []
+        if self.leaders and self.tested:
+            notes.append(f"Frame: the best mean over {seeds} seeds.")
+            if len(self.leaders) > 1:
+                notes.append("Dots: cells that may be the best as well, by paired t-tests at 95% for all together.")
+            else:
+                notes.append("Paired t-tests tell it from all others, at 95% for all together.")
+        elif self.leaders:
+            notes.append(f"Frame: the best {'mean of two seeds' if seeds == 2 else 'of one seed'}, maybe by chance.")
+        if self.some_lack_runs():
+            what = "reached the target" if self.lower_is_better else "did not fail"
+            notes.append(f"k of {seeds}: k runs {what}, so there is no mean.")
+            if not all(estimate.complete or math.isnan(estimate.median) for estimate in self.estimates.values()):
+                notes.append("med.: the median over all runs.")
+        return " ".join(notes)
 
     def finish(self, figure: Figure, panels: Any) -> None:
         bar = figure.colorbar(self.image, ax=panels, pad=0.02, aspect=25)
         bar.outline.set_visible(False)
         letters = int(figure.get_figheight() / LETTER)  # that fit along the colour bar
         bar.set_label(fill(measure_label(self.sweep, self.measure), max(8, letters)))
+        _write_note(figure, self.note())
 
 
 class _Curves(_Panels):
-    """Curves of means with 95% confidence bands, one for each value of the other axis."""
+    """Curves of means with 95% confidence bands, one for each value of the other axis; of two seeds, both values.
+
+    A point of which a run failed or missed the target has no mean; a hollow mark is its median over all runs.
+    """
 
     def panel(self, panel: Axes, where: Combination) -> None:
         numeric = is_numeric(self.xs)
         order = sorted(range(len(self.xs)), key=lambda i: self.xs[i]) if numeric else list(range(len(self.xs)))
         positions = np.array([self.xs[i] if numeric else i for i in order], dtype=float)
-        for index, y in enumerate(self.ys):
-            estimates = [self.at(where, self.xs[i], y) for i in order]
-            mean, low, high = (np.array([getattr(e, name) for e in estimates]) for name in ("mean", "low", "high"))
-            looks = {"color": "#0072B2", "linestyle": "-"} if y is None else look(say_value(y), index)
-            name = None if y is None else say_value(y)
+        words = [say_value(self.xs[i]) for i in order]
+        for y, (name, curve_look) in zip(self.ys, self._looks(), strict=True):
+            estimates = [self.estimates[self.index(where, self.xs[i], y)] for i in order]
             if numeric:
-                panel.plot(positions, mean, marker="o", markersize=3, label=name, **looks)
-                panel.fill_between(positions, low, high, color=looks["color"], alpha=0.15, linewidth=0)
-            else:
-                for position, e in zip(positions, estimates, strict=True):
-                    color = look(say_value(self.xs[int(position)]), int(position))["color"]
-                    half = 0 if math.isnan(e.low) else e.high - e.mean
-                    panel.errorbar(position, e.mean, half, fmt="o", markersize=4, capsize=2, color=color)
-                panel.set_xlim(-0.5, len(positions) - 0.5)
+                _curve(panel, positions, estimates, name, curve_look, banded=len(self.ys) <= BANDS + 1)
+            colors = (
+                [curve_look["color"]] * len(words) if numeric else [look["color"] for look in looks(words).values()]
+            )
+            for position, estimate, color in zip(positions, estimates, colors, strict=True):
+                _mark(panel, position, estimate, color, alone=not numeric)
+        if not numeric:
+            panel.set_xlim(-0.5, len(positions) - 0.5)
         if numeric and positions[0] > 0 and positions[-1] / positions[0] >= 50:
             panel.set_xscale("log")
             panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             panel.xaxis.set_minor_locator(NullLocator())
             panel.xaxis.set_minor_formatter(NullFormatter())
         if len(positions) <= 8:
-            panel.set_xticks(positions, [say_value(self.xs[i]) for i in order])
+            panel.set_xticks(positions, words)
         panel.set(xlabel=label(self.axes.x), ylabel=measure_label(self.sweep, self.measure))
+
+    def _looks(self) -> list[tuple[str | None, Look]]:
+        """Return name and look of each curve; a single one has no name."""
+        if self.axes.y is None:
+            return [(None, {"color": "#0072B2", "linestyle": "-"})]
+        return list(looks(map(say_value, self.ys)).items())
+
+    def note(self) -> str:
+        """Return what bands and marks mean."""
+        seeds = self.sweep.study.seeds
+        notes = [f"{describe(seeds).capitalize()}."] if describe(seeds) else []
+        what = "missed the target" if self.lower_is_better else "failed"
+        if seeds >= LEAST and self.some_lack_runs():
+            notes.append(f"Hollow: the median over all runs, where some {what}.")
+        if not all(estimate.complete for estimate in self.estimates.values()):
+            notes.append(f"No mark: {'half of the runs or more' if seeds > 1 else 'the run'} {what}.")
+        return " ".join(notes)
 
     def finish(self, figure: Figure, panels: Any) -> None:
         limits = [panel.get_ylim() for panel in panels.flat if panel.get_visible()]
         for panel in panels.flat:
             panel.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
         if self.axes.y is not None:
-            handles, names = panels.flat[0].get_legend_handles_labels()
-            figure.legend(
-                handles, names, loc="outside upper center", ncols=min(len(names), 3), title=label(self.axes.y)
-            )
+            legend_above(figure, panels.flat[0], label(self.axes.y))
+        _write_note(figure, self.note())
+
+
+def _curve(
+    panel: Axes, x: NDArray[np.float64], estimates: list[Estimate], name: str | None, look: Look, banded: bool
+) -> None:
+    """Draw means with a band, or with a line for each interval where bands would cover each other."""
+    mean, low, high = (np.array([getattr(estimate, end) for estimate in estimates]) for end in ("mean", "low", "high"))
+    panel.plot(x, mean, marker="o", markersize=3, label=name, **look)
+    if banded:
+        panel.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    else:
+        panel.vlines(x, low, high, color=look["color"], linewidth=0.5)
+
+
+def _mark(panel: Axes, x: float, estimate: Estimate, color: str, alone: bool) -> None:
+    """Mark both values of two seeds, or the median where runs have no value, or, if alone, mean and interval."""
+    if estimate.total == 2:
+        panel.plot([x, x], estimate.values, ".", color=color, markersize=5 if alone else 3)
+    elif not estimate.complete:
+        panel.plot(x, estimate.median, "D", color=color, markersize=4, fillstyle="none")
+    elif alone:
+        panel.plot([x, x], [estimate.low, estimate.high], color=color)
+        panel.plot(x, estimate.mean, "o", color=color, markersize=4)
+
+
+def _write_note(figure: Figure, note: str) -> None:
+    """Write a caption below the panels."""
+    if note:
+        figure.supxlabel(fill(note, int(figure.get_figwidth() / SMALL_LETTER)), fontsize=6, color="#555555")
 
 
 def _size(sweep: Sweep, axes: _Layout, tall: int, wide: int) -> tuple[float, float]:
@@ -235,10 +317,10 @@ def _size(sweep: Sweep, axes: _Layout, tall: int, wide: int) -> tuple[float, flo
     grid = sweep.study.grid
     width = COLUMN if wide == 1 else 2 * COLUMN
     if not axes.heat:
-        return width, tall * max(0.7 * width / wide, 1.7) + (0.35 if axes.y else 0)
+        return width, tall * max(0.7 * width / wide, 1.7) + 0.15 + (0.35 if axes.y else 0)
     x, y = len(grid[axes.x]), len(grid[axes.y or axes.x])
-    needed = wide * (0.38 * x + 0.25) + 1.1
-    return max(width, needed), tall * max(0.32 * y + 0.35, 1.2) + 0.35
+    needed = wide * (0.45 * x + 0.25) + 1.1
+    return max(width, needed), tall * max(0.32 * y + 0.35, 1.2) + 0.6
 
 
 def _title(combination: Combination) -> str:

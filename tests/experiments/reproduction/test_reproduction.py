@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 
-from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.estimates import ACCURACY, Estimate
 from fedslot.experiments.reproduction import page
 from fedslot.experiments.reproduction.experiments import (
     CURVES,
     FIGURES,
     FIVE,
+    OUT,
     PUBLISHED_EPOCHS,
     Experiment,
     Reproduction,
@@ -24,16 +26,16 @@ from fedslot.experiments.reproduction.experiments import (
 from fedslot.experiments.reproduction.figures import DRAWINGS
 from fedslot.experiments.reproduction.published import published
 from fedslot.experiments.reproduction.report import publish
-from fedslot.records import RunFolder
 from fedslot.scenario import Scenario
+from fedslot.views.style import style
 
 
 def make_up(reproduction: Reproduction, figures: Sequence[str], accuracy: float = 0.9) -> None:
     """Runs that rise to an accuracy and cost what all-pull rounds cost, without any training."""
     for task in reproduction.tasks(experiments(figures)):
         rounds = np.arange(task.scenario.rounds)
-        folder = RunFolder(task.folder)
-        folder.prepare(task.scenario, resume=False)
+        task.folder.mkdir(parents=True)
+        (task.folder / "scenario.yaml").write_text(task.scenario.to_yaml())
         pd.DataFrame(
             {
                 "round": rounds,
@@ -44,7 +46,7 @@ def make_up(reproduction: Reproduction, figures: Sequence[str], accuracy: float 
                 "seconds": 0.5,
             }
         ).to_csv(task.folder / "rounds.csv", index=False)
-        folder.finish({})
+        (task.folder / "summary.json").write_text("{}")
 
 
 @pytest.fixture
@@ -112,20 +114,73 @@ def test_every_figure_alone(tmp_path: Path, figure: str) -> None:
 def test_the_page_shows_what_was_measured(reproduction: Reproduction) -> None:
     files = publish(reproduction, FIGURES)
     text = files[-1].read_text()
-    final = Estimate.of([0.9 * (1 - np.exp(-20)), 0.9 * (1 - np.exp(-20)) + 0.001])
-    assert f"| Proposed (10/10) | {final.mean:.3f} ±" in text
-    assert "| FedAvg (20), E = 5, round 199 | 0.875 | 0.900 ± 0.006 | 0.02 | differs by +0.025 |" in text
-    assert "| Centralized (20), E = 5, round 100 | 0.915 | 0.900 ± 0.006 | 0.02 | agrees |" in text
+    assert "| Proposed (10/10) | 0.900, 0.901 |" in text
+    assert "| FedAvg (20), E = 5, round 199 | 0.875 | 0.900, 0.901 | 0.02 | differs by +0.025 |" in text
+    assert "| Centralized (20), E = 5, round 100 | 0.915 | 0.900, 0.901 | 0.02 | agrees |" in text
     assert re.search(r"\| GreedyShap to 0\.93 \| 14260 \| never \| not reached \|", text)
-    assert "| FedAvg to 0.4 | 2760 | 1380 ± 0 | differs by -1380 |" in text
+    assert "| FedAvg to 0.4 | 2760 | 1380, 1380 | differs by -1380 |" in text
     for image in re.findall(r"\]\((images/[^)]+)\)", text):
         assert (reproduction.out / image).is_file()
     assert "0.9975" in text
 
 
+def test_three_seeds_have_intervals(tmp_path: Path) -> None:
+    reproduction = Reproduction(tmp_path, {"mnist": 3, "cifar10": 1}, rounds=12)
+    make_up(reproduction, ["fig2"])
+    text = publish(reproduction, ["fig2"])[-1].read_text()
+    assert re.search(r"\| Proposed \(10/10\) \| 0\.630 \[0\.62\d, 0\.63\d\] \|", text)
+    assert "95% confidence intervals" in text
+    assert "logit" in text
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_one_seed_and_two_have_values_only(tmp_path: Path, seeds: int) -> None:
+    reproduction = Reproduction(tmp_path, {"mnist": seeds, "cifar10": seeds}, rounds=12)
+    make_up(reproduction, FIGURES)
+    text = publish(reproduction, FIGURES)[-1].read_text()
+    assert not re.search(r"interval|confidence|±", text)
+
+
+def test_links_of_the_page_lead_somewhere(reproduction: Reproduction) -> None:
+    page_file = publish(reproduction, FIGURES)[-1]
+    for link in re.findall(r"\]\(([^)]+)\)", page_file.read_text()):
+        assert (page_file.parent / link).is_file()
+
+
+@pytest.mark.parametrize(
+    ("figures", "seeds", "rounds", "expected"),
+    [
+        (["fig2"], 1, 40, "fedslot reproduce fig2 --quick"),
+        (FIGURES, 3, None, "fedslot reproduce all --seeds 3 --cifar-seeds 1"),
+        (["fig6"], 5, None, "fedslot reproduce fig6 --seeds 5"),
+    ],
+)
+def test_the_page_names_the_command_that_made_it(
+    figures: Sequence[str], seeds: int, rounds: int | None, expected: str
+) -> None:
+    reproduction = Reproduction(OUT, {"mnist": seeds, "cifar10": 1}, rounds)
+    assert page.command(reproduction, figures) == expected
+    elsewhere = Reproduction(Path("my runs"), reproduction.seeds, rounds)
+    assert page.command(elsewhere, figures) == f"{expected} --out 'my runs'"
+
+
+@pytest.mark.parametrize("accuracy", [0.05, 0.3, 0.9])
+def test_curves_are_within_the_axes(tmp_path: Path, accuracy: float) -> None:
+    """However low accuracies are, no panel is empty, and no legend lies on the curves."""
+    reproduction = Reproduction(tmp_path, {"mnist": 1, "cifar10": 1}, rounds=12)
+    make_up(reproduction, ["fig2"], accuracy)
+    with style():
+        figure = DRAWINGS["fig2"]["fig2_equal"](reproduction)
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert all(low <= np.asarray(line.get_ydata())[-1] <= high for line in axes.get_lines())
+        assert axes.get_legend() is None
+    plt.close(figure)
+
+
 def test_verdicts() -> None:
     def check(measured: float) -> page.Check:
-        return page.Check("x", 0.9, Estimate.of([measured]), 0.02)
+        return page.Check("x", 0.9, Estimate.of([measured], ACCURACY), 0.02)
 
     assert check(0.915).verdict == "agrees"
     assert check(0.93).verdict == "differs by +0.030"

@@ -32,7 +32,7 @@ logger = getLogger("flwr")
 class SlotAccess(FedAvg):
     """A stock strategy on frames of pull and push slots: FedAvg, or another by `class Mine(SlotAccess, FedAdam)`.
 
-    `scenario`, `model`, `held_out`, `out`, `resume`, `seeded` and `limits` are those of
+    `scenario`, `model`, `held_out`, `out`, `resume`, `force`, `seeded` and `limits` are those of
     `fedslot.deployment.server.ParameterServer`, which is the attribute `server`.
 
     deadline: seconds after which a round is closed.
@@ -51,6 +51,7 @@ class SlotAccess(FedAvg):
         deadline: float,
         out: str | Path | None = None,
         resume: bool = False,
+        force: bool = False,
         seeded: bool = True,
         keyed: bool = False,
         wait: float = 60.0,
@@ -72,6 +73,7 @@ class SlotAccess(FedAvg):
             self.stock,
             out=out,
             resume=resume,
+            force=force,
             seeded=seeded,
             keyed=keyed,
             limits=limits,

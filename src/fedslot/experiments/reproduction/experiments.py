@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedslot.experiments.tasks import Task
+from fedslot.folders import REPRODUCTION, Claim, claim
 from fedslot.runs import Result, is_finished, load
 from fedslot.scenario import Scenario
+from fedslot.yaml_text import write_yaml
 
 FEW, MANY = 5, 30  # local epochs that match the published curves of FedAvg and Centralized, and of the others
 CONTENDERS = (5, 10, 20, 40)  # Fig. 5's sweep
 QUICK_SAMPLES = 200  # validation images for utilities with --quick
+OUT = Path("out/reproduction")  # the default folder
 
 CURVES: dict[str, dict[str, object]] = {
     "Proposed (5/10)": {"strategy.name": "push-pull", "push.contenders": 5},
@@ -84,6 +87,11 @@ class Reproduction:
             for experiment in wanted
             if seed < self.seeds[experiment.dataset]
         ]
+
+    def claim(self, figures: Sequence[str], force: bool = False) -> Claim:
+        """Take the folder. A reproduction continues the one in it, also with other figures, seeds and lengths."""
+        description = write_yaml({"figures": [*figures], "seeds": self.seeds, "rounds": self.rounds})
+        return claim(self.out, REPRODUCTION, description, lambda: None, resume=not force, force=force)
 
     @property
     def runs(self) -> Path:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
 
-from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.estimates import ACCURACY, LEAST, SLOTS, Estimate
 from fedslot.experiments.reproduction.experiments import (
     CONTENDERS,
     FEW,
@@ -20,7 +22,7 @@ from fedslot.experiments.reproduction.experiments import (
 )
 from fedslot.experiments.reproduction.published import published
 from fedslot.runs import Rule
-from fedslot.views.comparison import band
+from fedslot.views.comparison import band, legend_above, zoom
 from fedslot.views.style import COLUMN
 
 COLORS = {
@@ -37,37 +39,42 @@ HEIGHT = 0.75 * COLUMN
 
 def fig2_as_published(reproduction: Reproduction) -> Figure:
     """Draw Fig. 2 with the unequal local epochs that match its curves."""
-    figure, axes = plt.subplots(figsize=(COLUMN, 1.1 * HEIGHT))
+    figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 1.1 * HEIGHT), width_ratios=(2, 3))
     paper = published("fig2")
-    for name in FIG2:
-        epochs = PUBLISHED_EPOCHS[name]
-        _curve(axes, reproduction, "mnist", name, epochs, label=f"{name}, E = {epochs}")
-        shown = paper[name].iloc[: reproduction.rounds or len(paper)]
-        axes.plot(shown.index, shown, color=COLORS[name], linestyle="--", linewidth=0.7)
-    axes.plot([], [], color="black", linestyle="--", linewidth=0.7, label="published")
-    _finish(axes, "as published: unequal epochs")
+    for axes in panels:
+        for name in FIG2:
+            epochs = PUBLISHED_EPOCHS[name]
+            _curve(axes, reproduction, "mnist", name, epochs, label=f"{name}, E = {epochs}")
+            shown = paper[name].iloc[: reproduction.rounds or len(paper)]
+            axes.plot(shown.index, shown, color=COLORS[name], linestyle="--", linewidth=0.7)
+        axes.plot([], [], color="black", linestyle="--", linewidth=0.7, label="published")
+        _label(axes, "as published: unequal epochs")
+    _finish(figure, *panels)
     return figure
 
 
 def fig2_equal(reproduction: Reproduction) -> Figure:
     """Draw Fig. 2 with the same number of local epochs for every strategy, few or many."""
-    figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT), sharey=True)
-    for axes, epochs in zip(panels, (FEW, MANY), strict=True):
-        for name in FIVE:
-            _curve(axes, reproduction, "mnist", name, epochs, label=name)
-        _finish(axes, f"E = {epochs} for all")
-        axes.set_ylim(0.8, 0.95)  # the range in which the strategies differ
+    figure, panels = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.7 * HEIGHT))
+    for column, epochs in zip(panels.T, (FEW, MANY), strict=True):
+        for axes in column:
+            for name in FIVE:
+                _curve(axes, reproduction, "mnist", name, epochs, label=name)
+            _label(axes, f"E = {epochs} for all")
+        _finish(figure, *column)
     return figure
 
 
 def fig3(reproduction: Reproduction) -> Figure:
     """Draw Fig. 3: convergence on MNIST and CIFAR-10 at equal local epochs (its published data are not available)."""
-    figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT))
-    for axes, (dataset, title) in zip(panels, {"mnist": "MNIST, MLP", "cifar10": "CIFAR-10, CNN"}.items(), strict=True):
-        for name in FIVE:
-            _curve(axes, reproduction, dataset, name, FEW, label=name)
-        _finish(axes, f"{title}, E = {FEW} for all")
-    panels[1].set_ylim(0, 0.6)
+    figure, panels = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.7 * HEIGHT))
+    titles = {"mnist": "MNIST, MLP", "cifar10": "CIFAR-10, CNN"}
+    for column, (dataset, title) in zip(panels.T, titles.items(), strict=True):
+        for axes in column:
+            for name in FIVE:
+                _curve(axes, reproduction, dataset, name, FEW, label=name)
+            _label(axes, f"{title}, E = {FEW} for all")
+        _finish(figure, *column)
     return figure
 
 
@@ -85,9 +92,8 @@ def fig5(reproduction: Reproduction) -> Figure:
             if column == "Proposed":
                 curves = [f"Proposed ({contenders}/10)" for contenders in CONTENDERS]
             finals = [_final(reproduction, curve, epochs) for curve in curves]
-            half = [np.nan_to_num(estimate.high - estimate.mean) for estimate in finals]
-            means = [estimate.mean for estimate in finals]
-            axes.errorbar(x, means, half, color=COLORS[name], marker="o", markersize=3, label=column, capsize=2)
+            axes.plot(x, [estimate.mean for estimate in finals], "o-", color=COLORS[name], markersize=3, label=column)
+            _spread(axes, x, finals, COLORS[name])
             if not equal:
                 axes.plot(paper.index, paper[column], color=COLORS[name], linestyle="--", linewidth=0.7, marker="x")
         axes.set(
@@ -96,7 +102,7 @@ def fig5(reproduction: Reproduction) -> Figure:
         axes.set_xticks(CONTENDERS)
     panels[0].set_ylabel("Final test accuracy")
     panels[0].plot([], [], color="black", linestyle="--", linewidth=0.7, marker="x", label="published")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6)
+    legend_above(figure, panels[0])
     return figure
 
 
@@ -109,21 +115,24 @@ def fig6(reproduction: Reproduction) -> Figure:
     width = 0.27
     for axes, (rule, title) in zip(panels, titles.items(), strict=True):
         for position, (name, column) in enumerate(names.items()):
-            x = np.arange(len(paper)) + (position - 1) * width
+            x = np.arange(len(paper), dtype=np.float64) + (position - 1) * width
             estimates = [slots_to(reproduction, name, PUBLISHED_EPOCHS[name], target, rule) for target in paper.index]
-            means = [estimate.mean if estimate.count == estimate.total else np.nan for estimate in estimates]
-            half = np.nan_to_num([estimate.high - estimate.mean for estimate in estimates])
+            means = [estimate.mean for estimate in estimates]
             axes.bar(x, means, width, color=COLORS[name], label=f"{column}, E = {PUBLISHED_EPOCHS[name]}")
-            axes.errorbar(x, means, half, color="black", linestyle="none", linewidth=0.6)
+            _spread(axes, x, estimates, "black")
+            for place, estimate in zip(x, estimates, strict=True):
+                words = "never" if not estimate.count else "" if estimate.complete else estimate.reached
+                axes.annotate(
+                    words, (place, 0), (0, 2), textcoords="offset points", rotation=90, ha="center", fontsize=5
+                )
             if rule == "sum":
                 outline = {"fill": False, "edgecolor": "black", "linestyle": "--", "linewidth": 0.6}
                 axes.bar(x, paper[column], width, label="published" if position == 0 else None, **outline)
         axes.set_xticks(range(len(paper)), [f"{target:g}" for target in paper.index])
         axes.set(xlabel="Target accuracy", ylabel="Slots", title=title)
         axes.grid(axis="x", visible=False)
-        highest = max(bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle) and bar.get_height() > 0)
-        axes.set_ylim(0, 1.3 * highest)
-    panels[0].legend(loc="upper left")
+        axes.set_ylim(bottom=0)
+    legend_above(figure, panels[0])
     return figure
 
 
@@ -137,11 +146,13 @@ DRAWINGS = {
 
 def slots_to(reproduction: Reproduction, name: str, epochs: int, target: float, rule: Rule) -> Estimate:
     """Estimate the slots to a target accuracy over seeds."""
-    return Estimate.of([result.slots_to(target, rule) for result in reproduction.results("mnist", name, epochs)])
+    slots = [result.slots_to(target, rule) for result in reproduction.results("mnist", name, epochs)]
+    return Estimate.of(slots, SLOTS)
 
 
 def _final(reproduction: Reproduction, name: str, epochs: int) -> Estimate:
-    return Estimate.of([result.final_accuracy for result in reproduction.results("mnist", name, epochs)])
+    finals = [result.final_accuracy for result in reproduction.results("mnist", name, epochs)]
+    return Estimate.of(finals, ACCURACY)
 
 
 def _curve(axes: Axes, reproduction: Reproduction, dataset: str, name: str, epochs: int, label: str) -> None:
@@ -150,6 +161,21 @@ def _curve(axes: Axes, reproduction: Reproduction, dataset: str, name: str, epoc
     band(axes, np.arange(curves.shape[1], dtype=float), curves, label=label, color=COLORS[name])
 
 
-def _finish(axes: Axes, title: str) -> None:
-    axes.set(xlabel="Global round", ylabel="Test accuracy", title=title, ylim=(0, 1))
-    axes.legend(loc="lower right", fontsize=6)
+def _spread(axes: Axes, x: NDArray[np.float64], estimates: Sequence[Estimate], color: str) -> None:
+    """Draw the intervals of estimates, or both values of two seeds."""
+    if estimates[0].total >= LEAST:
+        axes.vlines(x, [e.low for e in estimates], [e.high for e in estimates], color=color, linewidth=0.7)
+    elif estimates[0].total == 2:
+        axes.plot(np.repeat(x, 2), [value for e in estimates for value in e.values], ".", color=color, markersize=2.5)
+
+
+def _label(axes: Axes, title: str) -> None:
+    axes.set(xlabel="Global round", ylabel="Test accuracy", title=title)
+
+
+def _finish(figure: Figure, whole: Axes, near: Axes) -> None:
+    """Let the first panel show all and the second the heights where the curves end, with one legend for both."""
+    zoom(whole, near)
+    near.set_title("the shaded heights")
+    if not figure.legends:
+        legend_above(figure, whole)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import shlex
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from importlib import resources
 
@@ -12,8 +13,17 @@ from jinja2 import Environment, StrictUndefined
 from fedslot import __version__
 from fedslot.access.analysis import PushPeriod
 from fedslot.access.latency import printed_bound
-from fedslot.experiments.estimates import Estimate
-from fedslot.experiments.reproduction.experiments import CONTENDERS, FEW, FIVE, MANY, PUBLISHED_EPOCHS, Reproduction
+from fedslot.experiments.estimates import ACCURACY, ACCURACY_DIFFERENCE, LEAST, Estimate
+from fedslot.experiments.reproduction.experiments import (
+    CONTENDERS,
+    FEW,
+    FIGURES,
+    FIVE,
+    MANY,
+    OUT,
+    PUBLISHED_EPOCHS,
+    Reproduction,
+)
 from fedslot.experiments.reproduction.figures import slots_to
 from fedslot.experiments.reproduction.published import published
 from fedslot.runs import load
@@ -47,8 +57,8 @@ class Check:
     @property
     def verdict(self) -> str:
         """The result of the check in a few words."""
-        if math.isnan(self.measured.mean):
-            return "not reached"
+        if not self.measured.complete:
+            return "not reached" if not self.measured.count else f"reached by {self.measured.reached}"
         if self.agrees:
             return "agrees"
         return f"differs by {self.measured.mean - self.published:+.{self.digits}f}"
@@ -61,12 +71,14 @@ def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
     )
     environment.filters |= {
         "number": _number,
-        "interval": _margin,
-        "points": lambda estimate: estimate.percent.margin("+.2f"),
+        "estimate": _estimate,
+        "points": lambda estimate: estimate.text("+.2f", factor=100),
     }
     template = environment.from_string(resources.files(__package__).joinpath("page.md").read_text("utf-8"))
     wanted = set(figures)
     facts: dict[str, object] = {"figures": wanted, "seeds": reproduction.seeds, "rounds": reproduction.rounds}
+    shown = [reproduction.seeds["mnist"], *([reproduction.seeds["cifar10"]] if "fig3" in wanted else [])]
+    facts |= {"least": LEAST, "shown": shown, "command": command(reproduction, wanted)}
     if wanted & {"fig2", "fig6", "fig5"}:
         facts |= {"equal": equal_budgets(reproduction), "round0": first_round(reproduction)}
     if "fig2" in wanted:
@@ -81,6 +93,24 @@ def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
     facts["theorem"] = printed_bound(8.0, ues=200, frame_length=20, budget=20, epsilon=0.1, theta=0.1, p=1e-6, q=0.5)
     facts["hours"] = _hours(reproduction)
     return template.render(**facts, few=FEW, many=MANY, version=__version__)
+
+
+def command(reproduction: Reproduction, figures: Collection[str]) -> str:
+    """Return the command that makes the page.
+
+    >>> command(Reproduction(OUT, {"mnist": 1, "cifar10": 1}, 40), ["fig2"])
+    'fedslot reproduce fig2 --quick'
+    """
+    words = ["fedslot", "reproduce", "all" if set(figures) == set(FIGURES) else " ".join(sorted(figures))]
+    if reproduction.rounds is not None:
+        words.append("--quick")
+    else:
+        words += ["--seeds", str(reproduction.seeds["mnist"])]
+        if "fig3" in figures:
+            words += ["--cifar-seeds", str(reproduction.seeds["cifar10"])]
+    if reproduction.out != OUT:
+        words += ["--out", shlex.quote(str(reproduction.out))]
+    return " ".join(words)
 
 
 def fig2_checks(reproduction: Reproduction) -> list[Check]:
@@ -156,7 +186,10 @@ def equal_budgets(reproduction: Reproduction) -> dict[int, dict[str, tuple[Estim
         finals = {name: [r.final_accuracy for r in reproduction.results("mnist", name, epochs)] for name in FIVE}
         reference = finals[FIVE[0]]
         table[epochs] = {
-            name: (Estimate.of(values), Estimate.of([a - b for a, b in zip(values, reference, strict=True)]))
+            name: (
+                Estimate.of(values, ACCURACY),
+                Estimate.of([a - b for a, b in zip(values, reference, strict=True)], ACCURACY_DIFFERENCE),
+            )
             for name, values in finals.items()
         }
     return table
@@ -176,7 +209,7 @@ def first_round(reproduction: Reproduction) -> dict[str, tuple[Estimate, Estimat
 
 def _accuracies(reproduction: Reproduction, dataset: str, name: str, epochs: int, round: int) -> Estimate:
     results = reproduction.results(dataset, name, epochs)
-    return Estimate.of([float(result.rounds["test_accuracy"].iloc[round]) for result in results])
+    return Estimate.of([float(result.rounds["test_accuracy"].iloc[round]) for result in results], ACCURACY)
 
 
 def _hours(reproduction: Reproduction) -> dict[str, float]:
@@ -194,5 +227,5 @@ def _number(value: float, digits: int = 3) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def _margin(estimate: Estimate, digits: int = 3) -> str:
-    return estimate.margin(f".{digits}f") + estimate.fraction(" ({} of {})")
+def _estimate(estimate: Estimate, digits: int = 3) -> str:
+    return estimate.text(f".{digits}f")

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedslot.experiments.reproduction import page
 from fedslot.experiments.reproduction.experiments import Reproduction
 from fedslot.experiments.reproduction.figures import DRAWINGS
-from fedslot.records import write_atomically
+from fedslot.folders import write_atomically
 from fedslot.views.style import save, style
 
 

@@ -1,0 +1,100 @@
+"""Load the results in a folder: of a run, a comparison or a sweep, also of one that is not finished."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from fedslot import runs
+from fedslot.errors import RefusedError
+from fedslot.experiments.comparison import TARGETS, Comparison, read_comparison, run_folder
+from fedslot.experiments.study import Study
+from fedslot.experiments.sweeps import Sweep, plan_tasks, table_entry
+from fedslot.folders import COMPARISON, RUN, SWEEP
+from fedslot.runs import Result, is_finished
+
+_TARGET = re.compile(r"slots_to_[0-9.e-]+_max")
+
+
+def load(out: str | Path) -> Result | Comparison | Sweep:
+    """Load a run, a comparison or a sweep, whichever the folder holds; a warning says which runs are missing.
+
+    A comparison is paired, so it is loaded without strategies that have no finished run, and without seeds that one of
+    the others has not finished; `missing` names the runs that are not finished. In a sweep, they are in `failures`.
+    """
+    path = Path(out)
+    if (path / COMPARISON.marker).is_file():
+        return _load_comparison(path)
+    if (path / SWEEP.marker).is_file():
+        return _load_sweep(path)
+    if (path / RUN.marker).is_file():
+        return runs.load(path)
+    raise RefusedError(f"{path} holds no run, comparison or sweep")
+
+
+def _load_comparison(path: Path) -> Comparison:
+    scenario, variants, count, targets = read_comparison(path)
+    seeds = range(scenario.seed, scenario.seed + count)
+    found: dict[str, dict[int, Result]] = {}
+    missing = []
+    for variant in variants:
+        for seed in seeds:
+            folder = run_folder(path, variant, seed)
+            if is_finished(folder):
+                found.setdefault(variant.label, {})[seed] = runs.load(folder)
+            else:
+                missing.append(folder.name)
+    common = [seed for seed in seeds if all(seed in results for results in found.values())]
+    if not found or not common:
+        raise RefusedError(f"{path} holds a comparison without a seed that was finished; continue it with --resume")
+    _warn(path, missing, len(variants) * len(seeds))
+    paired = {label: [results[seed] for seed in common] for label, results in found.items()}
+    return Comparison(scenario, common, paired, targets, tuple(missing))
+
+
+def _load_sweep(path: Path) -> Sweep:
+    study = Study.load(path / SWEEP.marker)
+    tasks = plan_tasks(study, path)
+    results = [runs.load(task.folder) if is_finished(task.folder) else None for task in tasks]
+    reasons = _reasons(path, study)
+    failures = {index: reasons[index] for index, result in enumerate(results) if result is None}
+    _warn(path, [tasks[index].folder.name for index in failures], len(tasks))
+    return Sweep(study, results, failures, _targets(path))
+
+
+def _reasons(path: Path, study: Study) -> list[str]:
+    """Return why each run of a sweep is not finished, as `runs.csv` says it."""
+    keys = [*study.grid, "seed"]
+    known: dict[tuple[str, ...], str] = {}
+    if (path / "runs.csv").is_file():
+        rows = _table(path).reindex(columns=[*keys, "failure"], fill_value="").to_numpy().tolist()
+        known = {tuple(row): failure for *row, failure in rows}
+    seeds = range(study.scenario.seed, study.scenario.seed + study.seeds)
+    wanted = [(*map(table_entry, each.values()), seed) for each in study.combinations for seed in seeds]
+    return [known.get(tuple(map(str, row))) or "not finished" for row in wanted]
+
+
+def _targets(path: Path) -> tuple[float, ...]:
+    """Return the target accuracies of a sweep, as the header of `runs.csv` says them."""
+    if not (path / "runs.csv").is_file():
+        return TARGETS
+    names = [name[len("slots_to_") : -len("_max")] for name in _table(path).columns if _TARGET.fullmatch(name)]
+    return tuple(map(float, names))
+
+
+def _table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path / "runs.csv", dtype=str, keep_default_na=False)
+    except ValueError as error:
+        raise RefusedError(f"{path / 'runs.csv'} is damaged ({error}); --resume writes it anew") from None
+
+
+def _warn(path: Path, missing: Iterable[str], count: int) -> None:
+    if names := list(missing):
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        line = f"{path}: {len(names)} of {count} runs are not finished: {', '.join(names[:3])}{more}"
+        warnings.warn(line, stacklevel=4)

@@ -1,0 +1,205 @@
+"""Folders of results: which may be written to, by one process at a time, and files that are never half-written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from fedslot.errors import RefusedError
+
+LOCK = ".lock"
+LEFTOVERS = ".*.[0-9]*.tmp"
+IMAGES = ("png", "pdf")
+SYSTEM_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of results.
+
+    name: what messages call it. marker: the file by which its folder is known.
+    files: patterns of the other files in it, in the order in which they are written.
+    runs: patterns of the run folders inside.
+    """
+
+    name: str
+    marker: str
+    files: tuple[str, ...]
+    runs: tuple[str, ...] = ()
+
+
+def _images(*names: str) -> tuple[str, ...]:
+    return tuple(f"figures/{name}.{kind}" for name in names for kind in IMAGES)
+
+
+RUN = Kind("run", "scenario.yaml", ("faults.csv", "rounds.csv", "checkpoint.npz", "summary.json"))
+COMPARISON = Kind(
+    "comparison",
+    "comparison.yaml",
+    (
+        *("comparison.csv", "differences.csv", "runs.csv"),
+        *_images("accuracy_by_slots", "accuracy_by_round", "slots_to_targets", "on_the_air"),
+        "report.html",
+    ),
+    ("runs/*",),
+)
+SWEEP = Kind(
+    "sweep",
+    "study.yaml",
+    ("runs.csv", "sweep.csv", *_images("final_accuracy", "accuracy_at_horizon", "slots_to_*_max", "slots_to_*_frame")),
+    ("runs/*",),
+)
+REPRODUCTION = Kind(
+    "reproduction",
+    "reproduction.yaml",
+    (*(f"images/reproduction/fig*.{kind}" for kind in IMAGES), "reproduction.md"),
+    ("runs/*", "runs-*-rounds/*"),
+)
+KINDS = (COMPARISON, SWEEP, REPRODUCTION, RUN)
+
+
+class Claim:
+    """The right to write into a folder, which no other process has until it is released or this process ends."""
+
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+
+    def release(self) -> None:
+        """Leave the folder to others."""
+        self._lock.release()
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def claim(
+    path: Path,
+    kind: Kind,
+    description: str,
+    check: Callable[[], object],
+    *,
+    resume: bool = False,
+    force: bool = False,
+) -> Claim:
+    """Create a folder for results of one kind, or take one that is empty or holds results of this kind.
+
+    description: the content of the marker. check: called to refuse results that cannot be continued.
+    resume: continue the results in the folder. force: delete these results, and nothing else in the folder.
+    """
+    if resume and force:
+        raise RefusedError("--resume continues what a folder holds, --force deletes it; give one of them")
+    with refusing(path):
+        refuse_foreign(path, kind, resume or force)
+        path.mkdir(parents=True, exist_ok=True)
+        held = lock(path)
+        try:
+            refuse_foreign(path, kind, resume or force)  # again: nothing changes from now on
+            clear_leftovers(path)
+            if force:
+                _delete(path, kind)
+            elif (path / kind.marker).exists():
+                check()
+            write_atomically(path / kind.marker, description)
+        except BaseException:
+            held.release()
+            raise
+    return held
+
+
+def refuse_foreign(path: Path, kind: Kind, ours: bool) -> None:
+    """Refuse a folder that is not empty, unless results of this kind may be there (`ours`) and are."""
+    if path.exists() and not path.is_dir():
+        raise RefusedError(f"{path} is a file; give a folder for the results")
+    if not path.is_dir() or is_empty(path):
+        return
+    holds = next((known.name for known in KINDS if (path / known.marker).is_file()), "other things")
+    if holds != kind.name:
+        what = f"a {holds}, not" if holds != "other things" else f"{holds} than"
+        raise RefusedError(f"{path} holds {what} a {kind.name}; give a new folder")
+    if not ours:
+        raise RefusedError(
+            f"{path} holds a {kind.name} already; continue it with --resume, start over with --force, "
+            "or give a new folder"
+        )
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turn the errors of a path that cannot be used into one line; the system's own faults, as a full disk, pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in SYSTEM_FAULTS:
+            raise
+        raise RefusedError(f"{path} cannot be used ({error.strerror}); give another folder") from None
+
+
+def is_empty(folder: Path) -> bool:
+    """Return whether a folder holds nothing but its lock and temporary files of a killed `write_atomically`."""
+    return set(folder.iterdir()) <= {folder / LOCK, *folder.glob(LEFTOVERS)}
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Delete temporary files of a killed `write_atomically`."""
+    for file in folder.glob(LEFTOVERS):
+        file.unlink(missing_ok=True)
+
+
+def write_atomically(file: Path, content: str | bytes) -> None:
+    """Write a file completely or not at all: write a temporary file beside it, then rename that."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(file)  # writing tells none, and the temporary one says little
+        raise
+
+
+def lock(path: Path) -> Claim:
+    """Lock a folder. The system releases the lock of a process that ends in any way; the file stays."""
+    file = FileLock(path / LOCK)
+    try:
+        file.acquire(timeout=0)
+    except Timeout:
+        raise RefusedError(f"{path} is in use by another process; wait for its end or give another folder") from None
+    return Claim(file)
+
+
+def _delete(path: Path, kind: Kind) -> None:
+    """Delete the results of one kind in a folder, but not the marker, so that the folder is known as ours."""
+    for pattern in kind.runs:
+        for run in sorted(path.glob(pattern)):
+            if (run / RUN.marker).is_file():
+                with lock(run):
+                    _delete(run, RUN)
+                    (run / RUN.marker).unlink()
+                (run / LOCK).unlink(missing_ok=True)
+                _remove_if_empty(run)
+    for pattern in reversed(kind.files):
+        for file in path.glob(pattern):
+            file.unlink()
+    for pattern in {*kind.files, *kind.runs}:
+        for parent in list(Path(pattern).parents)[:-1]:
+            for folder in path.glob(str(parent)):
+                _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # others have files there
+        folder.rmdir()

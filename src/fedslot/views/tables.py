@@ -1,0 +1,142 @@
+"""The tables of comparisons and sweeps in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.estimates import LEAST, Estimate, describe
+from fedslot.experiments.study import say_value
+from fedslot.experiments.sweeps import Sweep
+from fedslot.scenario import Scenario
+
+MOST_ROWS = 12  # number of combinations in the table of a sweep; sweep.csv has all
+
+Slots = Mapping[float, Estimate]
+"""Slots to target accuracies, by target: a row of a table."""
+
+
+def comparison_tables(comparison: Comparison, console: Console) -> list[Table]:
+    """Return a table of accuracies with paired differences, and a table of slots to target accuracies."""
+    return [_fitting(console, partial(make, comparison)) for make in (_accuracies, _slots)]
+
+
+def sweep_table(found: Sweep, console: Console) -> Table:
+    """Return a table of the combinations; of many, those with the best accuracy at the horizon."""
+    return _fitting(console, partial(_combinations, found))
+
+
+def _fitting(console: Console, make: Callable[[str], Table]) -> Table:
+    """Return the table with each estimate in a line, or with its interval in a second line if that is too wide.
+
+    make: returns the table, given what stands between a number and its interval.
+    """
+    table = make(" ")
+    unlimited = console.options.update(max_width=10_000)
+    return table if Measurement.get(console, unlimited, table).maximum <= console.width else make("\n")
+
+
+def _accuracies(comparison: Comparison, gap: str) -> Table:
+    seeds, differences = len(comparison.seeds), comparison.differences()
+    table = _table("Accuracy", seeds)
+    table.add_column("strategy", overflow="fold")
+    _add_number(table, "final\naccuracy", gap)
+    _add_number(table, f"accuracy at\n{comparison.horizon} slots", gap)
+    if differences:
+        _add_number(table, f"difference at\n{comparison.horizon} slots", gap)
+        paired = ", paired seed by seed" if seeds > 1 else ""
+        table.caption = f"Differences to {comparison.strategies[0]} in percentage points{paired}."
+        if seeds >= LEAST:
+            table.caption += " An interval that contains 0 shows no difference."
+    for strategy, estimates in comparison.estimates().items():
+        cells = [estimates[name].text(".3f", gap=gap) for name in ("final_accuracy", "accuracy_at_horizon")]
+        if strategy in differences:
+            cells.append(differences[strategy].text("+.2f", factor=100, gap=gap))
+        table.add_row(strategy, *cells)
+    return table
+
+
+def _slots(comparison: Comparison, gap: str) -> Table:
+    table = _table("Slots to target accuracies", len(comparison.seeds))
+    table.add_column("strategy", overflow="fold")
+    rows = {
+        strategy: {target: estimates[comparison.slots_to(target)] for target in comparison.targets}
+        for strategy, estimates in comparison.estimates().items()
+    }
+    reached = _reached(rows.values())
+    for target in reached:
+        _add_number(table, f"to {target:g}", gap)
+    for strategy, cells in rows.items():
+        table.add_row(strategy, *(cells[target].text(".0f", gap=gap) for target in reached))
+    table.caption = _slots_notes(comparison.scenario, rows.values())
+    return table
+
+
+def _combinations(found: Sweep, gap: str) -> Table:
+    study, estimates = found.study, found.estimates()
+    leaders = found.leaders("accuracy_at_horizon")
+    ranked = sorted(range(len(study.combinations)), key=lambda index: -_accuracy(found, index))
+    count = f"The best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
+    table = _table(f"{count} combinations", study.seeds)
+    for key in study.grid:
+        table.add_column("\n".join(key.rsplit(".", 1)), justify="right", overflow="fold")
+    _add_number(table, "final\naccuracy", gap)
+    _add_number(table, f"accuracy at\n{found.horizon} slots", gap)
+    slots = [{t: cell[found.slots_to(t)] for t in found.targets if found.slots_to(t) in cell} for cell in estimates]
+    reached = _reached(slots)
+    for target in reached:
+        _add_number(table, f"slots\nto {target:g}", gap)
+    for index in sorted(ranked[:MOST_ROWS]):
+        cells = [say_value(value) for value in study.combinations[index].values()]
+        if not estimates[index]["final_accuracy"].count:
+            table.add_row(*cells, "failed")
+            continue
+        mark = "*" if study.seeds >= LEAST and index in leaders else " "
+        cells.append(estimates[index]["final_accuracy"].text(".3f", gap=gap))
+        first, *rest = estimates[index]["accuracy_at_horizon"].text(".3f", gap=gap).split("\n")
+        cells.append("\n".join([f"{mark} {first}", *rest]))
+        cells += [slots[index][target].text(".0f", gap=gap) for target in reached]
+        table.add_row(*cells, style="bold" if index in leaders[:1] else None)
+    table.caption = _slots_notes(study.scenario, slots)
+    if study.seeds >= LEAST:
+        table.caption += " *: a paired t-test over seeds does not tell it from the best accuracy at these slots (bold)."
+    return table
+
+
+def _table(title: str, seeds: int) -> Table:
+    """Return an empty table whose title says what its numbers are."""
+    kind = describe(seeds)
+    return Table(title=f"{title}: {kind}" if kind else title, box=SIMPLE_HEAD)
+
+
+def _add_number(table: Table, header: str, gap: str) -> None:
+    """Add a column of estimates, which are broken rather than cut where even two lines are too wide."""
+    table.add_column(header, justify="right", no_wrap=gap == " ", overflow="fold")
+
+
+def _reached(rows: Collection[Slots]) -> list[float]:
+    """Return the targets that at least one run reached; the others need no column."""
+    targets = next(iter(rows), {})
+    return [target for target in targets if any(row[target].count for row in rows)]
+
+
+def _slots_notes(scenario: Scenario, rows: Collection[Slots]) -> str:
+    """Return what a reader must know of the slots to target accuracies."""
+    notes = ["Slots by the clock." if scenario.cost_rule == "max" else "Slots that were announced."]
+    cells = [cell for row in rows for cell in row.values()]
+    if any(cell.total >= LEAST and 0 < cell.count < cell.total for cell in cells):
+        notes.append(f"k of {cells[0].total}: k runs reached the target; the median is over all runs.")
+    if missed := [f"{target:g}" for target in next(iter(rows), {}) if target not in _reached(rows)]:
+        notes.append(f"No run reached {', '.join(missed)}.")
+    return " ".join(notes)
+
+
+def _accuracy(found: Sweep, index: int) -> float:
+    estimate = found.estimates()[index]["accuracy_at_horizon"]
+    return estimate.mean if estimate.complete else -1.0
