@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -19,14 +20,18 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
+from torch import nn
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments import cluster
 from fedslot.experiments.cluster import distributed_training, find_workers
+from fedslot.experiments.comparison import compare
 from fedslot.experiments.sweeps import sweep
+from fedslot.messages import Grant, NoState
 from fedslot.round import Round
 from fedslot.runs import Result, is_finished, load, run
 from fedslot.scenario import Scenario
+from fedslot.strategies.fedavg import FedAvg
 
 PATIENCE = 180  # seconds after which a test is stuck
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -240,7 +245,8 @@ def test_a_failing_combination_stops_no_other(shared: Cluster, fedslot_command: 
     assert "training.lr=1000000.0, data.ues=100, seed 0: round 0: training diverged" in on_dask.stderr
     assert "Traceback" not in on_dask.stderr
     grid = {"training.lr": [0.05, 1e6], "data.ues": [100, 2000]}
-    here = sweep(Scenario.load("quickstart", {"rounds": 2}), grid, 1, tmp_path / "local", workers=1)
+    rounds = Scenario.load("quickstart", {"rounds": 2})
+    here = sweep(rounds, grid, 1, tmp_path / "local", workers=1, on_failure="record")
     assert len(here.failures) == 3
     assert (tmp_path / "dask" / "runs.csv").read_bytes() == (tmp_path / "local" / "runs.csv").read_bytes()
 
@@ -271,9 +277,27 @@ def test_a_run_that_diverges_on_the_cluster(shared: Cluster, fedslot_command: Co
     assert "Traceback" not in done.stderr
 
 
+def test_classes_of_a_script_are_sent(shared: Cluster, scenario: Scenario, tmp_path: Path) -> None:
+    """The workers cannot import `__main__`, neither of whole runs nor of the training of one."""
+
+    def schedule(self: FedAvg, state: NoState, round: int, rng: np.random.Generator) -> Grant:
+        return Grant(rng.permutation(self.cell.ues)[:2])
+
+    def model(shape: tuple[int, ...], classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+    own = type("Own", (FedAvg,), {"__module__": "__main__", "__qualname__": "Own", "schedule": schedule})
+    mine = scenario.replace({"strategy.name": own, "training.model": model})
+    found = compare(mine, [own], 1, tmp_path, dask=shared.address)
+    here = run(mine)
+    assert_same_result(run_on(shared, mine), here)
+    assert found.runs["Own"][0].rounds.drop(columns="seconds").equals(here.rounds.drop(columns="seconds"))
+
+
 def test_what_the_workers_lack_is_said(shared: Cluster, scenario: Scenario, tmp_path: Path) -> None:
     """A data set that is here and not there is the failure of a run, not of the sweep."""
-    found = sweep(scenario, {"data.dataset": ["digits", "not/there.npz"]}, 1, tmp_path, dask=shared.address)
+    grid = {"data.dataset": ["digits", "not/there.npz"]}
+    found = sweep(scenario, grid, 1, tmp_path, dask=shared.address, on_failure="record")
     assert list(found.failures) == [1]
     assert "data.dataset: 'not/there.npz'" in found.failures[1]
 
