@@ -65,6 +65,6 @@ def shorten(value: object, limit: int = 60) -> str:
     try:
         text = " ".join(repr(value).split())
     except ValueError:  # Python writes no whole numbers of more than 4300 digits
-        text = f"a {type(value).__name__} with a number of thousands of digits"
+        text = f"{type(value).__name__} with thousands of digits"
     half = (limit - 3) // 2
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"

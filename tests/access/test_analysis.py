@@ -334,7 +334,7 @@ def test_sum_rule_rewards_collisions() -> None:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: PushPeriod(-1, 3), "slots: -1 is not allowed; it must be a whole number of at least 0"),
+        (lambda: PushPeriod(-1, 3), "slots: -1 is not allowed; it must be at least 0"),
         (lambda: PushPeriod(2.5, 3), "slots: 2.5 is not allowed"),  # type: ignore[arg-type]
         (lambda: PushPeriod(3, -1), "contenders: -1 is not allowed"),
         (lambda: PushPeriod(3, True), "contenders: True is not allowed"),
@@ -348,7 +348,7 @@ def test_sum_rule_rewards_collisions() -> None:
         (lambda: PushPeriod(2, 2, ready=(0.7, 0.7)), "ready: (0.7, 0.7) is not allowed"),
         (
             lambda: TimedPushPeriod(3, (0, 1)),
-            "earliest: 0 is not allowed; it must be a whole number of at least 1",
+            "earliest: 0 is not allowed; it must be at least 1",
         ),
     ],
 )

@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from fedslot.cli import app
+from fedslot.strategies.fedavg import FedAvg
 
 QUICK = ["-o", "rounds=3", "-o", "data.ues=20", "-o", "training.epochs=1", "-o", "strategy.warmup=1", "--workers", "1"]
 
@@ -34,10 +36,16 @@ def test_a_sweep_prints_a_table_and_leaves_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "again" / "runs.csv").read_bytes() == (tmp_path / "out" / "runs.csv").read_bytes()
 
 
+class Own(FedAvg):
+    """A strategy of one's own with an option of any kind."""
+
+    options: ClassVar = {"a": None}
+
+
 def test_words_of_the_user_are_printed_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     grid = ["--grid", "strategy.options.a='[/x]',[bold, b],':cat:'", "--seeds", "1", "--out", "a[/x]"]
-    own = ["-o", "strategy.name=fedslot.strategies.fedavg:FedAvg"]  # given by path, it takes any options
+    own = ["-o", f"strategy.name={__name__}:Own"]
     done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *own, *grid])
     assert done.exit_code == 0, done.output
     for words in ("'[/x]'", "[bold, b]", "':cat:'", "a[/x]/runs.csv"):
@@ -71,7 +79,7 @@ def test_when_all_fail_the_table_says_why(tmp_path: Path) -> None:
         (["quickstart", "--grid", "frame.pull=5", "--seeds", "0"], "seeds: 0 is not allowed"),
         (["quickstart", "--grid", "frame.pull=5", "--targets", "high"], "targets: 'high' is not allowed"),
         (["quickstrat", "--grid", "frame.pull=5"], "did you mean quickstart?"),
-        (["quickstart", "--grid", "data.dataset=nope.npz,digits"], "data.dataset: 'nope.npz' is not allowed"),
+        (["quickstart", "--grid", "data.dataset=/nope.npz,digits"], "data.dataset: '/nope.npz' is not allowed"),
         (["quickstart", "--grid", "strategy.name=fedavg,os:system"], "strategy.name: 'os:system' is not allowed"),
     ],
 )
