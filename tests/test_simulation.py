@@ -18,7 +18,7 @@ from fedslot.data.sources import load
 from fedslot.errors import InputError, RefusedError
 from fedslot.messages import Grant, Receipt
 from fedslot.rng import stream
-from fedslot.round import Round, Snapshot, cell, refuse_asking
+from fedslot.round import Round, Snapshot, cell, first_waiting, refuse_asking, still_waiting
 from fedslot.scenario import Scenario
 from fedslot.simulation import Simulation
 from fedslot.strategies import STRATEGIES, Cell, NoState, make_strategy
@@ -54,10 +54,11 @@ def _but_seconds(records: list[Round]) -> list[dict[str, object]]:
     return [{name: value for name, value in asdict(record).items() if name != "seconds"} for record in records]
 
 
+HEARING = [name for name in STRATEGIES if name != "ps-alone"]  # which has a single round and no slots
 OWN_FRAMES = {"planned", "scout", "merit-push"}  # which decide how long a frame is
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", HEARING)
 def test_every_strategy_runs_on_digits_and_its_records_add_up(name):
     records = _run({"strategy.name": name})
     assert [record.round for record in records] == [0, 1, 2, 3]
@@ -112,7 +113,7 @@ def test_the_same_seed_gives_the_same_rounds(name):
     assert _but_seconds(_run({**overrides, "seed": 1})) != first
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", HEARING)
 def test_going_on_from_a_snapshot_gives_the_rounds_of_an_unbroken_run(name):
     simulation = Simulation(_scenario({"strategy.name": name}))
     steps = list(simulation.rounds())
@@ -122,7 +123,7 @@ def test_going_on_from_a_snapshot_gives_the_rounds_of_an_unbroken_run(name):
 
 def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
     """Common random numbers."""
-    simulations = [Simulation(_scenario({"strategy.name": name, "seed": 3})) for name in STRATEGIES]
+    simulations = [Simulation(_scenario({"strategy.name": name, "seed": 3})) for name in HEARING]
     first = simulations[0]
     for other in simulations[1:]:
         assert np.array_equal(first.fleet.shares.samples, other.fleet.shares.samples)
@@ -284,7 +285,7 @@ def test_contenders_may_be_whoever_is_ready():
     assert np.mean([record.contenders for record in barred]) == pytest.approx(3, abs=4 * math.sqrt(10 * 0.21 / 40))
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", HEARING)
 @pytest.mark.parametrize("budget", [8, 11, 12, 17, 40])
 def test_the_time_budget_is_kept(name, budget):
     """No frame begins that might not fit, with the asking before it, and one that fits does begin."""
@@ -567,3 +568,51 @@ def test_small_scenarios_run_or_are_refused_with_one_line(scenario_fields, data)
     else:
         assert 1 <= len(records) <= 2
         assert records[-1].slots_spent <= (scenario.time_budget or math.inf)
+
+
+# Arrivals -----------------------------------------------------------------------------------------
+
+
+def test_arrivals_come_at_their_rate_and_stay_until_received():
+    """FedAvg never opens push slots: the backlog only grows, by Poisson arrivals that may hit the same UE twice."""
+    rate, ues = 0.8, 200
+    fields = {"strategy.name": "fedavg", "push.arrivals": rate, "data.ues": ues, "data.samples_per_ue": 5, "rounds": 30}
+    simulation = Simulation(_scenario(fields))
+    backlog = []
+    for seed in range(8):
+        simulation = Simulation(_scenario({**fields, "seed": seed, "training.epochs": 1}))
+        before = None
+        for record, now in simulation.rounds():
+            if before is not None:
+                gone = np.flatnonzero(before & ~now.waiting)
+                assert len(gone) <= record.pulled, "only received UEs leave the backlog"
+            before = now.waiting
+        backlog.append(now.waiting.sum())
+    # in 30 frames of 6 slots; each slot's pulls take 5 of 200 UEs at random out of the backlog
+    expected = 0.0
+    for _ in range(30):
+        expected = ues * (1 - (1 - expected * (1 - 5 / ues) / ues) * np.exp(-rate * 6 / ues))
+    assert np.mean(backlog) == pytest.approx(expected, rel=0.1)
+
+
+@given(st.lists(st.integers(0, 9), max_size=5), st.integers(0, 1000))
+def test_arrivals_depend_on_nothing_but_the_slot(lengths, seed):
+    """However slots are divided into frames, the same UEs have arrived at the end, so that all strategies see the same."""
+    scenario = _scenario({"push.arrivals": 0.7, "seed": seed})
+    at_once, in_frames, clock = first_waiting(scenario), first_waiting(scenario), 0
+    nobody = np.empty(0, dtype=np.int64)
+    for length in lengths:
+        in_frames = still_waiting(scenario, in_frames, nobody, clock, clock + length)
+        clock += length
+    at_once = still_waiting(scenario, at_once, nobody, 0, clock)
+    assert in_frames.tolist() == at_once.tolist()
+
+
+def test_short_frames_find_fewer_new_contenders():
+    """Contenders per frame follow the length of frames under arrivals, and do not under a fixed number."""
+    means = {}
+    for slots in (4, 20):
+        fields = {"data.ues": 60, "frame.slots": slots, "frame.pull": 1, "strategy.warmup": 0, "training.epochs": 1}
+        arrivals = {"push.arrivals": 0.2, "cost_rule": "frame", "rounds": 40}
+        means[slots] = np.mean([record.contenders for record in _run({**fields, **arrivals})])
+    assert means[20] > 2 * means[4]

@@ -14,14 +14,18 @@ from torch.nn.functional import cross_entropy
 from fedslot.data.sources import Dataset, load
 from fedslot.fleet import Fleet
 from fedslot.held_out import finite, tensors
+from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.learning.training import Trainer
 from fedslot.messages import UEs
-from fedslot.rng import DROPOUT, SHUFFLE, stream, torch_seed
+from fedslot.rng import ALONE, DROPOUT, SHUFFLE, stream, torch_seed
 from fedslot.round import add_noise, local_job
 from fedslot.scenario import Scenario
 from fedslot.threads import ONE_THREAD, Threads
+
+LONE_MINIBATCH = 10
+LONE_EPOCHS, LONE_PASSES = 500, 400_000  # largest number of epochs, and of samples that are trained on
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,25 @@ class PooledTraining:
         job = Job(samples, self.scenario.epochs, stream(seed, SHUFFLE, *key), torch_seed(seed, DROPOUT, *key))
         models = self.trainer(start, [job])
         return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([len(samples)]))
+
+
+class LoneTraining:
+    """The PS trains on its own labelled samples, whatever is received: the control without any UE.
+
+    SGD has the scenario's learning rate and momentum, minibatches of ten, and enough epochs to learn the samples by
+    heart, which serves small networks best.
+    """
+
+    def __init__(self, scenario: Scenario, model: Model, labelled: Evaluator) -> None:
+        self.scenario, self.samples = scenario, len(labelled.y)
+        recipe = Recipe(scenario.training.lr, scenario.training.momentum, -(-self.samples // LONE_MINIBATCH))
+        self.trainer = Trainer(model, labelled.x, labelled.y, recipe, scenario.training.engine)
+
+    def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
+        epochs, seed = max(1, min(LONE_EPOCHS, LONE_PASSES // self.samples)), self.scenario.seed
+        job = Job(np.arange(self.samples), epochs, stream(seed, ALONE), torch_seed(seed, ALONE))
+        models = self.trainer(start, [job])
+        return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([self.samples]))
 
 
 def make_model(scenario: Scenario, data: Dataset) -> Model:

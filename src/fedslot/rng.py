@@ -15,7 +15,7 @@ import numpy as np
 PARTITION, SIZES, SHARE = "partition", "sizes", "share"
 STRAGGLERS, NOISE_LEVELS, COMPUTING = "stragglers", "noise-order", "computing"
 # the PS, drawn once
-INITIAL_MODEL, HELD_OUT = "initial-model", "held-out"
+INITIAL_MODEL, HELD_OUT, ALONE = "initial-model", "held-out", "alone"
 # each round; names are part of the key, so that renaming one changes every result
 ASK, SCHEDULE, BACKLOGGED, CONTENTION, CHANNEL = "ask", "schedule", "hopefuls", "push", "channel"
 ARRIVALS = "arrivals"  # each slot

@@ -135,8 +135,8 @@ def overhead(strategy: Strategy[Any]) -> int:
 
 def frame_fits(scenario: Scenario, slots_spent: int, grant: Grant) -> bool:
     """Tell whether a frame, and the asking before it, fit into the time budget."""
-    budget = scenario.time_budget
-    return budget is None or slots_spent + grant.overhead + 1 + grant.uplink_slots(scenario.frame.slots) <= budget
+    budget, uplink = scenario.time_budget, grant.uplink_slots(scenario.frame.slots)
+    return budget is None or slots_spent + grant.overhead + (uplink and 1 + uplink) <= budget
 
 
 def spend(scenario: Scenario, receipt: Receipt) -> int:

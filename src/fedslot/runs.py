@@ -96,7 +96,7 @@ class Result:
             "strategy": self.scenario.strategy.name,
             "seed": self.scenario.seed,
             "rounds": len(rounds),
-            "stopped_by": "rounds" if len(rounds) == self.scenario.rounds else "time_budget",
+            "stopped_by": "rounds" if len(rounds) == self.scenario.most_rounds else "time_budget",
             "final_accuracy": self.final_accuracy,
             "best_accuracy": float(rounds["test_accuracy"].max()),
             "slots_spent": self.slots_spent,

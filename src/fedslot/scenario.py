@@ -171,7 +171,7 @@ class Strategy(Section):
 
     name: Part = "push-pull"
     """`push-pull` (the paper's), `planned`, `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `scout`,
-    `merit-push`, `fedavg`, `round-robin`, `centralized`, or `package.module:Name`."""
+    `merit-push`, `fedavg`, `round-robin`, `centralized`, `ps-alone` (no UE is heard), or `package.module:Name`."""
     warmup: int | None = Field(None, ge=0, le=MOST)
     """Number of warm-up rounds, in which all slots pull: every UE once, then the most valued. Null: until every UE
     was pulled once. Used by `push-pull`, `planned`, `only-pull` and `greedy-shap`."""
@@ -302,6 +302,16 @@ class Scenario(Section):
             self.aggregation.name,
         )
         return [name for name in dict.fromkeys(names) if ":" in name]
+
+    @property
+    def trains_alone(self) -> bool:
+        """Whether the PS trains on its own labelled samples, in a single round without any slot."""
+        return self.strategy.name == "ps-alone"
+
+    @property
+    def most_rounds(self) -> int:
+        """Largest number of rounds of this scenario's strategy."""
+        return 1 if self.trains_alone else self.rounds
 
     @property
     def epochs(self) -> int:

@@ -19,7 +19,15 @@ from fedslot.data.sources import load
 from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite, no_values
-from fedslot.local_training import LocalTraining, PooledTraining, Trained, Training, make_model, make_trainer
+from fedslot.local_training import (
+    LocalTraining,
+    LoneTraining,
+    PooledTraining,
+    Trained,
+    Training,
+    make_model,
+    make_trainer,
+)
 from fedslot.messages import Grant, Receipt
 from fedslot.plugins import find
 from fedslot.rng import CHANNEL, CONTENTION, stream
@@ -78,12 +86,14 @@ class Simulation:
         self.local = LocalTraining(scenario, self.fleet, self.trainer)
         self.train: Training
         if scenario.pools_data:
-            if self.strategy.needs_values:
-                raise InputError("training.pooled", True, f"false for {scenario.strategy.name}, which values updates")
+            if self.strategy.needs_values or getattr(self.strategy, "needs_measurements", False):
+                raise InputError("training.pooled", True, f"false for {scenario.strategy.name}, which needs updates")
             self.train = PooledTraining(scenario, self.fleet, self.trainer)
         else:
             self.train = distribute(self.local) if distribute else self.local
         self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test, threads)
+        if scenario.trains_alone:
+            self.train = LoneTraining(scenario, self.model, self.held_out.validation)
 
     def start(self) -> Snapshot:
         """Return the snapshot before the first round."""
@@ -95,7 +105,7 @@ class Simulation:
     def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
         now = now or self.start()
-        while now.round < self.scenario.rounds:
+        while now.round < self.scenario.most_rounds:
             began, round = time.perf_counter(), now.round
 
             state = ask(self.strategy, self.scenario, now.state, round, partial(self.local.losses, now.model))

@@ -238,6 +238,8 @@ class ParameterServer:
 
 def _check(scenario: Scenario) -> None:
     """Refuse a scenario that only the simulator can run."""
+    if scenario.trains_alone:
+        raise InputError("strategy.name", scenario.strategy.name, "one that hears UEs, in a deployment")
     if scenario.pools_data:
         raise InputError("strategy.name", scenario.strategy.name, "one whose UEs send updates; no data leaves a device")
     if scenario.fleet.computing is not None:

@@ -15,6 +15,7 @@ scout.py            short frames pull the cleanest UEs and look for more of them
 merit_push.py       short frames pull the cleanest UEs, and others as clean may push
 fedavg.py           all slots pull at random
 round_robin.py      all slots pull in turn
+ps_alone.py         none: the PS trains on its own labelled samples
 centralized.py      the same share of the UEs in every round, which sends its data
 """
 
@@ -35,6 +36,7 @@ from fedslot.strategies.merit_push import MeritPush
 from fedslot.strategies.only_pull import OnlyPull
 from fedslot.strategies.planned import Planned
 from fedslot.strategies.power_of_choice import PowerOfChoice
+from fedslot.strategies.ps_alone import PSAlone
 from fedslot.strategies.push_pull import PushPull
 from fedslot.strategies.round_robin import RoundRobin
 from fedslot.strategies.s_fedavg import SFedAvg
@@ -67,6 +69,7 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "planned": Planned,
     "scout": Scout,
     "merit-push": MeritPush,
+    "ps-alone": PSAlone,
 }
 
 
