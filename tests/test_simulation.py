@@ -597,7 +597,7 @@ def test_arrivals_come_at_their_rate_and_stay_until_received():
 
 @given(st.lists(st.integers(0, 9), max_size=5), st.integers(0, 1000))
 def test_arrivals_depend_on_nothing_but_the_slot(lengths, seed):
-    """However slots are divided into frames, the same UEs have arrived at the end, so that all strategies see the same."""
+    """However slots are divided into frames, the same UEs have arrived at the end: all strategies see the same."""
     scenario = _scenario({"push.arrivals": 0.7, "seed": seed})
     at_once, in_frames, clock = first_waiting(scenario), first_waiting(scenario), 0
     nobody = np.empty(0, dtype=np.int64)
