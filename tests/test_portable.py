@@ -62,7 +62,8 @@ class RandomPulls(FedAvg):
         return Grant(pull, push=True, probability=self.cell.barring(len(pull)))
 
     def observe(self, state, receipt, values):
-        self.receipts.append({name: np.asarray(part).tolist() for name, part in vars(receipt).items()})
+        frame = {name: np.asarray(part).tolist() for name, part in vars(receipt).items() if name != "measured"}
+        self.receipts.append(frame)
         return state
 
 
