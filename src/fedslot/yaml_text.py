@@ -61,7 +61,8 @@ def _check_size(text: str) -> None:
 class _Representer(SafeRepresenter):
     """Writes some text in double quotes.
 
-    All other styles fold line breaks into spaces, and a word in a list or mapping that begins with `?` or `:` is not read as a word.
+    All other styles fold line breaks into spaces, and in a list or mapping a word that begins with `?` or `:` is not
+    read as a word.
     """
 
     def represent_str(self, data: str) -> ScalarNode:

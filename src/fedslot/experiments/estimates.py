@@ -30,8 +30,8 @@ Array = NDArray[np.float64]
 class Scale:
     """A map of a quantity to the whole line, on which its interval is computed.
 
-    width: derivative of `inverse`, as a function of the quantity. worst: rank of a run that has no value; NaN if it cannot be ranked.
-    missing: the word for no value.
+    width: derivative of `inverse`, as a function of the quantity.
+    worst: rank of a run that has no value; NaN if it cannot be ranked. missing: the word for no value.
     """
 
     forward: Callable[[Array], Array]
