@@ -113,7 +113,7 @@ def check_run(path: Path) -> None:
     result = fedslot.load(path)
     rounds, scenario = result.rounds, result.scenario
     assert list(rounds["round"]) == list(range(len(rounds)))
-    assert len(rounds) == scenario.rounds or scenario.time_budget is not None
+    assert len(rounds) == scenario.most_rounds or scenario.time_budget is not None
     assert np.isfinite(rounds.select_dtypes("number").to_numpy()).all()
     assert rounds["test_accuracy"].between(0, 1).all()
     assert (rounds["pulled"] + rounds["wasted"] <= scenario.frame.slots).all()
