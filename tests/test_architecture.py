@@ -94,7 +94,7 @@ def test_the_parts_of_a_round_never_import_one_another(part):
 @pytest.mark.parametrize("module", ["rng", "errors", "messages", "plugins"])
 def test_what_all_share_depends_on_none_of_them(module):
     ours = {name for name in _imports(ROOT / f"{module}.py") if name.startswith("fedslot")}
-    assert ours <= {"fedslot.errors.InputError", "fedslot.errors.RefusedError"}
+    assert all(name.startswith("fedslot.errors.") for name in ours)
 
 
 def test_there_are_no_import_cycles():

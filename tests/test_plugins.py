@@ -15,6 +15,13 @@ def test_known_names_come_first():
     assert find("x", "mine", KNOWN) is len
 
 
+def test_a_module_that_ends_the_program(tmp_path, monkeypatch):
+    (tmp_path / "leaving_module.py").write_text("import sys; sys.exit(0)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RefusedError, match=r"a part of your own called sys\.exit\(0\)"):
+        find("strategy.name", "leaving_module:Leaving", {})
+
+
 def test_anything_that_can_be_imported_and_called():
     assert find("x", "json:dumps", KNOWN) is json.dumps
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from fedslot.errors import RefusedError
 from fedslot.runs import Result, is_finished, load, run
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES
+from fedslot.strategies.fedavg import FedAvg
 
 KILLS = int(os.environ.get("FEDSLOT_KILLS", "3"))
 
@@ -170,6 +172,86 @@ def test_what_cannot_run_leaves_nothing_behind(scenario: Scenario, tmp_path: Pat
     with pytest.raises(ValueError, match=r"data\.ues"):
         run(scenario.replace({"data.ues": 5000, "push.contenders": 0}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+class Refused(FedAvg):
+    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
+        return None
+
+
+class Broken(FedAvg):
+    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
+        raise ZeroDivisionError
+
+
+class Leaving(FedAvg):
+    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
+        sys.exit(0)
+
+
+class Interrupted(FedAvg):
+    stop = True
+
+    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
+        if self.stop:
+            raise KeyboardInterrupt
+        return super().schedule(state, round, rng)
+
+
+class RefusedLater(FedAvg):
+    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
+        return super().schedule(state, round, rng) if round < 2 else None
+
+
+REFUSED = [{"strategy.name": Refused}, {"strategy.name": Broken}, {"strategy.name": Leaving}, {"training.lr": 1e6}]
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_a_run_without_a_single_round_leaves_nothing_behind(
+    scenario: Scenario, tmp_path: Path, how: dict[str, Any]
+) -> None:
+    refused, folder = scenario.replace(how), tmp_path / "run"
+    with pytest.raises((RefusedError, ZeroDivisionError)):
+        run(refused, folder)
+    assert not folder.exists()
+    folder.mkdir()
+    with pytest.raises((RefusedError, ZeroDivisionError)):
+        run(refused, folder)
+    assert list(folder.iterdir()) == [], "a folder that was there stays, empty"
+    (folder / ".lock").touch()
+    run(scenario.replace({"rounds": 1}), folder)
+    with pytest.raises((RefusedError, ZeroDivisionError)):
+        run(refused, folder, force=True)
+    assert list(folder.iterdir()) == [], "what was to be deleted is deleted"
+
+
+def test_a_run_with_some_rounds_stays(scenario: Scenario, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="round 2:"):
+        run(scenario.replace({"strategy.name": RefusedLater}), tmp_path / "run")
+    assert len(load(tmp_path / "run").rounds) == 2
+
+
+def test_an_interrupted_first_round_can_be_continued(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a second try is refused there: the run was not its own to delete."""
+    own = scenario.replace({"strategy.name": Interrupted, "rounds": 2})
+    with pytest.raises(KeyboardInterrupt):
+        run(own, tmp_path / "run")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()}
+    assert "checkpoint.npz" in before
+    with monkeypatch.context() as patch:
+        patch.setattr(Interrupted, "schedule", lambda self, state, round, rng: None)
+        with pytest.raises(RefusedError, match="must return a Grant"):
+            run(own, tmp_path / "run", resume=True)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
+    monkeypatch.setattr(Interrupted, "stop", False)
+    assert len(run(own, tmp_path / "run", resume=True).rounds) == 2
+
+
+def test_leaving_the_program_is_refused_in_memory_too(scenario: Scenario) -> None:
+    with pytest.raises(RefusedError, match=r"a part of your own called sys\.exit\(0\)"):
+        run(scenario.replace({"strategy.name": Leaving}))
 
 
 @pytest.fixture

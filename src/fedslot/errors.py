@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class InputError(ValueError):
     """Bad input; the message names the field, its value and the allowed values in one line.
@@ -28,6 +31,20 @@ class RefusedError(RuntimeError):
 
 class SystemFault(str):
     """The reason of a failure that is the system's, such as a full disk, and not the user's to mend."""
+
+
+def ended(end: SystemExit) -> RefusedError:
+    """Return the error of one line about a part of the user's own that would end the program."""
+    return RefusedError(f"a part of your own called sys.exit({shorten(end.code)}); let it raise an error instead")
+
+
+@contextmanager
+def refusing_exit() -> Iterator[None]:
+    """Turn `sys.exit` in a part of the user's own into an error: with code 0, a program would seem to have worked."""
+    try:
+        yield
+    except SystemExit as end:
+        raise ended(end) from end
 
 
 def reason(error: BaseException) -> str:

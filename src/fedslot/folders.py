@@ -64,15 +64,43 @@ REPRODUCTION = Kind(
 KINDS = (COMPARISON, SWEEP, REPRODUCTION, RUN)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """Results that a claim began, in a folder that held none. made: whether the folder itself was created for them."""
+
+    path: Path
+    kind: Kind
+    made: bool
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether there are runs among the results."""
+        return any(True for pattern in self.kind.runs for _ in self.path.glob(pattern))
+
+
 class Claim:
     """The right to write into a folder, which no other process has until it is released or this process ends."""
 
     def __init__(self, lock: FileLock) -> None:
         self._lock = lock
+        self.begun: Begun | None = None
 
     def release(self) -> None:
         """Leave the folder to others."""
         self._lock.release()
+
+    def withdraw(self) -> None:
+        """Release the folder as it was: delete the results that were begun, unless there are runs among them."""
+        begun = self.begun
+        if begun is None or begun.has_runs:
+            self.release()
+            return
+        _delete(begun.path, begun.kind)
+        (begun.path / begun.kind.marker).unlink(missing_ok=True)
+        self.release()
+        (begun.path / LOCK).unlink(missing_ok=True)
+        if begun.made:
+            _remove_if_empty(begun.path)
 
     def __enter__(self) -> Claim:
         return self
@@ -99,6 +127,7 @@ def claim(
         raise RefusedError("--resume continues what a folder holds, --force deletes it; give one of them")
     with refusing(path):
         refuse_foreign(path, kind, resume or force)
+        begun: Begun | None = Begun(path, kind, made=not path.exists())
         path.mkdir(parents=True, exist_ok=True)
         held = lock(path)
         try:
@@ -108,7 +137,9 @@ def claim(
                 _delete(path, kind)
             elif (path / kind.marker).exists():
                 check()
+                begun = None
             write_atomically(path / kind.marker, description)
+            held.begun = begun
         except BaseException:
             held.release()
             raise

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import InputError, RefusedError, refusing_exit
 
 T = TypeVar("T")
 
@@ -42,7 +42,8 @@ def find(field: str, name: str, known: Mapping[str, T]) -> T:
     if ":" not in name:
         raise InputError(field, name, allowed)
     try:
-        found: T = own_part(name)
+        with refusing_exit():
+            found: T = own_part(name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(field, name, f"{allowed} that can be imported ({error})") from None
     if not callable(found):

@@ -154,6 +154,14 @@ class RunFolder:
         if self._claim is not None:
             self._claim.release()
 
+    def withdraw(self) -> None:
+        """Close the files and leave the folder as it was before `open`, without the run if that is new."""
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
+        if self._claim is not None:
+            self._claim.withdraw()
+
     def holds(self, scenario: Scenario, made_of: Fingerprints) -> bool:
         """Return whether the folder holds a finished run of this scenario, with this data, and with rows unchanged."""
         summary = read_summary(self.path) or {}

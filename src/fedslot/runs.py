@@ -185,8 +185,13 @@ def _in_folder(
                     folder.save()
                 if on_round:
                     on_round(round)
+        except Exception:
+            if now.round == 0:  # there is nothing to continue, and the next try shall find no folder in its way
+                folder.withdraw()
+            raise
         finally:
-            folder.save()  # also when interrupted, so that no finished round is lost
+            if folder.is_open:
+                folder.save()  # also when interrupted, so that no finished round is lost
         result = _result(simulation, folder.rounds(), now)
         folder.finish(result.summary())
     finally:

@@ -16,7 +16,7 @@ from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
 from fedslot.aggregation import Aggregate, make_aggregation
 from fedslot.data.sources import load
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import InputError, RefusedError, refusing_exit
 from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite, no_values
 from fedslot.local_training import (
@@ -67,6 +67,7 @@ class Simulation:
     threads: share the work of a round; the result does not depend on their number.
     """
 
+    @refusing_exit()
     def __init__(self, scenario: Scenario, distribute: Distribute | None = None, threads: Threads = ONE_THREAD) -> None:
         self.scenario = scenario
         find("strategy.name", scenario.strategy.name, STRATEGIES)  # before data are loaded
@@ -95,6 +96,7 @@ class Simulation:
         if scenario.trains_alone:
             self.train = LoneTraining(scenario, self.model, self.held_out.validation)
 
+    @refusing_exit()
     def start(self) -> Snapshot:
         """Return the snapshot before the first round."""
         model = self.model.initial
@@ -105,24 +107,30 @@ class Simulation:
     def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
         now = now or self.start()
-        while now.round < self.scenario.most_rounds:
-            began, round = time.perf_counter(), now.round
+        while now.round < self.scenario.most_rounds and (done := self._round(now)):
+            yield done
+            now = done[1]
 
-            state = ask(self.strategy, self.scenario, now.state, round, partial(self.local.losses, now.model))
-            grant = schedule(self.strategy, self.scenario, state, round)
-            if not frame_fits(self.scenario, now.slots_spent, grant):
-                return
-            receipt = self._access(grant, now.waiting, round)
-            trained = self.train(now.model, receipt.received, round)
-            valuation = self._value(now.model, trained, receipt, round)
-            new = self._aggregate(now, trained, valuation)
-            receipt = replace(receipt, measured=measure(self.strategy, self.held_out, now.model, trained.models))
-            state = observe(self.strategy, self.scenario, state, receipt, valuation.values, round)
+    @refusing_exit()
+    def _round(self, now: Snapshot) -> tuple[Round, Snapshot] | None:
+        """Run one round of Algorithm 1; None if its frame does not fit into the time budget."""
+        began, round = time.perf_counter(), now.round
 
-            spent = now.slots_spent + spend(self.scenario, receipt)
-            waiting = still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent)
-            now = Snapshot(round + 1, spent, waiting, new.broadcast, new.report, state, new.state)
-            yield record(self.held_out, round, receipt, valuation, now, began), now
+        state = ask(self.strategy, self.scenario, now.state, round, partial(self.local.losses, now.model))
+        grant = schedule(self.strategy, self.scenario, state, round)
+        if not frame_fits(self.scenario, now.slots_spent, grant):
+            return None
+        receipt = self._access(grant, now.waiting, round)
+        trained = self.train(now.model, receipt.received, round)
+        valuation = self._value(now.model, trained, receipt, round)
+        new = self._aggregate(now, trained, valuation)
+        receipt = replace(receipt, measured=measure(self.strategy, self.held_out, now.model, trained.models))
+        state = observe(self.strategy, self.scenario, state, receipt, valuation.values, round)
+
+        spent = now.slots_spent + spend(self.scenario, receipt)
+        waiting = still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent)
+        after = Snapshot(round + 1, spent, waiting, new.broadcast, new.report, state, new.state)
+        return record(self.held_out, round, receipt, valuation, after, began), after
 
     def _access(self, grant: Grant, waiting: NDArray[np.bool_], round: int) -> Receipt:
         """Play the frame on the channel."""

@@ -61,11 +61,12 @@ def _check_size(text: str) -> None:
 class _Representer(SafeRepresenter):
     """Writes some text in double quotes.
 
-    All other styles fold line breaks into spaces, and a word in a list that begins with `?` is read as a mapping.
+    All other styles fold line breaks into spaces, and in a list or mapping a word that begins with `?` or `:` is not
+    read as a word.
     """
 
     def represent_str(self, data: str) -> ScalarNode:
-        style = '"' if re.search(r"^\?|[\n\r\x85\u2028\u2029]", data) else None
+        style = '"' if re.search(r"^[?:]|[\n\r\x85\u2028\u2029]", data) else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style)
 
 

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedslot.access.analysis import PushPeriod
@@ -36,6 +36,8 @@ def test_the_integers_agree(slots: int, contenders: int) -> None:
 
 
 @given(st.integers(0, 12), st.integers(0, 40), st.floats(0, 1))
+@example(1, 5, 2.2e-308)
+@example(12, 40, 1e-306)
 @settings(max_examples=60)
 def test_the_recursion_over_slots_agrees(slots: int, contenders: int, probability: float) -> None:
     push = PushPeriod(slots, contenders, probability)

@@ -63,6 +63,7 @@ def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (RuntimeError("CPUAllocator: can't allocate memory"), 1, "error: not enough memory (CPUAllocator: can't"),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
         (KeyboardInterrupt(), 130, ""),
+        (SystemExit(0), 2, "error: a part of your own called sys.exit(0); let it raise an error instead\n"),
     ],
 )
 def test_faults_of_the_system(fault: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:

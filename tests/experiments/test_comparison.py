@@ -149,6 +149,23 @@ def test_a_failure_does_not_stop_the_others(scenario: Scenario, tmp_path: Path) 
         assert is_finished(tmp_path / "good")
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_comparison_without_a_single_round_leaves_nothing_behind(
+    scenario: Scenario, tmp_path: Path, workers: int
+) -> None:
+    """If only some runs fail in their first round, the others stay, and --resume tries again."""
+    failing, out = scenario.replace({"training.lr": 1e6}), tmp_path / "out"
+    with pytest.raises(RefusedError, match=r"2 of 2 runs failed.* round 0:"):
+        compare(failing, ["fedavg", "round-robin"], seeds=1, out=out, workers=workers)
+    assert not out.exists()
+    mixed = ["fedavg", "fedavg{training.lr: 0.1}"]
+    for resume in (False, True):
+        with pytest.raises(RefusedError, match=r"1 of 2 runs failed.* round 0:"):
+            compare(failing, mixed, seeds=1, out=out, workers=workers, resume=resume)
+        (left,) = (out / "runs").iterdir()
+        assert is_finished(left)
+
+
 def test_a_failed_comparison_says_which_run(scenario: Scenario, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"fedavg-seed0.*training\.lr"):
         compare(scenario.replace({"training.lr": 1e6}), ["fedavg"], 1, tmp_path, workers=1)

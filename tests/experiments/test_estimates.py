@@ -53,6 +53,16 @@ def test_intervals_contain_the_mean_and_stay_in_range(
     scale: Scale, lowest: float, highest: float, data: st.DataObject
 ) -> None:
     values = data.draw(st.lists(st.floats(lowest, highest), min_size=3, max_size=8))
+    check_interval(values, scale, lowest, highest)
+
+
+@pytest.mark.parametrize("scale", [ACCURACY, SLOTS, ACCURACY_DIFFERENCE])
+@pytest.mark.parametrize("values", [[5e-324] * 3, [1e-320, 0, 5e-324], [1e-310, 0, 0], [1e-300, 0, 0]])
+def test_intervals_of_the_smallest_numbers_do_not_overflow(scale: Scale, values: list[float]) -> None:
+    check_interval(values, scale, -1 if scale is ACCURACY_DIFFERENCE else 0, 1)
+
+
+def check_interval(values: list[float], scale: Scale, lowest: float, highest: float) -> None:
     estimate = Estimate.of(values, scale)
     assert lowest <= estimate.low <= estimate.mean <= estimate.high
     assert estimate.high <= (math.inf if scale is SLOTS else highest)

@@ -58,7 +58,7 @@ def test_a_killed_process_loses_its_own_run_only(
     )
     assert failures == {
         0: "its process was killed, perhaps for lack of memory; --resume tries again",
-        1: "SystemExit: 3",
+        1: "a part of your own called sys.exit(3); let it raise an error instead",
         2: "its process ended with exit code 4; --resume tries again",
     }
     assert all(is_finished(task.folder) for task in others)

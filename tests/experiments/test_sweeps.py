@@ -118,6 +118,13 @@ def test_a_run_that_fails_is_in_the_table_and_stops_no_other(scenario: Scenario,
     assert list(table["final_accuracy"].isna()) == [True, True, False, False]
 
 
+def test_a_run_without_a_single_round_leaves_no_folder(scenario: Scenario, tmp_path: Path) -> None:
+    grid = {"training.lr": [0.1, 1e6]}
+    failures = sweep(scenario, grid, seeds=1, out=tmp_path, workers=1, on_failure="record").failures
+    assert list(failures) == [1]
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["training.lr=0.1-seed0"]
+
+
 def test_failed_runs_are_a_failure_of_the_call(scenario: Scenario, tmp_path: Path) -> None:
     """When all runs are over and saved; the error has the results."""
     with pytest.raises(

@@ -43,6 +43,7 @@ def test_every_form_of_a_variant() -> None:
     }
 
 
+@example([{"a": '"\x1f', "b": '"\x1f, '}, {"a": ": b"}, {"a": '"\x1f'}])
 @example([{"a": "it's, {x}"}, {"b": '"\\", '}, {}])
 @given(st.lists(st.dictionaries(KEYS, VALUES, max_size=3), min_size=1, max_size=4))
 def test_labels_read_as_the_same_variants(settings: list[dict[str, Any]]) -> None:

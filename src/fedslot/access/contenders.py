@@ -95,11 +95,11 @@ def thinning(low: int, high: int, p: float) -> tuple[NDArray[np.int64], NDArray[
     """Return the binomial distributions of n = low..high trials, on the band of m that has nearly all probability.
 
     returns: n (W, 1), m (1, B) and P(m of n) (W, B). The band, ten standard deviations and 20 to either side,
-    leaves out less than 1e-20 of each distribution.
+    leaves out less than 1e-20 of each distribution. A negligible p counts as 0; the smallest would overflow in SciPy.
     """
     from scipy.stats import binom  # slow to import
 
-    p = min(p, 1.0)
+    p = min(p, 1.0) if p > NEGLIGIBLE else 0.0
     spread = [10 * math.sqrt(n * p * (1 - p)) + 20 for n in (low, high)]
     first, last = max(0, math.floor(low * p - spread[0])), min(high, math.ceil(high * p + spread[1]))
     n, m = np.arange(low, high + 1)[:, None], np.arange(first, last + 1)[None, :]

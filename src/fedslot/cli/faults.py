@@ -22,7 +22,7 @@ from typing import Any
 
 import typer
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import InputError, RefusedError, ended
 
 BAD_INPUT, SYSTEM_FAULT, CLOSED_PIPE = 2, 1, 128 + 13
 PLAIN = {"▶": ">", "⋮": ":", "±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "·": "-", "≤": "<=", "≥": ">="}
@@ -51,7 +51,7 @@ def exit_code(command: Callable[[], object]) -> int:
     except SystemExit as end:  # how rich and Typer end when the output is closed
         if isinstance(end.__context__, BrokenPipeError):
             return _leave(CLOSED_PIPE)
-        raise
+        return _tell(str(ended(end)), BAD_INPUT)
     except KeyboardInterrupt:
         return _leave(130)
     except OSError as error:

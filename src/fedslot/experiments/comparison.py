@@ -184,9 +184,10 @@ def compare(
             check(task.scenario, data=dask is None)
         description = _describe(scenario, variants, seeds, targets)
         same = partial(_check_same, folder, scenario)
-        with claim(folder, COMPARISON, description, same, resume=resume, force=force):
+        with claim(folder, COMPARISON, description, same, resume=resume, force=force) as held:
             failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
             if failures:
+                held.withdraw()  # stays if there are runs to continue
                 raise failure_of(tasks, failures)
             results = [load(task.folder) for task in tasks]
             if out is None:

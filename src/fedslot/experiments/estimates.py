@@ -30,20 +30,20 @@ Array = NDArray[np.float64]
 class Scale:
     """A map of a quantity to the whole line, on which its interval is computed.
 
-    slope: derivative of `forward`. worst: rank of a run that has no value; NaN if it cannot be ranked.
-    missing: the word for no value.
+    width: derivative of `inverse`, as a function of the quantity.
+    worst: rank of a run that has no value; NaN if it cannot be ranked. missing: the word for no value.
     """
 
     forward: Callable[[Array], Array]
     inverse: Callable[[Array], Array]
-    slope: Callable[[Array], Array]
+    width: Callable[[Array], Array]
     worst: float
     missing: str
 
 
-ACCURACY = Scale(special.logit, special.expit, lambda m: 1 / (m * (1 - m)), -math.inf, "none")
-SLOTS = Scale(np.log, np.exp, lambda m: 1 / m, math.inf, "never")
-ACCURACY_DIFFERENCE = Scale(np.arctanh, np.tanh, lambda d: 1 / (1 - d**2), math.nan, "none")
+ACCURACY = Scale(special.logit, special.expit, lambda m: m * (1 - m), -math.inf, "none")
+SLOTS = Scale(np.log, np.exp, np.asarray, math.inf, "never")
+ACCURACY_DIFFERENCE = Scale(np.arctanh, np.tanh, lambda d: 1 - d**2, math.nan, "none")
 SLOTS_DIFFERENCE = Scale(np.asarray, np.asarray, np.ones_like, math.nan, "none")
 
 
@@ -68,7 +68,7 @@ def interval(values: Array, scale: Scale) -> tuple[Array, Array]:
     error = values.std(axis=0, ddof=1) / count**0.5
     with np.errstate(divide="ignore", invalid="ignore"):
         center = scale.forward(mean)
-        half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * error * scale.slope(mean)
+        half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * error / scale.width(mean)
         low, high = scale.inverse(center - half), scale.inverse(center + half)
     spread = (error > 0) & np.isfinite(center) & np.isfinite(half)  # not so if all values are the same
     return np.where(spread, np.minimum(low, mean), mean), np.where(spread, np.maximum(high, mean), mean)
