@@ -48,7 +48,7 @@ def test_words_of_the_user_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
     own = ["-o", f"strategy.name={__name__}:Own"]
     done = CliRunner().invoke(app, ["sweep", "quickstart", *QUICK, *own, *grid])
     assert done.exit_code == 0, done.output
-    for words in ("'[/x]'", "[bold, b]", "':cat:'", "a[/x]/runs.csv"):
+    for words in ("'[/x]'", "[bold, b]", '":cat:"', "a[/x]/runs.csv"):
         assert f" {words} " in done.stdout
 
 

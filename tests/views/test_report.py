@@ -23,7 +23,7 @@ from fedslot.views.comparison import (
     with_bands,
 )
 from fedslot.views.report import write_report
-from fedslot.views.style import style
+from fedslot.views.style import save, style
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +214,11 @@ def test_a_scenario_cannot_inject_markup(comparison: Comparison, tmp_path: Path)
     hostile = Comparison(scenario, comparison.seeds, comparison.runs, comparison.targets)
     page = write_report(hostile, tmp_path).read_text("utf-8")
     assert not re.search(r"<script", page)
+
+
+def test_a_figure_that_cannot_be_written_is_closed_too(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the place of a folder")
+    before = plt.get_fignums()
+    with pytest.raises(OSError, match="file"):
+        save(plt.figure(), tmp_path / "file" / "figure")
+    assert plt.get_fignums() == before

@@ -95,13 +95,15 @@ def style() -> Iterator[None]:
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write a figure as PNG and as PDF, close it and return the paths of the files."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
-    for file in files:
-        # without a date, so that the same run gives the same bytes
-        metadata = {"CreationDate": None} if file.suffix == ".pdf" else {}
-        content = BytesIO()
-        figure.savefig(content, format=file.suffix[1:], metadata=metadata)
-        write_atomically(file, content.getvalue())
-    plt.close(figure)
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            # without a date, so that the same run gives the same bytes
+            metadata = {"CreationDate": None} if file.suffix == ".pdf" else {}
+            content = BytesIO()
+            figure.savefig(content, format=file.suffix[1:], metadata=metadata)
+            write_atomically(file, content.getvalue())
+    finally:
+        plt.close(figure)  # also on a full disk: pyplot holds open figures in memory
     return files
