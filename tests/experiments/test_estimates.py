@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import stats
 
 from fedslot.experiments.estimates import (
     ACCURACY,
@@ -149,6 +150,24 @@ def test_the_best_is_among_those_that_may_be() -> None:
         values = rng.normal(0.9, 0.02, 5) + rng.normal(0, 0.01, (9, 5))
         excluded += not may_be_best(values)[0]  # the one that is the best, by however little
     assert excluded / cases < 0.05
+
+
+def test_two_rows_are_compared_by_the_paired_t_test() -> None:
+    """With two rows the pooled variance is that of their differences: p-values on either side of 5%, by SciPy."""
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        values = rng.normal(0.9, 0.02, 4) + rng.normal(0, 0.01, (2, 4)) + np.array([[0.01], [0.0]])
+        low, high = sorted(values, key=np.mean)
+        ruled_out = stats.ttest_rel(high, low, alternative="greater").pvalue < 0.05
+        assert may_be_best(values).sum() == (1 if ruled_out else 2)
+
+
+def test_three_seeds_rule_out_what_is_far_behind() -> None:
+    """Twenty rows, as in a heat map: one of them behind by ten times the standard deviation."""
+    values = 0.9 + np.random.default_rng(5).normal(0, 0.02, (20, 3))
+    values[7] -= 0.2
+    assert not may_be_best(values)[7]
+    assert may_be_best(values).sum() > 10
 
 
 def test_far_worse_rows_are_ruled_out() -> None:

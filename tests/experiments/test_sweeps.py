@@ -73,16 +73,16 @@ def test_measures_by_hand(by_hand: Sweep) -> None:
 
 
 def test_leaders_are_those_that_may_be_the_best(scenario: Scenario) -> None:
-    """Differences of 0.001 that are the same under every seed are certain; those within the noise are not."""
+    """A cell that is far behind is ruled out; those within the noise of all cells are not."""
     study = Study(scenario, {"frame.pull": [2, 5, 8, 9]}, 4)
     noise, common = [0.01, -0.02, 0.015, -0.01], [0.05, -0.04, 0.0, 0.02]
     levels = ([0.8] * 4, [0.801] * 4, [0.801 + n for n in noise], [0.6] * 4)
     runs = [result([level + c], 10) for cell in levels for level, c in zip(cell, common, strict=True)]
     found = Sweep(study, [*runs], {}, (0.5,))
-    assert found.leaders("final_accuracy") == [1, 2]
+    assert sorted(found.leaders("final_accuracy")) == [0, 1, 2]
     assert found.leaders("final_accuracy", among=[0, 3]) == [0]
     lame = Sweep(study, [*runs[:4], None, *runs[5:]], {4: "it rained"}, (0.5,))
-    assert lame.leaders("final_accuracy") == [0, 2] or lame.leaders("final_accuracy") == [2, 0]
+    assert sorted(lame.leaders("final_accuracy")) == [0, 2]
 
 
 def test_two_seeds_rule_out_nothing(by_hand: Sweep, scenario: Scenario) -> None:

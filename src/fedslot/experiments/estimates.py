@@ -185,14 +185,18 @@ def describe(seeds: int) -> str:
 def may_be_best(values: Array, lower_is_better: bool = False) -> NDArray[np.bool_]:
     """Return which of the rows (rows, seeds) may have the best mean: the true best is among them with 95% confidence.
 
-    Each row is compared with that of the best observed mean by a one-sided paired t-test; the 5% are shared among the
-    comparisons (Bonferroni), since the best row is picked from all of them. Fewer than three seeds rule out nothing.
+    Each row is compared with that of the best observed mean by a one-sided t-test, paired over seeds; the 5% are shared
+    among the comparisons (Bonferroni), since the best row is picked from all of them. The variance is pooled, since few
+    seeds of one row say little about it: it is that of what neither row nor seed explains (two-way analysis of
+    variance). Fewer than three seeds rule out nothing.
     """
     rows, seeds = values.shape
     better = -values if lower_is_better else values
     if rows < 2 or seeds < LEAST:
         return np.ones(rows, dtype=bool)
-    behind = better[better.mean(axis=1).argmax()] - better
-    error = behind.std(axis=1, ddof=1) / seeds**0.5
-    quantile = stats.t.ppf(1 - (1 - CONFIDENCE) / (rows - 1), seeds - 1)
-    return np.asarray(behind.mean(axis=1) <= quantile * error)
+    means = better.mean(axis=1)
+    unexplained = better - means[:, None] - better.mean(axis=0) + better.mean()
+    freedom = (rows - 1) * (seeds - 1)
+    error = (2 * (unexplained**2).sum() / freedom / seeds) ** 0.5  # of a difference of two means
+    quantile = stats.t.ppf(1 - (1 - CONFIDENCE) / (rows - 1), freedom)
+    return np.asarray(means.max() - means <= quantile * error)

@@ -206,7 +206,7 @@ class _Heat(_Panels):
         if self.leaders and self.tested:
             notes.append(f"Frame: the best mean over {seeds} seeds.")
             if len(self.leaders) > 1:
-                notes.append("Dots: cells that may be the best as well, by paired t-tests at 95% for all together.")
+                notes.append("Dots: cells that may be the best as well, by t-tests at 95% for all together.")
             else:
                 notes.append("Paired t-tests tell it from all others, at 95% for all together.")
         elif self.leaders:
