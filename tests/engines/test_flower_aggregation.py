@@ -17,6 +17,7 @@ from flwr.supercore.task_identity import TaskIdentity  # private: without it the
 
 from fedslot.aggregation import Updates, make_aggregation
 from fedslot.deployment.flower.arrays import to_arrays, to_flat
+from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
 
 ROUNDS, UES = 8, 7
@@ -70,7 +71,8 @@ def test_same_models_as_flower(
         before, sizes = ours, draw.integers(1, 100, UES)
         steps = torch.randn(model.size, generator=generator) + torch.randn(UES, model.size, generator=generator)
 
-        known = np.arange(UES), sizes, np.zeros(UES), torch.zeros(1, 5)
+        inputs = torch.zeros(1, 5)
+        known = np.arange(UES), sizes, np.zeros(UES), inputs, LayerStatistics(model, inputs)
         received = Updates(model, ours, ours + steps, *known, val_loss=lambda flat: 0.0)
         aggregate = aggregation.apply(state, received)
         ours, state = aggregate.broadcast, aggregate.state
