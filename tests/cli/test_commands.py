@@ -144,7 +144,7 @@ def test_a_comparison_that_is_stopped_while_it_finishes(
         patched.setattr("fedslot.views.report.save", stop)
         assert main(words) == 130
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "centralized pools data, so it takes the plain average instead of fedadam"
+    assert lines[0] == "under centralized the PS itself trains: it takes the plain average instead of fedadam"
     assert [line for line in lines if not line.startswith("[")][1:] == [
         "stopped; continue with the same command and --resume"
     ]

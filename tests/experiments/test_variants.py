@@ -140,7 +140,7 @@ def test_the_aggregation_of_the_scenario_and_of_variants() -> None:
         ("average", {}),
     ]
     assert notes(base, variants) == [
-        f"{label} pools data, so it takes the plain average instead of fedadam"
+        f"under {label} the PS itself trains: it takes the plain average instead of fedadam"
         for label in ("centralized", "fedavg{training.pooled: true}")
     ]
     assert notes(Scenario.load("quickstart"), variants) == []

@@ -46,7 +46,7 @@ class Variant:
         """Return the scenario of this variant.
 
         Options of the base that the strategy does not have are left out. An aggregation of the variant's own gets no
-        options of the base's aggregation. A strategy that pools data takes the plain average.
+        options of the base's aggregation. Where the PS itself trains, it takes the plain average.
         """
         fields = base.model_dump()
         name = str(self.overrides.get(NAME, base.strategy.name))
@@ -57,11 +57,12 @@ class Variant:
         return Scenario(**fields).replace(self.overrides)
 
     def takes_average(self, base: Scenario) -> bool:
-        """Return whether this variant takes the plain average instead of the base's aggregation: it pools data."""
+        """Return whether this variant takes the plain average instead of the base's aggregation: the PS trains."""
         if base.aggregation.name == "average" or AGGREGATION in self.overrides:
             return False
         plain = base.replace({AGGREGATION: "average", "aggregation.options": {}, OPTIONS: {}})
-        return plain.replace(self.overrides).pools_data
+        own = plain.replace(self.overrides)
+        return own.pools_data or own.trains_alone
 
 
 def make_variants(strategies: Strategies) -> list[Variant]:
@@ -105,7 +106,7 @@ def scenarios(base: Scenario, variants: Sequence[Variant]) -> list[Scenario]:
 def notes(base: Scenario, variants: Sequence[Variant]) -> list[str]:
     """Return what the scenario sets and a variant does without, one line each."""
     return [
-        f"{variant.label} pools data, so it takes the plain average instead of {base.aggregation.name}"
+        f"under {variant.label} the PS itself trains: it takes the plain average instead of {base.aggregation.name}"
         for variant in variants
         if variant.takes_average(base)
     ]

@@ -63,7 +63,7 @@ class MeritPush:
         state = state.add(receipt)
         if not state.measured:
             return state
-        noise, negligible = state.noise[state.seen > 0], math.sqrt(state.spread / state.noise_gain)
+        noise, negligible = state.noise[state.seen > 0], math.sqrt(state.spread / max(state.noise_gain, 1e-300))
         threshold, probability = min(state.threshold, float(noise.max())), state.probability
         for _ in range(receipt.collided_slots):
             if threshold > negligible:
