@@ -137,13 +137,14 @@ class Frame:
     def receipt(self, used: Mapping[int, list[int]], sound: AbstractSet[int]) -> Receipt:
         """Resolve the slots on the channel and return the receipt of the frame.
 
-        used: the slots in which each UE sent.
+        used: the slots in which each UE that answered sent; none if it was barred.
         sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides
             with others in a push slot and wastes a reserved one.
         """
         in_time = np.array([ue in sound for ue in self.grant.pull.tolist()], dtype=bool)
+        barred = np.array([used.get(ue) == [] for ue in self.backlogged.tolist()], dtype=bool)
         sent = self._sent(used)
-        return tally(self.grant, self.slots, in_time, self.backlogged, sent, self._outcome(sent, sound))
+        return tally(self.grant, self.slots, in_time, self.backlogged, sent, self._outcome(sent, sound), barred)
 
     def _sent(self, used: Mapping[int, list[int]]) -> UEs:
         """Return the push slots (N, C) of each backlogged UE's copies, 0 where there is none."""

@@ -56,7 +56,8 @@ class Criteria:
 class Heard:
     """The result of screening the replies to a frame.
 
-    used: the slots in which each UE sent. updates: the sound updates by UE. faults: everything else.
+    used: the slots in which each UE that answered sent, none if it was barred.
+    updates: the sound updates by UE. faults: everything else.
     """
 
     used: dict[int, list[int]] = field(default_factory=dict)
@@ -99,9 +100,9 @@ def _screen(ue: int, reply: Reply, frame: Frame, criteria: Criteria, heard: Hear
     """Enter the slots and the update of a reply; raise `Refusal` if it is not sound."""
     try:
         slots = check_slots(frame.turns[ue], *reply.slots())
+        heard.used[ue] = slots  # whatever follows: the message was on the air
         if not slots:
             return
-        heard.used[ue] = slots  # whatever follows: the message was on the air
         check_size(reply.size(), criteria.shapes)
         update = read_update(*reply.content(), criteria.weight, criteria.shapes)
         check_move(update, criteria.model, criteria.longest)
