@@ -65,6 +65,8 @@ class ParameterServer:
     out: folder for `scenario.yaml`, `rounds.csv`, `faults.csv`, `summary.json` and checkpoints; None writes no files.
     resume: continue the run in the folder. force: start over in the folder of a run, which is deleted.
     seeded: UEs draw their slots from the scenario's seed, as in the simulator; otherwise from their own entropy.
+    unasked: devices speak of their own accord. One that does not send says nothing, and unless `seeded`, a device
+        knows by itself whether it has an update to push.
     keyed: a UE belongs to its node for good, because nodes have keys or certificates.
     limits: limits of what a device may send. weight: the metric that counts training samples.
     """
@@ -80,6 +82,7 @@ class ParameterServer:
         resume: bool = False,
         force: bool = False,
         seeded: bool = True,
+        unasked: bool = False,
         keyed: bool = False,
         limits: Limits = Limits(),  # noqa: B008
         weight: str = WEIGHT,
@@ -89,11 +92,12 @@ class ParameterServer:
         refuse_asking(self.strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.aggregate = aggregate
-        self.seeded, self.resume, self.force, self.weight = seeded, resume, force, weight
+        self.seeded, self.unasked, self.resume, self.force, self.weight = seeded, unasked, resume, force, weight
         self.folder = None if out is None else RunFolder(Path(out))
         self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
+        self.received: UEs = np.empty(0, dtype=np.int64)  # in the last frame that was closed
 
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
@@ -115,8 +119,9 @@ class ParameterServer:
         self._began, grant = time.perf_counter(), self._next_grant()
         if grant is None:
             return None
-        waiting = backlogged(self.scenario, grant, self.now.waiting, self.now.round)
-        return Frame(self.scenario, grant, waiting, self.now.round, self.seeded)
+        known = self.seeded or not self.unasked
+        waiting = backlogged(self.scenario, grant, self.now.waiting, self.now.round) if known else None
+        return Frame(self.scenario, grant, waiting, self.now.round, self.seeded, self.unasked)
 
     def close(self, frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]]) -> Round:
         """Make the next global model from the replies to a frame, and record and save the round.
@@ -139,6 +144,7 @@ class ParameterServer:
         self.now = Snapshot(frame.round + 1, spent, waiting, model, report, state, NoState())
         row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
         self._save(row)
+        self.received = receipt.received
         return row
 
     def finish(self) -> None:
