@@ -133,6 +133,11 @@ def test_only_the_deployment_imports_flower():
     assert all(name.startswith("fedslot.deployment.flower.") for name in users)
 
 
+def test_only_one_module_imports_paho():
+    users = {_name(file) for file in FILES if any(name.split(".")[0] == "paho" for name in _imports(file))}
+    assert users == {"fedslot.deployment.mqtt.broker"}
+
+
 def test_deployments_share_what_needs_no_transport():
     shared = sorted((ROOT / "deployment").glob("*.py"))
     folders = {folder.name for folder in (ROOT / "deployment").iterdir() if folder.is_dir()}
@@ -148,6 +153,12 @@ def test_without_flower_one_line_says_what_to_install():
     script = "import sys; sys.modules['flwr'] = None; from fedslot.deployment.flower import SlotAccess"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].endswith("needs Flower; install it with: pip install 'fedslot[flower]'")
+
+
+def test_without_paho_one_line_says_what_to_install():
+    script = "import sys; sys.modules['paho'] = None; import fedslot.mqtt; fedslot.mqtt.Device"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("needs paho-mqtt; install it with: pip install 'fedslot[mqtt]'")
 
 
 def test_only_the_command_line_imports_typer():
@@ -174,7 +185,8 @@ def test_the_command_line_puts_heavy_imports_off(file):
 
 
 @pytest.mark.parametrize(
-    "module", ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario", "fedslot.deployment.frame"]
+    "module",
+    ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario", "fedslot.deployment.frame", "fedslot.mqtt"],
 )
 def test_light_modules_load_without_heavy_libraries(module):
     script = f"import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"

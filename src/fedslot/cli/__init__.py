@@ -8,6 +8,9 @@ compare.py      fedslot compare
 sweep.py        fedslot sweep
 plan.py         fedslot plan
 reproduce.py    fedslot reproduce
+serve.py        fedslot serve
+device.py       fedslot device
+mqtt.py         options of these two
 scenarios.py    fedslot presets, fedslot schema
 data.py         fedslot data
 faults.py       what goes wrong, as one line and an exit code
@@ -24,11 +27,13 @@ import typer
 from fedslot import __version__
 from fedslot.cli.compare import compare
 from fedslot.cli.data import data_app
+from fedslot.cli.device import device
 from fedslot.cli.faults import exit_code
 from fedslot.cli.plan import plan
 from fedslot.cli.reproduce import reproduce
 from fedslot.cli.run import run
 from fedslot.cli.scenarios import presets, schema
+from fedslot.cli.serve import serve
 from fedslot.cli.sweep import sweep
 
 app = typer.Typer(
@@ -55,7 +60,7 @@ def root(
     """Simulate, analyse and deploy federated learning over push-pull wireless access."""
 
 
-for command in (run, compare, sweep, plan, reproduce, presets, schema):
+for command in (run, compare, sweep, plan, reproduce, serve, device, presets, schema):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -69,6 +69,8 @@ class ParameterServer:
     out: folder for the files of a run and `faults.csv`; None writes no files.
     resume: continue the run in the folder. force: start over in the folder of a run, which is deleted.
     seeded: UEs draw their slots from the scenario's seed, as in the simulator; otherwise from their own entropy.
+    unasked: devices speak of their own accord. One that does not send says nothing, and unless `seeded`, a device
+        knows by itself whether it has an update to push.
     keyed: a UE belongs to its node for good, because nodes have keys or certificates.
     limits: limits of what a device may send. weight: the metric that counts training samples.
     callbacks: are told of the start, of each round and of the end; once one of them stops the training, `announce`
@@ -86,6 +88,7 @@ class ParameterServer:
         resume: bool = False,
         force: bool = False,
         seeded: bool = True,
+        unasked: bool = False,
         keyed: bool = False,
         limits: Limits = Limits(),  # noqa: B008
         weight: str = WEIGHT,
@@ -97,13 +100,14 @@ class ParameterServer:
         refuse_asking(self.strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.aggregate = aggregate
-        self.seeded, self.resume, self.force, self.weight = seeded, resume, force, weight
+        self.seeded, self.unasked, self.resume, self.force, self.weight = seeded, unasked, resume, force, weight
         self.folder = None if out is None else RunFolder(Path(out))
         self.frames, self.stopped, self._told = frames, False, Callbacks(callbacks)
         self._running, self._rows = False, list[Round]()
         self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
+        self.received: UEs = np.empty(0, dtype=np.int64)  # in the last frame that was closed
 
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
@@ -129,8 +133,9 @@ class ParameterServer:
         self._began, grant = time.perf_counter(), self._next_grant()
         if grant is None or self.stopped:
             return None
-        waiting = backlogged(self.scenario, grant, self.now.waiting, self.now.round)
-        return Frame(self.scenario, grant, waiting, self.now.round, self.seeded)
+        known = self.seeded or not self.unasked
+        waiting = backlogged(self.scenario, grant, self.now.waiting, self.now.round) if known else None
+        return Frame(self.scenario, grant, waiting, self.now.round, self.seeded, self.unasked)
 
     def close(self, frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]]) -> Round:
         """Make the next global model from the replies to a frame, and record and save the round.
@@ -152,6 +157,7 @@ class ParameterServer:
         waiting = still_waiting(self.scenario, self.now.waiting, receipt.received, began, spent)
         self.now = Snapshot(frame.round + 1, spent, waiting, model, report, state, NoState())
         row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
+        self.received = receipt.received
         events = trace(self.scenario, frame.round, receipt, state, getattr(self._aggregator, "state", None))
         self._save(row, events)
         self.stopped = self._told.round(row, events)
