@@ -22,6 +22,7 @@ from fedslot.records import LENGTH
 from fedslot.results import Result, Rule
 from fedslot.runs import load
 from fedslot.scenario import Scenario, as_scenario, read_fields
+from fedslot.views.progress import shown
 from fedslot.yaml_text import write_yaml
 
 TARGETS = (0.7, 0.8, 0.9)
@@ -158,6 +159,7 @@ def compare(
     dask: str | None = None,
     listener: Listener | None = None,
     frames: bool = True,
+    progress: bool | None = None,
 ) -> Comparison:
     """Run strategies under the same seeds and compare them.
 
@@ -170,6 +172,7 @@ def compare(
     force: start over in a folder that holds a comparison, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
     frames: whether each run keeps the trace of its frames, `frames.csv`.
+    progress: whether to show bars; None: in a notebook only. listener: called with the rounds of all runs instead.
 
     >>> from fedslot import Scenario, compare
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
@@ -189,7 +192,9 @@ def compare(
         same = partial(_check_same, folder, scenario)
         with claim(folder, COMPARISON, description, same, resume=resume, force=force) as held:
             settings = Settings(threads, resume, frames)
-            failures = run_all(tasks, settings, workers=workers, dask=dask, listener=listener)
+            with shown(progress, run_labels(variants, tasks), max(task.scenario.rounds for task in tasks)) as display:
+                heard = listener or display
+                failures = run_all(tasks, settings, workers=workers, dask=dask, listener=heard)
             if failures:
                 held.withdraw()  # stays if there are runs to continue
                 raise failure_of(tasks, failures)
@@ -215,6 +220,12 @@ def plan_tasks(scenario: Scenario, variants: Sequence[Variant], seeds: int, out:
         for variant, chosen in zip(variants, scenarios(scenario, variants), strict=True)
         for seed in range(scenario.seed, scenario.seed + seeds)
     ]
+
+
+def run_labels(variants: Sequence[Variant], tasks: Sequence[Task]) -> list[str]:
+    """Return the names of the runs of a comparison."""
+    seeds = len(tasks) // len(variants)
+    return [f"{variants[index // seeds].label}, seed {task.scenario.seed}" for index, task in enumerate(tasks)]
 
 
 def run_folder(out: Path, variant: Variant, seed: int) -> Path:

@@ -16,13 +16,14 @@ from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
 from fedslot.experiments.estimates import COLUMNS, Estimate, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
-from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
+from fedslot.experiments.study import SEEDS, Study, folder_name, say, say_value
 from fedslot.experiments.tasks import Listener, Settings, Task
 from fedslot.folders import SWEEP, claim, write_atomically
 from fedslot.records import LENGTH
 from fedslot.results import Result
 from fedslot.runs import load
 from fedslot.scenario import Scenario, as_scenario
+from fedslot.views.progress import shown
 from fedslot.yaml_text import YAMLError, parse_yaml
 
 
@@ -137,6 +138,7 @@ def sweep(
     listener: Listener | None = None,
     frames: bool = False,
     on_failure: Literal["raise", "record"] = "raise",
+    progress: bool | None = None,
 ) -> Sweep:
     """Run every combination of a grid with every seed. A run that fails does not stop the others.
 
@@ -148,6 +150,7 @@ def sweep(
     force: start over in a folder that holds a sweep, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
     frames: whether each run keeps the trace of its frames, `frames.csv`.
+    progress: whether to show bars; None: in a notebook only. listener: called with the rounds of all runs instead.
     on_failure: what to do about failed runs when all are over and saved: `raise` a FailedRunsError, whose `sweep` has
         the others, or only `record` them in `Sweep.failures`. If all runs failed, the error is always raised.
 
@@ -175,7 +178,9 @@ def sweep(
         same = partial(_check_same, folder, study)
         with claim(folder, SWEEP, study.to_yaml(), same, resume=resume, force=force):
             settings = Settings(threads, resume, frames)
-            failures = run_all(tasks, settings, workers=workers, dask=dask, listener=listener)
+            with shown(progress, run_labels(study, tasks), max(task.scenario.rounds for task in tasks)) as display:
+                heard = listener or display
+                failures = run_all(tasks, settings, workers=workers, dask=dask, listener=heard)
             runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
             if out is None:
                 runs = [run and run.in_memory() for run in runs]
@@ -192,6 +197,14 @@ def plan_tasks(study: Study, out: Path) -> list[Task]:
         Task(scenario.replace({"seed": seed}), out / "runs" / f"{folder_name(combination)}-seed{seed}")
         for combination, scenario in zip(study.combinations, study.scenarios, strict=True)
         for seed in range(study.scenario.seed, study.scenario.seed + study.seeds)
+    ]
+
+
+def run_labels(study: Study, tasks: Sequence[Task]) -> list[str]:
+    """Return the names of the runs of a study."""
+    return [
+        f"{say(study.combinations[index // study.seeds])}, seed {task.scenario.seed}"
+        for index, task in enumerate(tasks)
     ]
 
 
