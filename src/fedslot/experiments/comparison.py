@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from fedslot.errors import InputError, RefusedError, whole_number
-from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of, scale_of
+from fedslot.experiments.estimates import COLUMNS, Estimate, describe, difference_scale_of, scale_of
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Settings, Task, check
@@ -24,6 +26,11 @@ from fedslot.runs import load
 from fedslot.scenario import Scenario, as_scenario, read_fields
 from fedslot.views.progress import shown
 from fedslot.yaml_text import write_yaml
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fedslot.views.curves import X
 
 TARGETS = (0.7, 0.8, 0.9)
 RULES: tuple[Rule, ...] = ("max", "frame", "sum")
@@ -60,7 +67,7 @@ def common_horizon(results: Iterable[Result]) -> int:
     return min(known, default=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Results of several strategies under the same seeds.
 
@@ -137,6 +144,42 @@ class Comparison:
             ],
             columns=["strategy", "measure", *COLUMNS],
         )
+
+    def ranks(self) -> dict[str, float]:
+        """Return the mean accuracy at the horizon by strategy; minus infinity where there is none."""
+        found = {name: estimates["accuracy_at_horizon"] for name, estimates in self.estimates().items()}
+        return {name: estimate.mean if estimate.complete else -math.inf for name, estimate in found.items()}
+
+    def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
+        """Draw the test accuracy of all strategies over slots or rounds, the mean over seeds with its 95% band.
+
+        They are drawn in a new figure or in given axes, which are returned. Of many strategies the best have bands.
+        """
+        from fedslot.views.curves import plot_accuracy  # slow to import
+
+        tables = {name: [result.rounds for result in results] for name, results in self.runs.items()}
+        return plot_accuracy(tables, x, axes, self.horizon, self.ranks())
+
+    def __repr__(self) -> str:
+        seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
+        return f"Comparison({', '.join(self.strategies)}: {seeds}, horizon of {self.horizon} slots)"
+
+    def _repr_html_(self) -> str:
+        from fedslot.views.html import table
+
+        differences = self.differences()
+        header = ["strategy", "final accuracy", f"accuracy at {self.horizon} slots"]
+        header += ["difference in points"] if differences else []
+        header += [f"slots to {target:g}" for target in self.targets]
+        rows = []
+        for name, estimates in self.estimates().items():
+            row = [name, *(estimates[key].text(".3f") for key in ("final_accuracy", "accuracy_at_horizon"))]
+            if differences:
+                row.append(differences[name].text("+.2f", factor=100) if name in differences else "")
+            rows.append(row + [estimates[self.slots_to(target)].text(".0f") for target in self.targets])
+        kind = describe(len(self.seeds))
+        note = f"Differences are to {self.strategies[0]}, paired seed by seed." if differences else ""
+        return table(header, rows, f"Comparison: {kind}" if kind else "Comparison", note)
 
     def save(self, out: Path) -> None:
         """Write `comparison.csv` (estimates), `differences.csv` (paired) and `runs.csv` (one row per run)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,10 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
-from fedslot.experiments.estimates import COLUMNS, Estimate, may_be_best, scale_of
+from fedslot.experiments.estimates import COLUMNS, Estimate, describe, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say, say_value
 from fedslot.experiments.tasks import Listener, Settings, Task
@@ -26,8 +28,10 @@ from fedslot.scenario import Scenario, as_scenario
 from fedslot.views.progress import shown
 from fedslot.yaml_text import YAMLError, parse_yaml
 
+MOST_ROWS = 12  # number of combinations in a table
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """The results of a study.
 
@@ -108,6 +112,45 @@ class Sweep:
             ],
             columns=[*self.study.grid, "measure", *COLUMNS],
         )
+
+    def plot(self, measure: str = "accuracy_at_horizon") -> NDArray[Any]:
+        """Draw a measure over the grid, as a heat map or as curves, and return the axes of its panels.
+
+        measure: `final_accuracy`, `accuracy_at_horizon`, or a name that `slots_to` returns.
+        """
+        from fedslot.views.sweep import plot_sweep  # slow to import
+
+        known = ["final_accuracy", "accuracy_at_horizon", *map(self.slots_to, self.targets)]
+        if measure not in known:
+            raise InputError("measure", measure, f"one of {', '.join(known)}")
+        return plot_sweep(self, measure)
+
+    def __repr__(self) -> str:
+        axes = " x ".join(f"{key} ({len(values)})" for key, values in self.study.grid.items())
+        failed = f", {len(self.failures)} runs failed" if self.failures else ""
+        return f"Sweep({axes}: {self.study.seeds} seed{'s' if self.study.seeds > 1 else ''}{failed})"
+
+    def _repr_html_(self) -> str:
+        from fedslot.views.html import table
+
+        slots = [self.slots_to(target) for target in self.targets]
+        measures = {"final_accuracy": ".3f", "accuracy_at_horizon": ".3f", **dict.fromkeys(slots, ".0f")}
+        header = [*self.study.grid, "final accuracy", f"accuracy at {self.horizon} slots"]
+        header += [f"slots to {target:g}" for target in self.targets]
+        ranked = sorted(range(len(self._estimates)), key=self._rank)
+        rows = [
+            [say_value(value) for value in self.study.combinations[index].values()]
+            + [self._estimates[index][name].text(form) for name, form in measures.items()]
+            for index in sorted(ranked[:MOST_ROWS])
+        ]
+        count = f"the best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
+        kind = describe(self.study.seeds)
+        failed = f"{len(self.failures)} of {len(self.runs)} runs failed." if self.failures else ""
+        return table(header, rows, f"Sweep, {count} combinations{f': {kind}' if kind else ''}", failed)
+
+    def _rank(self, index: int) -> float:
+        estimate = self._estimates[index].get("accuracy_at_horizon")
+        return -estimate.mean if estimate is not None and estimate.complete else math.inf
 
     def save(self, out: Path) -> None:
         """Write `runs.csv` (one row per run) and `sweep.csv` (estimates)."""
