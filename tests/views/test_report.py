@@ -12,7 +12,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from fedslot.experiments.comparison import Comparison, compare
-from fedslot.runs import Result
+from fedslot.results import Result
 from fedslot.scenario import Scenario
 from fedslot.views.comparison import (
     FIGURES,

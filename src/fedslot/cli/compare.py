@@ -11,6 +11,7 @@ from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
     ForceOption,
+    FramesOption,
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
@@ -39,6 +40,7 @@ def compare(
     dask: DaskOption = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
+    frames: FramesOption = True,
 ) -> None:
     """Compare strategies with the same seeds: means with 95% confidence intervals, costs under both rules.
 
@@ -73,6 +75,7 @@ def compare(
             force=force,
             dask=dask,
             listener=display,
+            frames=frames,
         )
     with stoppable(SAME_AND_RESUME):
         from fedslot.views.report import write_report

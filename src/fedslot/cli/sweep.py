@@ -11,6 +11,7 @@ from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
     ForceOption,
+    FramesOption,
     OverrideOption,
     ResumeOption,
     TargetsOption,
@@ -62,6 +63,7 @@ def sweep(
     dask: DaskOption = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
+    frames: FramesOption = False,
 ) -> None:
     """Run all combinations of values with several seeds; write one table of all runs, and heat maps.
 
@@ -100,6 +102,7 @@ def sweep(
                 force=force,
                 dask=dask,
                 listener=display,
+                frames=frames,
             )
         except FailedRunsError as error:
             found = error.sweep

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedslot.access.channels import CHANNELS, Channel, make_channel
 from fedslot.access.frame import COLLIDED, contend, resolve, tally
@@ -193,7 +194,7 @@ class Frame:
     def receipt(self, used: Mapping[int, list[int]], sound: AbstractSet[int]) -> Receipt:
         """Resolve the slots on the channel and return the receipt of the frame.
 
-        used: the slots in which each UE sent.
+        used: the slots in which each UE that answered sent; none if it was barred.
         sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides
             with others in a push slot and wastes a reserved one.
         """
@@ -201,7 +202,16 @@ class Frame:
         # of UEs that know by themselves whether they have an update, the PS knows those that sent
         known = self.backlogged[np.isin(self.backlogged, list(used))] if self.open else self.backlogged
         sent = self._sent(known, used)
-        return tally(self.grant, self.slots, in_time, known, sent, self._outcome(known, sent, sound))
+        outcome, barred = self._outcome(known, sent, sound), self._barred(known, used)
+        return tally(self.grant, self.slots, in_time, known, sent, outcome, barred)
+
+    def _barred(self, backlogged: UEs, used: Mapping[int, list[int]]) -> NDArray[np.bool_]:
+        """Return whether each backlogged UE (N,) was barred: it says so or, where UEs speak unasked, says nothing.
+
+        One that must have sent and was not heard is lost, not barred.
+        """
+        sends = set(self.expected) if self.unasked else set(self.turns)
+        return np.array([not used.get(ue, [ue] if ue in sends else []) for ue in backlogged.tolist()], dtype=bool)
 
     def _sent(self, backlogged: UEs, used: Mapping[int, list[int]]) -> UEs:
         """Return the push slots (N, C) of each backlogged UE's copies, 0 where there is none."""

@@ -57,7 +57,8 @@ class Criteria:
 class Heard:
     """The result of screening the replies to a frame.
 
-    used: the slots in which each UE sent. updates: the sound updates by UE. faults: everything else.
+    used: the slots in which each UE that answered sent, none if it was barred.
+    updates: the sound updates by UE. faults: everything else.
     """
 
     used: dict[int, list[int]] = field(default_factory=dict)
@@ -82,8 +83,7 @@ def hear(frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, 
             continue
         answered[ue] = reply
         try:
-            if slots := _slots(reply, frame.turns[ue]):
-                heard.used[ue] = slots  # whatever follows: the message was on the air
+            heard.used[ue] = _slots(reply, frame.turns[ue])  # whatever follows: the message was on the air
         except Refusal as refusal:
             fault(ue, refusal.reason, refusal.detail)
     received = frame.on_air(heard.used)
