@@ -26,7 +26,8 @@ from fedslot.deployment.mqtt.messages import Topics, pack, write_status
 
 pytestmark = needs_mosquitto
 
-SHORT = Timing(slot=0.03, downlink=0.3, tolerance=0.6)
+SHORT = Timing(slot=0.03, downlink=0.5, tolerance=0.6)
+BUSY = {"silent", "late"}  # what a device may suffer on a busy machine
 EXACT = ["slots", "pulled", "wasted", "contenders", "push_received", "collided", "cost_max", "cost_sum", "slots_spent"]
 
 
@@ -59,6 +60,8 @@ def test_seeded_devices_give_what_the_simulator_gives(
     simulated, deployed = fedslot.run(scenario), fedslot.load(tmp_path / "out")
     assert made.server.faults.all == []
     pd.testing.assert_frame_equal(deployed.rounds[EXACT], simulated.rounds[EXACT])
+    events = ["round", "slot", "event", "ue"]
+    pd.testing.assert_frame_equal(deployed.frames[events], simulated.frames[events])
     losses = ["test_loss", "val_loss"]
     np.testing.assert_allclose(deployed.rounds[losses], simulated.rounds[losses], rtol=1e-3)
     np.testing.assert_allclose(deployed.model, simulated.model, rtol=1e-3, atol=1e-4)
@@ -79,7 +82,7 @@ def test_free_devices_push_of_their_own_accord(channel: str, broker: Mosquitto, 
         until(lambda: all(device.over.is_set() for device in devices))
     rounds = fedslot.load(tmp_path / "out").rounds
     faults = made.server.faults.all
-    assert {fault.reason for fault in faults} <= {"silent", "late"}  # on a busy machine, a device may miss its slot
+    assert {fault.reason for fault in faults} <= BUSY
     assert rounds["pulled"].sum() + rounds["wasted"].sum() == 8
     assert sent == rounds["pulled"].sum() + rounds["contenders"].sum() + sum(fault.reason == "late" for fault in faults)
     assert 0 < rounds["contenders"].sum() <= 4 * 6
@@ -190,15 +193,17 @@ def test_a_bad_message_costs_its_own_update_only(broker: Mosquitto, tmp_path: Pa
         made.run()
     rogue.link.close()
     assert made.server.model.size == PARAMETERS
-    rounds, faults = fedslot.load(tmp_path / "out").rounds, pd.read_csv(tmp_path / "out" / "faults.csv")
-    assert set(faults["ue"]) == {1}
+    result, faults = fedslot.load(tmp_path / "out"), pd.read_csv(tmp_path / "out" / "faults.csv")
+    rounds, received = result.rounds, result.frames.query("event == 'pulled'")
+    assert set(faults.loc[faults["ue"] != 1, "reason"]) <= BUSY
     for round, (_, reason) in enumerate(SAYINGS):
-        found = set(faults.loc[faults["round"] == round, "reason"])
+        found = set(faults.loc[(faults["round"] == round) & (faults["ue"] == 1), "reason"])
         if reason == "late":  # noted in the round that it belongs to
             assert reason in set(faults.loc[faults["round"] == 0, "reason"])
         else:
             assert not reason or reason in found, (round, reason, found)
-    assert rounds["pulled"].tolist() == [3] + [2] * (len(SAYINGS) - 1)
+    assert received.loc[received["ue"] == 1, "round"].tolist() == [0]  # the honest one
+    assert len(received) - 1 == 2 * len(SAYINGS) - (faults["ue"] != 1).sum()
     assert np.isfinite(rounds["test_loss"]).all()
     assert rounds["test_accuracy"].iloc[-1] > rounds["test_accuracy"].iloc[0]
 
@@ -230,7 +235,8 @@ def test_nobody_to_talk_to(broker: Mosquitto, tmp_path: Path) -> None:
     with pytest.raises(
         RefusedError, match=r"no device came within 0.1 s; start devices with: fedslot device --ues 0-5"
     ):
-        make_server(small(), broker.url, cell="empty", wait=0.1).run()
+        make_server(small(), broker.url, cell="empty", wait=0.1, out=tmp_path / "out").run()
+    assert not (tmp_path / "out").exists()
     with pytest.raises(RefusedError, match=r"no PS came to mqtt://.* within 0.1 s"):
         fetch_scenario(Broker(broker.url), "empty-too", 0.1)
     with pytest.raises(RefusedError, match=r"cannot be reached .*; is a broker running there"):
