@@ -16,6 +16,7 @@ from fedslot.cli.options import (
     ResumeOption,
     TargetsOption,
     ThreadsOption,
+    TrackOption,
     WorkersOption,
     check_cluster,
     complete_override,
@@ -23,6 +24,7 @@ from fedslot.cli.options import (
     note_effects,
     read_targets,
     stoppable,
+    tracking,
     watch,
 )
 
@@ -64,6 +66,7 @@ def sweep(
     resume: ResumeOption = False,
     force: ForceOption = False,
     frames: FramesOption = False,
+    track: TrackOption = [],  # noqa: B006
 ) -> None:
     """Run all combinations of values with several seeds; write one table of all runs, and heat maps.
 
@@ -88,7 +91,10 @@ def sweep(
     ]
     note_effects(scenario, study.scenarios)
     check_cluster(dask)
-    with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
+    with (
+        watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
+        tracking(display, track, tasks, labels, out) as listener,
+    ):
         try:
             found = sweep_grid(
                 study.scenario,
@@ -101,7 +107,7 @@ def sweep(
                 resume=resume,
                 force=force,
                 dask=dask,
-                listener=display,
+                listener=listener,
                 frames=frames,
             )
         except FailedRunsError as error:
