@@ -62,5 +62,5 @@ clean:
 	touch $@
 
 .venv/engines: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dask,flower,mqtt]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dask,flower,mqtt,tensorboard,mlflow]'
 	touch $@

@@ -18,12 +18,14 @@ from fedslot.cli.options import (
     StrategiesOption,
     TargetsOption,
     ThreadsOption,
+    TrackOption,
     WorkersOption,
     check_cluster,
     note_effects,
     read_scenario,
     read_targets,
     stoppable,
+    tracking,
     watch,
 )
 
@@ -41,6 +43,7 @@ def compare(
     resume: ResumeOption = False,
     force: ForceOption = False,
     frames: FramesOption = True,
+    track: TrackOption = [],  # noqa: B006
 ) -> None:
     """Compare strategies with the same seeds: means with 95% confidence intervals, costs under both rules.
 
@@ -52,7 +55,7 @@ def compare(
     from rich.console import Console
 
     from fedslot.experiments.comparison import compare as compare_strategies
-    from fedslot.experiments.comparison import plan_tasks
+    from fedslot.experiments.comparison import plan_tasks, run_labels
     from fedslot.experiments.variants import make_variants, notes
 
     variants = make_variants(strategies)
@@ -61,8 +64,11 @@ def compare(
     check_cluster(dask)
     for note in notes(wanted, variants):
         typer.echo(note, err=True)
-    labels = [f"{variants[i // seeds].label}, seed {task.scenario.seed}" for i, task in enumerate(tasks)]
-    with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
+    labels = run_labels(variants, tasks)
+    with (
+        watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
+        tracking(display, track, tasks, labels, out) as listener,
+    ):
         comparison = compare_strategies(
             wanted,
             strategies,
@@ -74,7 +80,7 @@ def compare(
             resume=resume,
             force=force,
             dask=dask,
-            listener=display,
+            listener=listener,
             frames=frames,
         )
     with stoppable(SAME_AND_RESUME):

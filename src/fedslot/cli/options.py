@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from fedslot.experiments.tasks import Listener, Task
+    from fedslot.round import Round
     from fedslot.scenario import Scenario
     from fedslot.views.progress import Display
 
@@ -35,6 +37,11 @@ def complete_strategies(incomplete: str) -> list[str]:
 
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in STRATEGIES if name.startswith(last)]
+
+
+def complete_tracker(incomplete: str) -> list[str]:
+    """Return the trackers whose names begin with `incomplete`."""
+    return [name for name in ("tensorboard", "mlflow") if name.startswith(incomplete)]
 
 
 ScenarioArgument = Annotated[
@@ -84,6 +91,15 @@ FramesOption = Annotated[
     bool,
     typer.Option("--frames/--no-frames", help="Write frames.csv, what happened in each slot of each frame."),
 ]
+TrackOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="TOOL",
+        help="Track the rounds with `tensorboard` or `mlflow`; may be repeated.",
+        autocompletion=complete_tracker,
+        show_default=False,
+    ),
+]
 WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
 SAME_AND_RESUME = "continue with the same command and --resume"
@@ -129,6 +145,28 @@ def watch(labels: Sequence[str], rounds: int, again: str) -> Iterator[Display]:
 
     with stoppable(again), Display(labels, rounds) as display:
         yield display
+
+
+@contextmanager
+def tracking(
+    display: Display, names: Sequence[str], tasks: Sequence[Task], labels: Sequence[str], out: Path
+) -> Iterator[Listener]:
+    """Yield a listener that shows the rounds of many runs and tracks them."""
+    if not names:
+        yield display
+        return
+    from fedslot.tracking.trackers import Many
+
+    many = Many(names, tasks, labels, out)
+
+    def hear(index: int, round: Round | None) -> None:
+        display(index, round)
+        many(index, round)
+
+    try:
+        yield hear
+    finally:
+        many.close()
 
 
 @contextmanager

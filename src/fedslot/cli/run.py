@@ -18,6 +18,7 @@ from fedslot.cli.options import (
     ResumeOption,
     ScenarioArgument,
     ThreadsOption,
+    TrackOption,
     check_cluster,
     note_effects,
     read_scenario,
@@ -34,6 +35,7 @@ def run(
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
     frames: FramesOption = True,
+    track: TrackOption = [],  # noqa: B006
 ) -> None:
     """Run a scenario, and write scenario.yaml, rounds.csv, frames.csv, summary.json and a checkpoint into a folder.
 
@@ -44,11 +46,13 @@ def run(
     from fedslot.callbacks import Report
     from fedslot.experiments.cluster import distributed_training
     from fedslot.runs import run as run_scenario
+    from fedslot.tracking.trackers import make_trackers
 
     note_effects(scenario, [wanted])
     check_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
-    again = _again(scenario, override, out, threads, dask)
+    again = _again(scenario, override, out, threads, dask, track)
+    trackers = make_trackers(track, label)
     with ExitStack() as stack:
         display = stack.enter_context(watch([label], wanted.rounds, f"continue with: {again}"))
         distribute = stack.enter_context(distributed_training(dask)) if dask else None
@@ -59,7 +63,7 @@ def run(
             force=force,
             threads=threads,
             distribute=distribute,
-            callbacks=[Report(partial(display, 0))],
+            callbacks=[Report(partial(display, 0)), *trackers],
             frames=frames,
         )
     summary = result.summary()
@@ -69,7 +73,7 @@ def run(
     )
 
 
-def _again(scenario: str, override: list[str], out: Path, threads: int, dask: str | None) -> str:
+def _again(scenario: str, override: list[str], out: Path, threads: int, dask: str | None, track: list[str]) -> str:
     """Return the command that continues the run."""
     words = ["fedslot", "run", scenario]
     for word in override:
@@ -79,4 +83,6 @@ def _again(scenario: str, override: list[str], out: Path, threads: int, dask: st
         words += ["--threads", str(threads)]
     if dask is not None:
         words += ["--dask", dask]
+    for tool in track:
+        words += ["--track", tool]
     return shlex.join(words)

@@ -16,6 +16,7 @@ from fedslot.cli.options import (
     ResumeOption,
     TargetsOption,
     ThreadsOption,
+    TrackOption,
     WorkersOption,
     check_cluster,
     complete_override,
@@ -23,6 +24,7 @@ from fedslot.cli.options import (
     note_effects,
     read_targets,
     stoppable,
+    tracking,
     watch,
 )
 
@@ -64,6 +66,7 @@ def sweep(
     resume: ResumeOption = False,
     force: ForceOption = False,
     frames: FramesOption = False,
+    track: TrackOption = [],  # noqa: B006
 ) -> None:
     """Run all combinations of values with several seeds; write one table of all runs, and heat maps.
 
@@ -74,21 +77,21 @@ def sweep(
     """
     from rich.console import Console
 
-    from fedslot.experiments.study import Study, parse_grid, say
-    from fedslot.experiments.sweeps import FailedRunsError, plan_tasks
+    from fedslot.experiments.study import Study, parse_grid
+    from fedslot.experiments.sweeps import FailedRunsError, plan_tasks, run_labels
     from fedslot.experiments.sweeps import sweep as sweep_grid
     from fedslot.scenario import parse_overrides
 
     study = Study.load(scenario, parse_overrides(override), parse_grid(grid) if grid else None, seeds)
     goals = read_targets(targets)
     tasks = plan_tasks(study, out)
-    labels = [
-        f"{say(study.combinations[index // study.seeds])}, seed {task.scenario.seed}"
-        for index, task in enumerate(tasks)
-    ]
+    labels = run_labels(study, tasks)
     note_effects(scenario, study.scenarios)
     check_cluster(dask)
-    with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
+    with (
+        watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
+        tracking(display, track, tasks, labels, out) as listener,
+    ):
         try:
             found = sweep_grid(
                 study.scenario,
@@ -101,7 +104,7 @@ def sweep(
                 resume=resume,
                 force=force,
                 dask=dask,
-                listener=display,
+                listener=listener,
                 frames=frames,
             )
         except FailedRunsError as error:
