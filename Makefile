@@ -1,10 +1,10 @@
-# make demo | test | test-portable | test-engines | lint | bench | reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | demo-mqtt | test | test-portable | test-engines | lint | bench | reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo test test-portable test-engines mosquitto lint format bench reproduce equal-slots clean
+.PHONY: demo demo-mqtt test test-portable test-engines mosquitto lint format bench reproduce equal-slots clean
 
 # 50 labelled samples at the PS, and as many slots as 60 frames of full length
 demo: .venv/ready
@@ -12,6 +12,10 @@ demo: .venv/ready
 	$(BIN)/fedslot compare quickstart --seeds 5 --strategies merit-push+filtered,greedy-shap,push-pull,fedavg,ps-alone \
 	    -o data.validation_samples=50 -o time_budget=660 -o rounds=660 --out $(DEMO)
 	@echo "Open $(DEMO)/report.html in a browser."
+
+# a broker, a parameter server and 20 devices that train over MQTT
+demo-mqtt: .venv/mqtt mosquitto
+	$(BIN)/python examples/mqtt/demo.py out/demo-mqtt
 
 test: .venv/ready
 	$(BIN)/pytest -n auto --ignore tests/engines
@@ -69,6 +73,10 @@ clean:
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/mqtt: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mqtt]'
 	touch $@
 
 .venv/engines: .venv/ready

@@ -17,7 +17,7 @@ from fedslot.cli.mqtt import (
     CertOption,
     KeyOption,
     WaitOption,
-    log_to_stderr,
+    network_log,
     read_broker,
 )
 from fedslot.cli.options import (
@@ -26,6 +26,7 @@ from fedslot.cli.options import (
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
+    TrackOption,
     note_effects,
     read_scenario,
     watch,
@@ -68,12 +69,12 @@ def serve(
     resume: ResumeOption = False,
     force: ForceOption = False,
     frames: FramesOption = True,
+    track: TrackOption = [],  # noqa: B006
 ) -> None:
     """Run a scenario on devices that speak MQTT, as their parameter server.
 
     Example: fedslot serve quickstart --broker mqtt://127.0.0.1:1883 --out out/cell
     """
-    log_to_stderr()
     wanted, where = read_scenario(scenario, override), read_broker(broker, tls_ca, cert, key)
 
     from fedslot.callbacks import Report
@@ -84,6 +85,7 @@ def serve(
     from fedslot.local_training import make_model
     from fedslot.runs import load as load_run
     from fedslot.threads import Threads
+    from fedslot.tracking.trackers import make_trackers
 
     note_effects(scenario, [wanted])
     timing = Timing(slot_seconds, downlink_seconds, slot_seconds / 2 if tolerance is None else tolerance)
@@ -93,7 +95,7 @@ def serve(
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
     words = [word for word in sys.argv[1:] if word not in ("--resume", "--force")]
     again = f"continue with: {shlex.join(['fedslot', *words, '--resume'])}"
-    with Threads(), watch([label], wanted.rounds, again) as display:
+    with Threads(), network_log(), watch([label], wanted.rounds, again) as display:
         server = ParameterServer(
             wanted,
             model,
@@ -103,7 +105,7 @@ def serve(
             force=force,
             seeded=not free,
             unasked=True,
-            callbacks=[Report(partial(display, 0))],
+            callbacks=[Report(partial(display, 0)), *make_trackers(track, label)],
             frames=frames,
         )
         MqttServer(server, where, timing, cell=cell, wait=wait).run()
