@@ -11,7 +11,10 @@ from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
     ForceOption,
+    LiveOption,
+    OpenOption,
     OverrideOption,
+    PortOption,
     ResumeOption,
     ScenarioArgument,
     StrategiesOption,
@@ -19,6 +22,7 @@ from fedslot.cli.options import (
     ThreadsOption,
     WorkersOption,
     check_cluster,
+    live_view,
     note_effects,
     read_scenario,
     read_targets,
@@ -39,6 +43,9 @@ def compare(
     dask: DaskOption = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
+    live: LiveOption = False,
+    open: OpenOption = False,
+    port: PortOption = None,
 ) -> None:
     """Compare strategies with the same seeds: means with 95% confidence intervals, costs under both rules.
 
@@ -60,26 +67,27 @@ def compare(
     for note in notes(wanted, variants):
         typer.echo(note, err=True)
     labels = [f"{variants[i // seeds].label}, seed {task.scenario.seed}" for i, task in enumerate(tasks)]
-    with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
-        comparison = compare_strategies(
-            wanted,
-            strategies,
-            seeds,
-            out,
-            targets=goals,
-            workers=workers,
-            threads=threads,
-            resume=resume,
-            force=force,
-            dask=dask,
-            listener=display,
-        )
-    with stoppable(SAME_AND_RESUME):
-        from fedslot.views.report import write_report
-        from fedslot.views.tables import comparison_tables
+    with live_view(out, live, open, port):
+        with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
+            comparison = compare_strategies(
+                wanted,
+                strategies,
+                seeds,
+                out,
+                targets=goals,
+                workers=workers,
+                threads=threads,
+                resume=resume,
+                force=force,
+                dask=dask,
+                listener=display,
+            )
+        with stoppable(SAME_AND_RESUME):
+            from fedslot.views.report import write_report
+            from fedslot.views.tables import comparison_tables
 
-        report = write_report(comparison, out)
-        console = Console(markup=False, emoji=False)
-        for table in comparison_tables(comparison, console):
-            console.print(table)
-        console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)
+            report = write_report(comparison, out)
+            console = Console(markup=False, emoji=False)
+            for table in comparison_tables(comparison, console):
+                console.print(table)
+            console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)

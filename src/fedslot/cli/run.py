@@ -12,11 +12,15 @@ import typer
 from fedslot.cli.options import (
     DaskOption,
     ForceOption,
+    LiveOption,
+    OpenOption,
     OverrideOption,
+    PortOption,
     ResumeOption,
     ScenarioArgument,
     ThreadsOption,
     check_cluster,
+    live_view,
     note_effects,
     read_scenario,
     watch,
@@ -31,6 +35,9 @@ def run(
     force: ForceOption = False,
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
+    live: LiveOption = False,
+    open: OpenOption = False,
+    port: PortOption = None,
 ) -> None:
     """Run a scenario, and write scenario.yaml, rounds.csv, summary.json and a checkpoint into a folder.
 
@@ -44,27 +51,28 @@ def run(
     note_effects(scenario, [wanted])
     check_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
-    again = _again(scenario, override, out, threads, dask)
-    with ExitStack() as stack:
-        display = stack.enter_context(watch([label], wanted.rounds, f"continue with: {again}"))
-        distribute = stack.enter_context(distributed_training(dask)) if dask else None
-        result = run_scenario(
-            wanted,
-            out,
-            resume=resume,
-            force=force,
-            threads=threads,
-            distribute=distribute,
-            on_round=lambda round: display(0, round),
+    again = _again(scenario, override, out, threads, dask, live or open)
+    with live_view(out, live, open, port):
+        with ExitStack() as stack:
+            display = stack.enter_context(watch([label], wanted.rounds, f"continue with: {again}"))
+            distribute = stack.enter_context(distributed_training(dask)) if dask else None
+            result = run_scenario(
+                wanted,
+                out,
+                resume=resume,
+                force=force,
+                threads=threads,
+                distribute=distribute,
+                on_round=lambda round: display(0, round),
+            )
+        summary = result.summary()
+        typer.echo(
+            f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "
+            f"{summary['slots_spent']} slots ({summary['cost_sum']} by the sum rule); results in {out}"
         )
-    summary = result.summary()
-    typer.echo(
-        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "
-        f"{summary['slots_spent']} slots ({summary['cost_sum']} by the sum rule); results in {out}"
-    )
 
 
-def _again(scenario: str, override: list[str], out: Path, threads: int, dask: str | None) -> str:
+def _again(scenario: str, override: list[str], out: Path, threads: int, dask: str | None, live: bool) -> str:
     """Return the command that continues the run."""
     words = ["fedslot", "run", scenario]
     for word in override:
@@ -74,4 +82,6 @@ def _again(scenario: str, override: list[str], out: Path, threads: int, dask: st
         words += ["--threads", str(threads)]
     if dask is not None:
         words += ["--dask", dask]
+    if live:
+        words += ["--live"]
     return shlex.join(words)
