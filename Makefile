@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo test test-portable test-engines lint format bench reproduce clean
+.PHONY: demo test test-portable test-engines mosquitto lint format bench reproduce clean
 
 demo: .venv/ready
 	rm -rf $(DEMO)
@@ -22,8 +22,8 @@ test-portable: .venv/ready
 	    (set -a && . tests/profiles/$$profile.env && $(BIN)/pytest -n auto --hypothesis-profile few $(COMPUTING)) || exit 1; \
 	done
 
-# real Dask and Flower processes on the loopback
-test-engines: .venv/engines
+# real Dask, Flower and MQTT processes on the loopback
+test-engines: .venv/engines mosquitto
 	$(BIN)/pytest -n 3 --dist loadfile tests/engines
 
 # minutes of computing; writes benchmarks/RESULTS.md
@@ -47,6 +47,12 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# the MQTT broker, by the system's packages; without root the tests that need it are skipped and say so
+mosquitto:
+	@PATH="$$PATH:/usr/sbin" command -v mosquitto > /dev/null || \
+	    { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get install -y -qq mosquitto > /dev/null; } || \
+	    echo "mosquitto is missing and cannot be installed here; as root: apt-get install mosquitto"
+
 clean:
 	rm -rf .venv out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -56,5 +62,5 @@ clean:
 	touch $@
 
 .venv/engines: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dask,flower]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dask,flower,mqtt]'
 	touch $@

@@ -46,7 +46,7 @@ def race(repeats: int, works: Works, count: int = 1) -> dict[str, float]:
 def middle(setting: Setting, threads: Threads, rounds: int) -> tuple[Simulation, Snapshot]:
     """Run a setting up to a round in its middle."""
     simulation = Simulation(setting.scenario(**{"rounds": rounds}), threads=threads)
-    *_, (_, now) = simulation.rounds()
+    *_, (_, now, _) = simulation.rounds()
     return simulation, now
 
 

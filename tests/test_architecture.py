@@ -133,6 +133,11 @@ def test_only_the_deployment_imports_flower():
     assert all(name.startswith("fedslot.deployment.flower.") for name in users)
 
 
+def test_only_one_module_imports_paho():
+    users = {_name(file) for file in FILES if any(name.split(".")[0] == "paho" for name in _imports(file))}
+    assert users == {"fedslot.deployment.mqtt.broker"}
+
+
 def test_deployments_share_what_needs_no_transport():
     shared = sorted((ROOT / "deployment").glob("*.py"))
     folders = {folder.name for folder in (ROOT / "deployment").iterdir() if folder.is_dir()}
@@ -150,6 +155,12 @@ def test_without_flower_one_line_says_what_to_install():
     assert done.stderr.splitlines()[-1].endswith("needs Flower; install it with: pip install 'fedslot[flower]'")
 
 
+def test_without_paho_one_line_says_what_to_install():
+    script = "import sys; sys.modules['paho'] = None; import fedslot.mqtt; fedslot.mqtt.Device"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("needs paho-mqtt; install it with: pip install 'fedslot[mqtt]'")
+
+
 def test_only_the_command_line_imports_typer():
     users = {_name(file) for file in FILES if any(name.split(".")[0] == "typer" for name in _imports(file))}
     assert users
@@ -164,6 +175,15 @@ def test_only_the_cluster_knows_dask_and_only_when_asked():
     }
 
 
+def test_only_the_live_view_imports_bokeh_and_only_when_asked():
+    users = {_name(file) for file in FILES if {"bokeh", "tornado"} & {name.split(".")[0] for name in _imports(file)}}
+    assert users
+    assert all(name.startswith("fedslot.views.live.") for name in users)
+    script = "import sys, fedslot, fedslot.cli, fedslot.views.report, fedslot.views.live.beside; print('bokeh' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "cli").rglob("*.py")), ids=_name)
 def test_the_command_line_puts_heavy_imports_off(file):
     """Neither heavy libraries nor modules of ours that load them, before a command runs."""
@@ -174,7 +194,8 @@ def test_the_command_line_puts_heavy_imports_off(file):
 
 
 @pytest.mark.parametrize(
-    "module", ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario", "fedslot.deployment.frame"]
+    "module",
+    ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario", "fedslot.deployment.frame", "fedslot.mqtt"],
 )
 def test_light_modules_load_without_heavy_libraries(module):
     script = f"import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"

@@ -17,10 +17,14 @@ from fedslot.experiments.study import Study
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NEED_AN_EXTRA = (
+    "fedslot.deployment.flower.",
+    *(f"fedslot.deployment.mqtt.{name}" for name in ("broker", "device", "serving", "training")),
+)
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(fedslot.__path__, "fedslot.")
-    if "__main__" not in module.name and not module.name.startswith("fedslot.deployment.flower.")  # which need an extra
+    if "__main__" not in module.name and not module.name.startswith(NEED_AN_EXTRA)
 ]
 
 

@@ -111,7 +111,7 @@ def test_a_field_without_effect_changes_no_round(name):
     scenario = Scenario.load("quickstart", {**QUICK, "strategy.name": name, "fleet.noise": 0.1})
 
     def rounds(one: Scenario) -> list[tuple[object, ...]]:
-        return [(r.test_loss, r.pulled, r.contenders, r.cost_max) for r, _ in Simulation(one).rounds()]
+        return [(r.test_loss, r.pulled, r.contenders, r.cost_max) for r, _, _ in Simulation(one).rounds()]
 
     plain = rounds(scenario)
     vain = [key for key in without_effect(scenario) if key in OTHER]

@@ -86,7 +86,7 @@ def contention():
                 fields = {"seed": seed, "push.channel": channel, "rounds": 6, "training.epochs": 1}
                 simulation = Simulation(Scenario.load(preset, fields))
                 simulation.strategy = RandomPulls(simulation.strategy.cell)
-                yield [[getattr(row, name) for name in FRAME] for row, _ in simulation.rounds()]
+                yield [[getattr(row, name) for name in FRAME] for row, _, _ in simulation.rounds()]
                 yield simulation.strategy.receipts
 
 
@@ -96,7 +96,7 @@ def costs():
         for seed in range(2):
             fields = {"seed": seed, "strategy.name": strategy, "rounds": 16, "training.epochs": 1}
             simulation = Simulation(Scenario.load("quickstart", fields))
-            yield [[getattr(row, name) for name in FRAME] for row, _ in simulation.rounds()]
+            yield [[getattr(row, name) for name in FRAME] for row, _, _ in simulation.rounds()]
 
 
 @pytest.mark.parametrize("part", [fleet, contention, costs])

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import fedslot
+from fedslot.callbacks import Report
 from fedslot.cli import main
 from fedslot.data.sources import load as load_data
 from fedslot.errors import InputError, RefusedError
@@ -57,6 +58,15 @@ def rows(folder: Path) -> list[str]:
 def _edit(folder: Path) -> None:
     text = (folder / "rounds.csv").read_text()
     (folder / "rounds.csv").write_text(text.replace("0.", "0.9", 1))
+
+
+def _edit_frames(folder: Path) -> None:
+    text = (folder / "frames.csv").read_text()
+    (folder / "frames.csv").write_text(text.replace("pulled", "pushed", 1))
+
+
+def _delete_frames(folder: Path) -> None:
+    (folder / "frames.csv").unlink()
 
 
 def _reorder(folder: Path) -> None:
@@ -107,6 +117,9 @@ def _directory(name: str) -> Callable[[Path], None]:
     [
         (_edit, r"rounds.csv was changed; restore it, or start over with --force"),
         (_reorder, r"rounds.csv was changed"),
+        (_edit_frames, r"frames.csv was changed; restore it, or start over with --force"),
+        (_delete_frames, r"frames.csv has fewer rows than its checkpoint"),
+        (_directory("frames.csv"), r"frames.csv is a folder, not a file"),
         (_cut, r"rounds.csv has fewer rows than its checkpoint"),
         (_binary("rounds.csv"), r"rounds.csv has fewer rows"),
         (_alter, r"checkpoint.npz is damaged or was changed; start over with --force"),
@@ -129,7 +142,9 @@ def test_what_was_changed_is_refused_in_one_line(
         assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("damage", [_edit, _reorder, _binary("rounds.csv"), _directory("rounds.csv")])
+@pytest.mark.parametrize(
+    "damage", [_edit, _reorder, _binary("rounds.csv"), _directory("rounds.csv"), _edit_frames, _delete_frames]
+)
 def test_finished_runs_of_a_comparison_are_checked_too(
     scenario: Scenario, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -137,7 +152,7 @@ def test_finished_runs_of_a_comparison_are_checked_too(
     fedslot.compare(short, ["fedavg"], 1, tmp_path, workers=1)
     fedslot.compare(short, ["fedavg"], 1, tmp_path, workers=1, resume=True)
     damage(tmp_path / "runs" / "fedavg-seed0")
-    with pytest.raises(RefusedError, match=r"rounds.csv"):
+    with pytest.raises(RefusedError, match=r"(rounds|frames).csv"):
         fedslot.compare(short, ["fedavg"], 1, tmp_path, workers=1, resume=True)
 
 
@@ -196,7 +211,7 @@ def test_more_rounds_give_the_same_as_a_longer_run(scenario: Scenario, copy: Pat
     longer = scenario.replace({"rounds": 12})
     whole = fedslot.run(longer, tmp_path / "whole")
     seen: list[int] = []
-    result = fedslot.run(longer, copy, resume=True, on_round=lambda round: seen.append(round.round))
+    result = fedslot.run(longer, copy, resume=True, callbacks=[Report(lambda round: seen.append(round.round))])
     assert seen == list(range(7, 12))
     assert rows(copy) == rows(tmp_path / "whole")
     assert np.array_equal(result.model, whole.model)
@@ -219,7 +234,7 @@ def test_a_larger_time_budget_gives_the_same_as_a_longer_run(scenario: Scenario,
 
 def test_a_run_that_is_made_longer_is_not_finished_until_then(scenario: Scenario, copy: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        fedslot.run(scenario.replace({"rounds": 9}), copy, resume=True, on_round=_interrupt)
+        fedslot.run(scenario.replace({"rounds": 9}), copy, resume=True, callbacks=[Report(_interrupt)])
     assert not (copy / "summary.json").exists()
 
 
@@ -295,7 +310,7 @@ def test_a_full_disk_leaves_what_can_be_continued(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        if when < 8:
+        if when < 10:
             with pytest.raises(OSError, match="No space left"):
                 fedslot.run(scenario, tmp_path / "run")
         else:

@@ -19,8 +19,10 @@ import pandas as pd
 import pytest
 
 import fedslot.simulation
+from fedslot.callbacks import Report
 from fedslot.errors import RefusedError
-from fedslot.runs import Result, is_finished, load, run
+from fedslot.results import Result
+from fedslot.runs import is_finished, load, run
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES
 from fedslot.strategies.fedavg import FedAvg
@@ -36,6 +38,12 @@ def scenario() -> Scenario:
 def rows(folder: Path) -> list[str]:
     """Lines of rounds.csv without the column `seconds`, the last."""
     return [line.rpartition(",")[0] for line in (folder / "rounds.csv").read_text().splitlines()]
+
+
+def assert_same_files(one: Path, other: Path) -> None:
+    """The same rows, apart from seconds, and the same trace to the byte."""
+    assert rows(one) == rows(other)
+    assert (one / "frames.csv").read_bytes() == (other / "frames.csv").read_bytes()
 
 
 def test_folder_holds_what_memory_holds(scenario: Scenario, tmp_path: Path) -> None:
@@ -72,12 +80,12 @@ def test_resumed_after_an_interruption(scenario: Scenario, tmp_path: Path, at: i
 
     run(scenario, tmp_path / "whole")
     with pytest.raises(Stop):
-        run(scenario, tmp_path / "broken", on_round=interrupt)
+        run(scenario, tmp_path / "broken", callbacks=[Report(interrupt)])
     assert not is_finished(tmp_path / "broken")
     seen: list[int] = []
-    run(scenario, tmp_path / "broken", resume=True, on_round=lambda round: seen.append(round.round))
+    run(scenario, tmp_path / "broken", resume=True, callbacks=[Report(lambda round: seen.append(round.round))])
     assert seen == list(range(at + 1, 12)), "no finished round is computed again"
-    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
+    assert_same_files(tmp_path / "broken", tmp_path / "whole")
 
 
 def test_rows_behind_the_checkpoint_are_computed_again(scenario: Scenario, tmp_path: Path) -> None:
@@ -88,14 +96,17 @@ def test_rows_behind_the_checkpoint_are_computed_again(scenario: Scenario, tmp_p
         if round.round == 7:
             shutil.copytree(tmp_path / "whole", torn)
 
-    run(scenario, tmp_path / "whole", on_round=look)
+    run(scenario, tmp_path / "whole", callbacks=[Report(look)])
     text = (torn / "rounds.csv").read_text()
     (torn / "rounds.csv").write_text(text[:-20])
+    with (torn / "frames.csv").open("a") as trace:
+        trace.write("8,0,barred,7,,\n8,1,pul")
+    assert sorted(set(load(torn).frames["round"])) == list(range(7)), "frames of whole rounds only"
     assert len(load(torn).rounds) == 7, "whole rows only"
     seen: list[int] = []
-    run(scenario, torn, resume=True, on_round=lambda round: seen.append(round.round))
+    run(scenario, torn, resume=True, callbacks=[Report(lambda round: seen.append(round.round))])
     assert seen[0] == 5
-    assert rows(torn) == rows(tmp_path / "whole")
+    assert_same_files(torn, tmp_path / "whole")
 
 
 def test_killed_at_random_moments(
@@ -119,7 +130,7 @@ def test_killed_at_random_moments(
         process.wait()
         assert not is_finished(tmp_path / "killed"), "the run was killed too late for this test to mean anything"
     run(scenario, tmp_path / "killed", resume=True)
-    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    assert_same_files(tmp_path / "killed", tmp_path / "whole")
 
 
 def _count(folder: Path) -> int:

@@ -47,7 +47,7 @@ def _scenario(overrides: dict[str, object] | None = None) -> Scenario:
 
 
 def _run(overrides: dict[str, object] | None = None) -> list[Round]:
-    return [record for record, _ in Simulation(_scenario(overrides)).rounds()]
+    return [record for record, _, _ in Simulation(_scenario(overrides)).rounds()]
 
 
 def _but_seconds(records: list[Round]) -> list[dict[str, object]]:
@@ -118,7 +118,7 @@ def test_going_on_from_a_snapshot_gives_the_rounds_of_an_unbroken_run(name):
     simulation = Simulation(_scenario({"strategy.name": name}))
     steps = list(simulation.rounds())
     resumed = Simulation(_scenario({"strategy.name": name})).rounds(steps[1][1])
-    assert _but_seconds([record for record, _ in resumed]) == _but_seconds([record for record, _ in steps[2:]])
+    assert _but_seconds([step.round for step in resumed]) == _but_seconds([step.round for step in steps[2:]])
 
 
 def test_strategies_with_one_seed_share_fleet_start_and_held_out_samples():
@@ -160,7 +160,7 @@ def test_a_run_equals_a_plain_re_enactment():
     fleet, module, data = simulation.fleet, simulation.model.module, load(scenario.data.dataset)
     x, y = torch.tensor(data.x_train), torch.tensor(data.y_train)
     state = simulation.model.initial.clone()
-    for record, now in simulation.rounds():
+    for record, now, _ in simulation.rounds():
         ues = stream(scenario.seed, "schedule", record.round).choice(12, size=5, replace=False)
         locals_ = []
         for ue in ues:
@@ -245,7 +245,7 @@ def test_only_received_ues_have_influence():
     received = set(range(5))  # the warm-up pulls the first five
     others = [spoilt.fleet.shares.share(ue) for ue in range(12) if ue not in received]
     spoilt.train.trainer.x[np.concatenate(others)] = torch.nan
-    (_, one), (_, other) = next(plain.rounds()), next(spoilt.rounds())
+    (_, one, _), (_, other, _) = next(plain.rounds()), next(spoilt.rounds())
     torch.testing.assert_close(one.model, other.model, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(one.state.value[:5], other.state.value[:5], rtol=1e-4)
 
@@ -254,7 +254,7 @@ def test_centralized_trains_on_the_data_of_its_senders_without_noise_or_straggli
     overrides = {"strategy.name": "centralized", "strategy.share": 0.25, "rounds": 1}
     noisy = Simulation(_scenario({**overrides, "fleet.noise": 5.0, "fleet.stragglers": 1.0}))
     quiet = Simulation(_scenario({**overrides, "fleet.noise": 0.0, "fleet.stragglers": 0.0}))
-    (record, after), (_, same) = next(noisy.rounds()), next(quiet.rounds())
+    (record, after, _), (_, same, _) = next(noisy.rounds()), next(quiet.rounds())
     assert torch.equal(after.model, same.model)
     assert (record.pulled, record.cost_max, record.utilities) == (3, 4, 0)
     for ue, factor, alike in ((3, torch.nan, True), (2, 0.5, False)):  # the fourth UE does not send, the third does
@@ -267,7 +267,7 @@ def test_centralized_trains_on_the_data_of_its_senders_without_noise_or_straggli
 def test_a_round_in_which_nothing_is_received_leaves_the_model_as_it_is(name):
     """No UE is ready in time: every pull is wasted, no UE pushes, and the frame costs the downlink slot only."""
     simulation = Simulation(_scenario({"strategy.name": name, "fleet.computing": {"slot": 1e-9}}))
-    for record, now in simulation.rounds():
+    for record, now, _ in simulation.rounds():
         assert torch.equal(now.model, simulation.model.initial)
         assert (record.pulled, record.push_received, record.contenders) == (0, 0, 0)
         assert record.wasted > 0
@@ -317,7 +317,7 @@ def test_power_of_choice_pulls_the_highest_local_losses():
     np.testing.assert_allclose(found, losses, rtol=1e-4)
     received: list[int] = []
     simulation.strategy.observe = lambda state, receipt, values: received.extend(receipt.received.tolist()) or state
-    ((record, _),) = simulation.rounds()
+    ((record, _, _),) = simulation.rounds()
     assert received == sorted(range(12), key=lambda ue: -losses[ue])[:5]
     assert (record.cost_max, record.cost_sum) == (2 + 6, 5 * 2 + sum(range(2, 7)))
 
@@ -402,7 +402,7 @@ def test_every_aggregation_runs_and_goes_on_from_a_snapshot(name):
     scenario = _scenario({"aggregation.name": name, "strategy.name": "fedavg"})
     steps = list(Simulation(scenario).rounds())
     resumed = Simulation(scenario).rounds(steps[1][1])
-    assert _but_seconds([record for record, _ in resumed]) == _but_seconds([record for record, _ in steps[2:]])
+    assert _but_seconds([step.round for step in resumed]) == _but_seconds([step.round for step in steps[2:]])
 
 
 class Lookahead:
@@ -422,7 +422,7 @@ class Lookahead:
 def test_the_reported_model_is_evaluated_and_the_other_one_broadcast():
     simulation = Simulation(_scenario({"aggregation.name": f"{__name__}:Lookahead", "strategy.name": "fedavg"}))
     start = simulation.start()
-    record, now = next(simulation.rounds())
+    record, now, _ = next(simulation.rounds())
     assert record.test_loss == simulation.held_out.test.evaluate(now.report)[0]
     torch.testing.assert_close(now.model, start.model + 2 * (now.report - start.model))
 
@@ -545,7 +545,7 @@ def test_a_snapshot_holds_all_that_is_carried_on():
     start = simulation.start()
     assert isinstance(start, Snapshot)
     assert (start.round, start.slots_spent) == (0, 0)
-    record, now = next(simulation.rounds())
+    record, now, _ = next(simulation.rounds())
     assert (now.round, now.slots_spent) == (1, record.cost_max)
     assert torch.equal(start.model, simulation.model.initial)
     assert now.state.seen.sum() == record.pulled + record.push_received
@@ -559,7 +559,7 @@ def test_small_scenarios_run_or_are_refused_with_one_line(scenario_fields, data)
     records: list[Round] = []
     try:
         scenario = Scenario(**fields)
-        records = [record for record, _ in Simulation(scenario).rounds()]
+        records = [record for record, _, _ in Simulation(scenario).rounds()]
     except (InputError, RefusedError) as error:
         complaint = str(error)
     if complaint is not None:
@@ -582,7 +582,7 @@ def test_arrivals_come_at_their_rate_and_stay_until_received():
     for seed in range(8):
         simulation = Simulation(_scenario({**fields, "seed": seed, "training.epochs": 1}))
         before = None
-        for record, now in simulation.rounds():
+        for record, now, _ in simulation.rounds():
             if before is not None:
                 gone = np.flatnonzero(before & ~now.waiting)
                 assert len(gone) <= record.pulled, "only received UEs leave the backlog"

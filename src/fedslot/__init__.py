@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedslot.access.channels import Channel
     from fedslot.aggregation import Aggregate, Aggregation, Updates
+    from fedslot.callbacks import Callback
     from fedslot.deployment.server import ParameterServer
     from fedslot.effects import without_effect
     from fedslot.errors import InputError, RefusedError
@@ -30,16 +31,23 @@ if TYPE_CHECKING:
     from fedslot.learning.models import Model
     from fedslot.local_training import LocalTraining, make_model
     from fedslot.messages import Grant, Measured, Merit, Receipt
-    from fedslot.runs import Result, run
+    from fedslot.results import Result
+    from fedslot.round import Round
+    from fedslot.runs import run
     from fedslot.scenario import Scenario, parse_overrides, presets
     from fedslot.strategies import Cell, Ledger, NoState, Strategy, warm_up
+    from fedslot.trace import Event
     from fedslot.valuation import Game, Valuation, ValuationMethod
 
 __version__ = version("fedslot")
 
 _NAMES = {  # by module
     "scenario": ["Scenario", "parse_overrides", "presets"],
-    "runs": ["Result", "run"],
+    "runs": ["run"],
+    "results": ["Result"],
+    "callbacks": ["Callback"],
+    "round": ["Round"],
+    "trace": ["Event"],
     "experiments.loading": ["load"],
     "experiments.comparison": ["Comparison", "compare"],
     "experiments.sweeps": ["FailedRunsError", "Sweep", "sweep"],
@@ -61,9 +69,11 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = [
     "Aggregate",
     "Aggregation",
+    "Callback",
     "Cell",
     "Channel",
     "Comparison",
+    "Event",
     "FailedRunsError",
     "Game",
     "Grant",
@@ -79,6 +89,7 @@ __all__ = [
     "Receipt",
     "RefusedError",
     "Result",
+    "Round",
     "Scenario",
     "Strategy",
     "Sweep",

@@ -38,7 +38,7 @@ def _images(*names: str) -> tuple[str, ...]:
     return tuple(f"figures/{name}.{kind}" for name in names for kind in IMAGES)
 
 
-RUN = Kind("run", "scenario.yaml", ("faults.csv", "rounds.csv", "checkpoint.npz", "summary.json"))
+RUN = Kind("run", "scenario.yaml", ("faults.csv", "frames.csv", "rounds.csv", "checkpoint.npz", "summary.json"))
 COMPARISON = Kind(
     "comparison",
     "comparison.yaml",

@@ -80,6 +80,19 @@ class Measured:
     noise_gain: float
 
 
+@dataclass(frozen=True, eq=False)
+class Attempts:
+    """The pushes of a frame, whether received or not. A receiver cannot tell who collided where, nor who was barred.
+
+    ues: (N,) UEs that sent. slots: (N, C) slots of their copies, counted over the whole frame, 0 where there is none.
+    barred: UEs with an update to push that were kept from contending by access barring or by the grant's merit.
+    """
+
+    ues: UEs
+    slots: UEs
+    barred: UEs
+
+
 @dataclass(frozen=True)
 class Receipt:
     """The outcome of a frame. Slots count uplink slots from 1; an update received in slot z costs overhead + z + 1.
@@ -94,6 +107,7 @@ class Receipt:
     overhead: slots that the PS spent on asking UEs before the frame.
     measured: measurements of the received updates, for strategies with `needs_measurements`; None for others, and if
         nothing was received.
+    attempts: all pushes, for the trace alone; None in the receipts that strategies get.
     """
 
     pulled: UEs
@@ -107,6 +121,7 @@ class Receipt:
     collided_slots: int = 0
     overhead: int = 0
     measured: Measured | None = None
+    attempts: Attempts | None = None
 
     @property
     def received(self) -> UEs:

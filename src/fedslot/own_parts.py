@@ -10,12 +10,14 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.aggregation import Aggregate
 from fedslot.errors import RefusedError, shorten
 from fedslot.messages import OWN, Attribute, Grant, Merit, UEs
 from fedslot.scenario import Scenario
+from fedslot.trace import TRACED
 
 
 def check_grant(part: str, grant: object, scenario: Scenario) -> Grant:
@@ -102,6 +104,17 @@ def check_state(part: str, function: str, state: object, before: object = None) 
         if before is not None and form != (known := _form(getattr(before, field.name))):
             wanted = f"{_say(known)}, as before, so that a checkpoint can be restored"
             raise RefusedError(f"{told} a state with {field.name} as {wanted}, not {_say(form)}")
+
+
+def check_traced(part: str, known: object, ues: int) -> dict[str, NDArray[np.float64]]:
+    """Return what a state says of the UEs for `frames.csv`; refuse anything but arrays (K,) under known names."""
+    told = f"{part} must return from traced() numbers of {ues} UEs as `value` or `noise`"
+    if not isinstance(known, dict) or not known.keys() <= TRACED:
+        raise RefusedError(f"{told}, not {describe(known)}")
+    for array in known.values():
+        if not isinstance(array, np.ndarray) or array.shape != (ues,) or array.dtype.kind not in "iuf":
+            raise RefusedError(f"{told}, not {describe(array)}")
+    return known
 
 
 def distinct_ues(chosen: object, ues: int) -> UEs | None:

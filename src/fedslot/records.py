@@ -1,4 +1,4 @@
-"""The run folder: scenario, one row per round, checkpoint and summary, without pickles and never half-written."""
+"""The run folder: scenario, rows of rounds and frames, checkpoint, summary; without pickles, never half-written."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,13 +23,20 @@ from fedslot.folders import RUN, Claim, claim, lock, refuse_foreign, refusing, w
 from fedslot.provenance import NO_SOURCE, Fingerprints, refuse_change
 from fedslot.round import Round, Snapshot
 from fedslot.scenario import Scenario
+from fedslot.trace import EVENTS, Event
 
-SCENARIO, ROUNDS, CHECKPOINT, SUMMARY = "scenario.yaml", "rounds.csv", "checkpoint.npz", "summary.json"
-FILES = (SCENARIO, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
+SCENARIO, ROUNDS, FRAMES = "scenario.yaml", "rounds.csv", "frames.csv"
+CHECKPOINT, SUMMARY = "checkpoint.npz", "summary.json"
+FILES = (SCENARIO, FRAMES, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
 PLAIN = ("round", "slots_spent", "waiting", "model", "report")  # fields of a snapshot that are arrays or numbers
 STATES = ("state", "aggregation")  # the others, dataclasses
 LENGTH = ("rounds", "time_budget")  # fields of a scenario that may change when a run is continued
-HEADER = (",".join(field.name for field in fields(Round)) + "\n").encode()
+HEADERS = {
+    ROUNDS: (",".join(field.name for field in fields(Round)) + "\n").encode(),
+    FRAMES: (",".join(Event._fields) + "\n").encode(),
+}
+HASHES = {ROUNDS: "rounds_sha256", FRAMES: "frames_sha256"}  # their names in the summary
+KEYS = {ROUNDS: "rows", FRAMES: "frames"}  # and in checkpoints
 
 
 class RunFolder:
@@ -37,29 +44,39 @@ class RunFolder:
 
         now = folder.open(scenario, start, fingerprints(scenario), resume=True)
         for ...:
-            folder.append(round, now)
+            folder.append(round, frame, now)
             folder.save()
         folder.finish(summary)
         folder.close()
 
-    Rows are appended one by one, and a checkpoint has a checksum of the rows before it. So what a kill leaves can be
-    continued, but nothing that was edited.
+    Rows are appended round by round, and a checkpoint has a checksum of the rows before it. So what a kill leaves can
+    be continued, but nothing that was edited. The rows of a frame come before that of its round.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._claim: Claim | None = None
-        self._rows: RowWriter | None = None
+        self._rows: dict[str, RowWriter] = {}
 
     def open(
-        self, scenario: Scenario, start: Snapshot, made_of: Fingerprints, *, resume: bool = False, force: bool = False
+        self,
+        scenario: Scenario,
+        start: Snapshot,
+        made_of: Fingerprints,
+        *,
+        resume: bool = False,
+        force: bool = False,
+        frames: bool = True,
     ) -> Snapshot:
         """Take the folder by the rule of `folders.claim`; return `start`, or the snapshot of the run to continue.
 
         A run may be continued to more rounds or a larger time budget.
+
+        frames: whether to write `frames.csv`, which is there for all rounds or none: a run goes on as it began.
         """
         snapshot_arrays(start)  # refuses a state that could not be saved
-        self._now, self._made_of, kept = start, made_of, HEADER
+        self._now, self._made_of = start, made_of
+        kept = {name: HEADERS[name] for name in HEADERS if frames or name == ROUNDS}
 
         def restore() -> None:
             nonlocal kept
@@ -69,25 +86,33 @@ class RunFolder:
                 return
             refuse_change(self.path, json.loads(str(saved["made of"])), made_of)
             self._now = self._restored(start, saved)
-            kept = self._kept_rows(self._now.round, str(saved["rows"]))
-            self._refuse_shorter(scenario, kept)
+            kept = {
+                name: self._kept_rows(name, int(saved.get(f"{key} count", self._now.round)), str(saved[key]))
+                for name, key in KEYS.items()
+                if key in saved
+            }
+            self._refuse_shorter(scenario, kept[ROUNDS])
             if scenario != self.scenario():
                 (self.path / SUMMARY).unlink(missing_ok=True)  # the run is not finished any more
 
         self._claim = claim(self.path, RUN, scenario.to_yaml(), restore, resume=resume, force=force)
         try:
-            write_atomically(self.path / ROUNDS, kept)
-            self._rows = RowWriter(self.path / ROUNDS, kept)
+            for name in HEADERS:
+                if name not in kept:
+                    (self.path / name).unlink(missing_ok=True)
+                    continue
+                write_atomically(self.path / name, kept[name])
+                self._rows[name] = RowWriter(self.path / name, kept[name])
         except BaseException:
             self.close()
             raise
-        self._last = self._now, self._rows.digest
+        self._last = self._now, self._written()
         return self._now
 
     @property
     def is_open(self) -> bool:
         """Whether `open` has taken the folder, and `close` has not left it."""
-        return self._rows is not None
+        return bool(self._rows)
 
     def check(self, scenario: Scenario, resume: bool) -> None:
         """Refuse a folder that `open` would refuse because of what it holds, without taking it."""
@@ -106,29 +131,36 @@ class RunFolder:
 
     def rounds(self) -> pd.DataFrame:
         """Read the rows written so far, one per round."""
-        file = self.path / ROUNDS
-        try:
-            rows = file.read_bytes()
-            whole = rows[: rows.rfind(b"\n") + 1]  # a kill may have torn the last
-            return pd.read_csv(io.BytesIO(whole))
-        except (OSError, ValueError) as error:  # ValueError: also no text, no table
-            raise RefusedError(f"{file} cannot be read ({' '.join(str(error).split())})") from None
+        return read_rows(self.path / ROUNDS)
 
-    def append(self, round: Round, now: Snapshot) -> None:
-        """Write the row of a round; `now` is the snapshot after it."""
-        assert self._rows is not None
-        self._rows.append(round)
-        self._last = now, self._rows.digest  # in one step, so that Ctrl-C cannot come between them
+    def frames(self) -> pd.DataFrame | None:
+        """Read the trace written so far, a row per `Event`; None if there is none.
+
+        The last round may be there in part, before its row in `rounds.csv` is.
+        """
+        return read_rows(self.path / FRAMES, FRAME_TYPES) if (self.path / FRAMES).exists() else None
+
+    def append(self, round: Round, frame: Sequence[Event], now: Snapshot) -> None:
+        """Write the rows of a frame and of its round; `now` is the snapshot after it."""
+        if FRAMES in self._rows:
+            self._rows[FRAMES].append(frame)
+        self._rows[ROUNDS].append([astuple(round)])
+        self._last = now, self._written()  # in one step, so that Ctrl-C cannot come between them
+
+    def _written(self) -> dict[str, Written]:
+        return {name: rows.written for name, rows in self._rows.items()}
 
     def save(self, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
         """Write a checkpoint from which the run can be resumed; `more` holds further arrays, by name."""
-        assert self._rows is not None
-        now, rows = self._last
+        now, written = self._last
         arrays = snapshot_arrays(now) | {f"more.{name}": array for name, array in more.items()}
-        arrays |= {"rows": np.array(rows), "made of": np.array(json.dumps(dict(self._made_of)))}
+        arrays |= {"made of": np.array(json.dumps(dict(self._made_of)))}
+        for name, (count, digest) in written.items():
+            arrays |= {f"{KEYS[name]} count": np.array(count), KEYS[name]: np.array(digest)}
         buffer = io.BytesIO()
         np.savez(buffer, **arrays, checksum=np.array(checksum(arrays)))  # type: ignore[arg-type]
-        self._rows.sync()  # the rows first: a checkpoint must never be ahead of them
+        for rows in self._rows.values():
+            rows.sync()  # the rows first: a checkpoint must never be ahead of them
         write_atomically(self.path / CHECKPOINT, buffer.getvalue())
 
     def more(self) -> dict[str, NDArray[Any]]:
@@ -143,35 +175,37 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, which marks the run as finished, with the checksum of all rows."""
-        held = {"rounds_sha256": self._last[1], "made_of": dict(self._made_of)}
+        hashes = {HASHES[name]: written.digest for name, written in self._last[1].items()}
+        held = {**hashes, "made_of": dict(self._made_of)}
         write_atomically(self.path / SUMMARY, json.dumps({**summary, **held}, indent=2) + "\n")
 
     def close(self) -> None:
         """Close the files and leave the folder to others."""
-        if self._rows is not None:
-            self._rows.close()
-            self._rows = None
+        self._close_files()
         if self._claim is not None:
             self._claim.release()
 
     def withdraw(self) -> None:
         """Close the files and leave the folder as it was before `open`, without the run if that is new."""
-        if self._rows is not None:
-            self._rows.close()
-            self._rows = None
+        self._close_files()
         if self._claim is not None:
             self._claim.withdraw()
+
+    def _close_files(self) -> None:
+        for rows in self._rows.values():
+            rows.close()
+        self._rows = {}
 
     def holds(self, scenario: Scenario, made_of: Fingerprints) -> bool:
         """Return whether the folder holds a finished run of this scenario, with this data, and with rows unchanged."""
         summary = read_summary(self.path) or {}
-        file = self.path / ROUNDS
+        hashes = {name: summary[key] for name, key in HASHES.items() if key in summary}
         return (
             summary.get("scenario_digest") == scenario.digest
             and summary.get("made_of") == made_of
             and NO_SOURCE not in made_of.values()
-            and file.is_file()
-            and summary.get("rounds_sha256") == hashlib.sha256(file.read_bytes()).hexdigest()
+            and ROUNDS in hashes
+            and all(_hash(self.path / name) == digest for name, digest in hashes.items())
         )
 
     def pack(self) -> dict[str, bytes]:
@@ -214,13 +248,13 @@ class RunFolder:
             raise RefusedError(f"{self.path / CHECKPOINT} {why}; start over with --force") from None
         return Snapshot(**plain, **states)
 
-    def _kept_rows(self, rounds: int, digest: str) -> bytes:
-        """Return the rows of the rounds before the checkpoint, which must not have changed since."""
-        file = self.path / ROUNDS
+    def _kept_rows(self, name: str, count: int, digest: str) -> bytes:
+        """Return the header and the `count` rows before the checkpoint, which must not have changed since."""
+        file = self.path / name
         lines = file.read_bytes().split(b"\n") if file.is_file() else []
-        kept = b"".join(line + b"\n" for line in lines[: rounds + 1])
+        kept = b"".join(line + b"\n" for line in lines[: count + 1])
         if hashlib.sha256(kept).hexdigest() != digest:
-            what = "has fewer rows than its checkpoint" if len(lines) < rounds + 2 else "was changed"
+            what = "has fewer rows than its checkpoint" if len(lines) < count + 2 else "was changed"
             raise RefusedError(f"{file} {what}; restore it, or start over with --force")
         return kept
 
@@ -235,26 +269,34 @@ class RunFolder:
             raise RefusedError(f"{self.path} holds {what}")
 
 
+class Written(NamedTuple):
+    """The rows in a file: their number, and the SHA-256 of the whole file."""
+
+    rows: int
+    digest: str
+
+
 class RowWriter:
-    """Appends rounds to `rounds.csv`, without a buffer, and hashes all that it holds."""
+    """Appends rows to a CSV file, without a buffer, and hashes all that it holds."""
 
     def __init__(self, file: Path, content: bytes) -> None:
         self._file = file.open("ab", buffering=0)
-        self._hash = hashlib.sha256(content)
+        self._hash, self._count = hashlib.sha256(content), content.count(b"\n") - 1
 
-    def append(self, round: Round) -> None:
-        """Write one row."""
-        line = io.StringIO()
-        csv.writer(line, lineterminator="\n").writerow(astuple(round))
-        rest = memoryview(line.getvalue().encode())
+    def append(self, rows: Sequence[Sequence[object]]) -> None:
+        """Write rows."""
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows(rows)
+        rest = memoryview(lines.getvalue().encode())
         self._hash.update(rest)
+        self._count += len(rows)
         while rest:
             rest = rest[self._file.write(rest) :]
 
     @property
-    def digest(self) -> str:
-        """The SHA-256 of all rows."""
-        return self._hash.hexdigest()
+    def written(self) -> Written:
+        """The number and the hash of all rows."""
+        return Written(self._count, self._hash.hexdigest())
 
     def sync(self) -> None:
         """Make sure that the rows written so far survive a crash of the machine."""
@@ -263,6 +305,32 @@ class RowWriter:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+FRAME_TYPES: dict[str, Any] = {
+    "ue": "Int64",
+    "event": pd.CategoricalDtype(list(EVENTS)),
+    "value": "float64",
+    "noise": "float64",
+}
+
+
+def frame_table(frames: Iterable[Event]) -> pd.DataFrame:
+    """Return events as a table: a nullable `ue`, a categorical `event`, NaN where a value or a noise is not known."""
+    return pd.DataFrame(list(frames), columns=list(Event._fields)).astype({"round": int, "slot": int, **FRAME_TYPES})
+
+
+def read_rows(file: Path, types: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Read the rows of a CSV file, without the last if a kill tore it. types: those of columns."""
+    try:
+        rows = file.read_bytes()
+        return pd.read_csv(io.BytesIO(rows[: rows.rfind(b"\n") + 1]), dtype=types and dict(types))
+    except (OSError, ValueError) as error:  # ValueError: also no text, no table
+        raise RefusedError(f"{file} cannot be read ({' '.join(str(error).split())})") from None
+
+
+def _hash(file: Path) -> str | None:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def checksum(arrays: Mapping[str, NDArray[Any]]) -> str:

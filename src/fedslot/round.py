@@ -26,10 +26,11 @@ from fedslot.held_out import HeldOut, finite
 from fedslot.learning.jobs import Job
 from fedslot.learning.models import Model
 from fedslot.messages import Grant, Measured, Receipt, UEs
-from fedslot.own_parts import check_aggregate, check_grant, check_state, distinct_ues
+from fedslot.own_parts import check_aggregate, check_grant, check_state, check_traced, distinct_ues
 from fedslot.rng import ARRIVALS, ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Cell, Split, Strategy
+from fedslot.trace import Event, trace_frame
 from fedslot.valuation import Valuation
 
 Losses = Callable[[UEs], NDArray[np.float64]]
@@ -174,7 +175,7 @@ def observe(
     round: int,
 ) -> Any:
     """Return the state of a strategy after a frame; values: (Y,) in the order of `receipt.received`."""
-    new = strategy.observe(state, receipt, values)
+    new = strategy.observe(state, replace(receipt, attempts=None), values)
     check_state(f"round {round}: strategy {scenario.strategy.name}", "observe", new, state)
     return new
 
@@ -284,6 +285,22 @@ def aggregate(
     """Return what the aggregation makes of a round's updates; models unlike the one broadcast are refused."""
     new = aggregation.apply(state, updates)
     return check_aggregate(f"round {round}: aggregation {scenario.aggregation.name}", new, updates.start, state)
+
+
+def trace(scenario: Scenario, round: int, receipt: Receipt, state: Any, aggregation: Any) -> list[Event]:
+    """Return the rows of a frame in `frames.csv`.
+
+    state, aggregation: the states of the strategy and of the aggregation after the round. Each may have a method
+    `traced`, which returns by name (`value`, `noise`) what the PS knows of each UE, (K,); the strategy goes first.
+    """
+    known: dict[str, NDArray[np.float64]] = {}
+    for kind, name, part in (
+        ("aggregation", scenario.aggregation.name, aggregation),
+        ("strategy", scenario.strategy.name, state),
+    ):
+        if callable(traced := getattr(part, "traced", None)):
+            known |= check_traced(f"round {round}: the state of {kind} {name}", traced(), scenario.data.ues)
+    return trace_frame(round, receipt, **known)
 
 
 def record(held_out: HeldOut, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,14 +50,24 @@ from fedslot.round import (
     start,
     start_aggregation,
     still_waiting,
+    trace,
 )
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, make_strategy
 from fedslot.threads import ONE_THREAD, Threads
+from fedslot.trace import Event
 from fedslot.valuation import Valuation
 
 Distribute = Callable[[LocalTraining], Training]
 """Wraps the local training of a run, e.g. to spread it over a cluster."""
+
+
+class Step(NamedTuple):
+    """A round that is done: its record, the snapshot after it, and the trace of its frame."""
+
+    round: Round
+    now: Snapshot
+    frame: list[Event]
 
 
 class Simulation:
@@ -104,15 +114,19 @@ class Simulation:
         aggregation = start_aggregation(self.aggregation, self.scenario, model)
         return Snapshot(0, 0, waiting, model, model, state, aggregation)
 
-    def rounds(self, now: Snapshot | None = None) -> Iterator[tuple[Round, Snapshot]]:
+    def rounds(self, now: Snapshot | None = None) -> Iterator[Step]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
         now = now or self.start()
-        while now.round < self.scenario.most_rounds and (done := self._round(now)):
+        while self.goes_on(now) and (done := self._round(now)):
             yield done
-            now = done[1]
+            now = done.now
+
+    def goes_on(self, now: Snapshot) -> bool:
+        """Return whether rounds are left after a snapshot; the time budget may end the run before."""
+        return now.round < self.scenario.most_rounds
 
     @refusing_exit()
-    def _round(self, now: Snapshot) -> tuple[Round, Snapshot] | None:
+    def _round(self, now: Snapshot) -> Step | None:
         """Run one round of Algorithm 1; None if its frame does not fit into the time budget."""
         began, round = time.perf_counter(), now.round
 
@@ -130,7 +144,8 @@ class Simulation:
         spent = now.slots_spent + spend(self.scenario, receipt)
         waiting = still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent)
         after = Snapshot(round + 1, spent, waiting, new.broadcast, new.report, state, new.state)
-        return record(self.held_out, round, receipt, valuation, after, began), after
+        frame = trace(self.scenario, round, receipt, state, new.state)
+        return Step(record(self.held_out, round, receipt, valuation, after, began), after, frame)
 
     def _access(self, grant: Grant, waiting: NDArray[np.bool_], round: int) -> Receipt:
         """Play the frame on the channel."""

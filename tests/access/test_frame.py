@@ -175,7 +175,7 @@ def test_the_halves_of_a_frame_make_the_whole(name: str, seed: int, number: int,
     sent = contend(np.zeros(number), slots, probability, channel, contention[1])
     assert ((sent >= 0) & (sent <= slots)).all()
     outcome = resolve(sent, slots, channel, fading[1]) if number else _ues()
-    halves = tally(grant, slots + 1, np.array([True]), backlogged, sent, outcome)
+    halves = tally(grant, slots + 1, np.array([True]), backlogged, sent, outcome, outcome < 0)
     for part in ("received", "pull_slots", "push_slots", "collided", "wasted"):
         assert getattr(halves, part).tolist() == getattr(whole, part).tolist()
     assert (halves.idle_slots, halves.collided_slots) == (whole.idle_slots, whole.collided_slots)
@@ -197,9 +197,11 @@ def test_the_receiver_counts_idle_and_collided_slots(seed: int, number: int, slo
 def test_a_cancelled_copy_leaves_no_collision():
     """CRDSA with copies in slots (1, 2) and (2, 3): both are decoded, so that no slot stays undecoded."""
     sent, outcome = np.array([[1, 2], [2, 3]]), np.array([1, 2])
-    receipt = tally(Grant(_ues(), push=True), 4, np.empty(0, dtype=bool), _ues(5, 6), sent, outcome)
+    receipt = tally(Grant(_ues(), push=True), 4, np.empty(0, dtype=bool), _ues(5, 6), sent, outcome, outcome < 0)
     assert (receipt.idle_slots, receipt.collided_slots) == (1, 0)
-    stuck = tally(Grant(_ues(), push=True), 4, np.empty(0, dtype=bool), _ues(5, 6), sent[[0, 0]], _ues(0, 0))
+    stuck = tally(
+        Grant(_ues(), push=True), 4, np.empty(0, dtype=bool), _ues(5, 6), sent[[0, 0]], _ues(0, 0), outcome < 0
+    )
     assert (stuck.idle_slots, stuck.collided_slots) == (2, 2)
 
 

@@ -39,6 +39,7 @@ def test_run_leaves_its_files_and_says_how_it_went(fedslot_command: Command, tmp
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
         ".lock",
         "checkpoint.npz",
+        "frames.csv",
         "rounds.csv",
         "scenario.yaml",
         "summary.json",

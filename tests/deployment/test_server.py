@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits, Refusal
 from fedslot.deployment.server import ParameterServer
 from fedslot.local_training import LocalTraining
+from fedslot.records import frame_table
 from fedslot.simulation import Simulation
+from fedslot.trace import EVENTS
 
 SMALL = {
     "rounds": 6,
@@ -155,7 +157,7 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
     simulation, cell = Simulation(wanted), Cell(wanted, out=tmp_path / "out")
     simulated, deployed = Recording(simulation.strategy), Recording(cell.server.strategy)
     simulation.strategy, cell.server.strategy = simulated, deployed
-    rows, snapshots = zip(*simulation.rounds(), strict=True)
+    rows, snapshots, frames = zip(*simulation.rounds(), strict=True)
     server = cell.run()
 
     # a grant that no longer fits into the time budget is made, but not announced
@@ -181,6 +183,8 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
     pd.testing.assert_frame_equal(
         measured.drop(columns="seconds"), expected.drop(columns="seconds"), rtol=1e-3, atol=1e-4
     )
+    traced, expected = fedslot.load(tmp_path / "out").frames, frame_table(event for frame in frames for event in frame)
+    pd.testing.assert_frame_equal(traced, expected, rtol=1e-3, atol=1e-4)
     assert (tmp_path / "out" / "summary.json").is_file()
     if changes.get("strategy__name") == "merit-push":  # devices chose themselves whether they push
         assert 0 < measured["push_received"].sum() < measured["push_received"].size * 3
@@ -188,6 +192,50 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
     if not changes:  # the comparison saw everything that can happen in a frame
         assert (measured[["pulled", "push_received", "collided"]].sum() > 0).all()
         assert (measured["contenders"].iloc[2:] < 3).any()  # barred
+        assert set(traced["event"]) == set(EVENTS) - {"wasted"}
+
+
+class Stopper(fedslot.Callback):
+    """Stops a training after a round, and notes what it is told."""
+
+    def __init__(self, last: int) -> None:
+        self.last, self.told = last, list[object]()
+
+    def on_start(self, scenario: Scenario, done: int, folder: Path | None) -> None:
+        self.told.append(("start", done, folder and folder.name))
+
+    def on_round(self, round: fedslot.Round, frame: Sequence[fedslot.Event]) -> bool:
+        self.told.append((round.round, {event.round for event in frame}))
+        return round.round == self.last
+
+    def on_end(self, result: fedslot.Result | None) -> None:
+        self.told.append(("end", result and len(result.rounds), result and result.stopped))
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_callbacks_are_told_and_may_stop_a_training(tmp_path: Path, saved: bool) -> None:
+    wanted, out = scenario(rounds=4), tmp_path / "out" if saved else None
+    stopper = Stopper(1)
+    Cell(wanted, out=out, callbacks=[stopper]).run()
+    name = "out" if saved else None
+    assert stopper.told == [("start", 0, name), (0, {0}), (1, {1}), ("end", 2, True)]
+    if saved:
+        assert not (tmp_path / "out" / "summary.json").exists()
+        stopper = Stopper(3)
+        Cell(wanted, out=out, resume=True, callbacks=[stopper]).run()
+        assert stopper.told == [("start", 2, name), (2, {2}), (3, {3}), ("end", 4, False)]
+        assert (tmp_path / "out" / "summary.json").exists()
+        whole = Cell(wanted, out=tmp_path / "whole").run()
+        files = [path / "frames.csv" for path in (tmp_path / "out", tmp_path / "whole")]
+        assert files[0].read_text() == files[1].read_text()
+        assert whole.now.round == 4
+
+
+def test_a_training_that_is_interrupted_has_no_result(tmp_path: Path) -> None:
+    stopper = Stopper(9)
+    Cell(scenario(rounds=4), out=tmp_path / "out", callbacks=[stopper], frames=False).run(rounds=2)
+    assert stopper.told[-1] == ("end", None, None)
+    assert not (tmp_path / "out" / "frames.csv").exists()
 
 
 # Restarts -----------------------------------------------------------------------------------------

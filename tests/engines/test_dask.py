@@ -23,14 +23,16 @@ import pytest
 from distributed import Client
 from torch import nn
 
+from fedslot.callbacks import Report
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments import cluster
 from fedslot.experiments.cluster import distributed_training, find_workers
 from fedslot.experiments.comparison import compare
 from fedslot.experiments.sweeps import FailedRunsError, sweep
 from fedslot.messages import Grant, NoState
+from fedslot.results import Result
 from fedslot.round import Round
-from fedslot.runs import Result, is_finished, load, run
+from fedslot.runs import is_finished, load, run
 from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
 
@@ -232,7 +234,7 @@ def run_on(cluster: Cluster, scenario: Scenario, **options: Any) -> Result:
 
 def test_the_scheduler_is_lost_while_a_run_trains(fresh: Cluster, scenario: Scenario, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"scheduler at .* is gone.*--resume"):
-        run_on(fresh, scenario, out=tmp_path / "lost", on_round=lambda round: fresh.scheduler.kill())
+        run_on(fresh, scenario, out=tmp_path / "lost", callbacks=[Report(lambda round: fresh.scheduler.kill())])
     assert_same_result(run(scenario, tmp_path / "lost", resume=True), run(scenario))
 
 
@@ -266,7 +268,7 @@ def test_a_worker_is_killed_while_it_trains(fresh: Cluster, scenario: Scenario) 
         if round.round == 1:
             fresh.workers[1].kill()  # noticed in the next round, when it has been given work or not
 
-    assert_same_result(run_on(fresh, scenario, on_round=kill), run(scenario))
+    assert_same_result(run_on(fresh, scenario, callbacks=[Report(kill)]), run(scenario))
     assert fresh.workers[1].wait() == -signal.SIGKILL
 
 

@@ -12,9 +12,10 @@ import pytest
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import Comparison, common_horizon, compare, plan_tasks
 from fedslot.experiments.pool import run_all
-from fedslot.experiments.tasks import Task
+from fedslot.experiments.tasks import Settings, Task
 from fedslot.experiments.variants import make_variants
-from fedslot.runs import Result, is_finished, run
+from fedslot.results import Result
+from fedslot.runs import is_finished, run
 from fedslot.scenario import Scenario
 
 QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
@@ -143,7 +144,7 @@ def test_a_failure_does_not_stop_the_others(scenario: Scenario, tmp_path: Path) 
     diverging = scenario.replace({"training.lr": 1e6})
     tasks = [Task(diverging, tmp_path / "bad"), Task(scenario, tmp_path / "good")]
     for workers in (1, 2):
-        failures = run_all(tasks, workers=workers, resume=True)
+        failures = run_all(tasks, Settings(resume=True), workers=workers)
         assert list(failures) == [0]
         assert "training.lr" in failures[0]
         assert is_finished(tmp_path / "good")

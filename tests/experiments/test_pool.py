@@ -13,7 +13,7 @@ import pytest
 
 from fedslot.errors import RefusedError
 from fedslot.experiments.pool import run_all
-from fedslot.experiments.tasks import Task
+from fedslot.experiments.tasks import Settings, Task
 from fedslot.runs import is_finished
 from fedslot.scenario import Scenario
 
@@ -71,7 +71,7 @@ def test_errors_of_every_kind_come_back_from_processes(scenario: Scenario, tmp_p
     (tmp_path / "file").write_text("")
     tasks = [Task(impossible, tmp_path / "a"), Task(diverging, tmp_path / "b"), Task(scenario, tmp_path / "file")]
     failures = run_all(tasks, workers=2)
-    assert failures == run_all(tasks, workers=1, resume=True)
+    assert failures == run_all(tasks, Settings(resume=True), workers=1)
     assert [failures[0][:8], failures[1][:8]] == ["data.ues", "round 0:"]
     assert "is a file" in failures[2]
 

@@ -13,7 +13,8 @@ from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.estimates import ACCURACY, Estimate
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import FailedRunsError, Sweep, plan_tasks, sweep
-from fedslot.runs import Result, run
+from fedslot.results import Result
+from fedslot.runs import run
 from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 import fedslot
 from fedslot.access.channels import Channel, Collision, Slots
+from fedslot.callbacks import Report
 from fedslot.cli import main
 from fedslot.messages import Grant
 from fedslot.scenario import keys
@@ -331,7 +332,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.Data
 
     scenario = fedslot.Scenario.load("quickstart", {**SMALL, "rounds": 4})
     with pytest.raises(KeyboardInterrupt):
-        fedslot.run(scenario, path / "run", on_round=stop)
+        fedslot.run(scenario, path / "run", callbacks=[Report(stop)])
     return path / "run", fedslot.run(scenario).rounds
 
 

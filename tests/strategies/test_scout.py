@@ -66,7 +66,7 @@ def test_noisy_ues_are_found_and_left_out():
     }
     simulation = Simulation(Scenario.load("quickstart", fields))
     received = np.zeros(30)
-    for round, now in simulation.rounds():
+    for round, now, _ in simulation.rounds():
         if round.round >= 50:
             received += now.state.last == round.round
     assert (now.state.seen > 0).all()

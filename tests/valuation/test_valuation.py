@@ -345,7 +345,7 @@ def _real_games() -> list[Table]:
     members = (np.arange(256)[:, None] >> np.arange(8)) & 1 == 1
     games = []
     now = simulation.start()
-    for _, after in simulation.rounds():
+    for _, after, _ in simulation.rounds():
         if now.round % 3 == 0:
             pulled = schedule(simulation.strategy, simulation.scenario, now.state, now.round).pull
             trained = simulation.train(now.model, pulled, now.round)

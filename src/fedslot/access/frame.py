@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel
-from fedslot.messages import Grant, Receipt, UEs
+from fedslot.messages import Attempts, Grant, Receipt, UEs
 
 
 def play(
@@ -38,15 +38,17 @@ def play(
     in_time = np.ones(len(pull), dtype=bool) if ready is None else ready[pull] <= reserved - 1
     push_slots = slots - len(pull)
     sent, outcome = np.zeros((len(backlogged), 1), dtype=np.int64), np.full(len(backlogged), SILENT)
+    in_reach = np.zeros(len(backlogged), dtype=bool)  # ready before the last push slot
     if grant.push and push_slots and len(backlogged):
         # ready during the pull period: any push slot; later: only those that begin after that
         late = np.zeros(len(backlogged)) if ready is None else np.ceil(ready[backlogged]) - len(pull)
+        in_reach = late < push_slots
         if grant.merit is not None:
             known = own[grant.merit.attribute] if grant.merit.told is None else grant.merit.told
             late[~grant.merit.holds(known[backlogged])] = push_slots  # those stay silent
         sent = contend(late, push_slots, grant.probability, channel, contention)
         outcome = resolve(sent, push_slots, channel, fading)
-    return tally(grant, slots, in_time, backlogged, sent, outcome)
+    return tally(grant, slots, in_time, backlogged, sent, outcome, in_reach & (outcome == SILENT))
 
 
 COLLIDED, SILENT = 0, -1
@@ -73,12 +75,21 @@ def resolve(sent: UEs, slots: int, channel: Channel, rng: np.random.Generator) -
     return np.where(sent.any(axis=1), received, SILENT)
 
 
-def tally(grant: Grant, slots: int, in_time: NDArray[np.bool_], backlogged: UEs, sent: UEs, outcome: UEs) -> Receipt:
+def tally(
+    grant: Grant,
+    slots: int,
+    in_time: NDArray[np.bool_],
+    backlogged: UEs,
+    sent: UEs,
+    outcome: UEs,
+    barred: NDArray[np.bool_],
+) -> Receipt:
     """Sum up a frame of `slots` uplink slots.
 
     in_time: whether each pulled UE was received in its slot.
     sent: (N, C) push slots of each backlogged UE's copies, as `contend` returns them.
     outcome: (N,) of each backlogged UE's push, as `resolve` returns it.
+    barred: (N,) whether each backlogged UE was kept from contending.
     """
     pull = grant.pull
     reserved = np.arange(1, len(pull) + 1)
@@ -87,6 +98,8 @@ def tally(grant: Grant, slots: int, in_time: NDArray[np.bool_], backlogged: UEs,
     # the receiver decodes nothing in a slot that still holds undecoded copies at the end
     busy, undecoded = np.unique(sent[sent > 0]), sent[~received]
     lost = np.setdiff1d(undecoded[undecoded > 0], outcome[received])
+    on_air = outcome != SILENT
+    copies = sent[on_air]
     return Receipt(
         pulled=pull[in_time],
         pull_slots=reserved[in_time],
@@ -98,6 +111,7 @@ def tally(grant: Grant, slots: int, in_time: NDArray[np.bool_], backlogged: UEs,
         idle_slots=slots - len(pull) - len(busy) if grant.push else 0,
         collided_slots=len(lost),
         overhead=grant.overhead,
+        attempts=Attempts(backlogged[on_air], np.where(copies > 0, len(pull) + copies, 0), backlogged[barred]),
     )
 
 

@@ -53,6 +53,10 @@ class FilterState:
     step: float
     means: Tensor
 
+    def traced(self) -> dict[str, NDArray[np.float64]]:
+        """Return the noise estimates that `frames.csv` shows."""
+        return {"noise": np.where(self.seen > 0, self.noise / np.maximum(self.seen, 1), np.nan)}
+
 
 @dataclass(frozen=True, kw_only=True, config=OPTIONS)
 class Filtered:

@@ -9,6 +9,9 @@ sweep.py        fedslot sweep
 watch.py        fedslot watch
 plan.py         fedslot plan
 reproduce.py    fedslot reproduce
+serve.py        fedslot serve
+device.py       fedslot device
+mqtt.py         options of these two
 scenarios.py    fedslot presets, fedslot schema
 data.py         fedslot data
 faults.py       what goes wrong, as one line and an exit code
@@ -25,11 +28,13 @@ import typer
 from fedslot import __version__
 from fedslot.cli.compare import compare
 from fedslot.cli.data import data_app
+from fedslot.cli.device import device
 from fedslot.cli.faults import exit_code
 from fedslot.cli.plan import plan
 from fedslot.cli.reproduce import reproduce
 from fedslot.cli.run import run
 from fedslot.cli.scenarios import presets, schema
+from fedslot.cli.serve import serve
 from fedslot.cli.sweep import sweep
 from fedslot.cli.watch import watch
 
@@ -57,7 +62,7 @@ def root(
     """Simulate, analyse and deploy federated learning over push-pull wireless access."""
 
 
-for command in (run, compare, sweep, watch, plan, reproduce, presets, schema):
+for command in (run, compare, sweep, watch, plan, reproduce, serve, device, presets, schema):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

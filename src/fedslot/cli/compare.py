@@ -11,6 +11,7 @@ from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
     ForceOption,
+    FramesOption,
     LiveOption,
     OpenOption,
     OverrideOption,
@@ -43,6 +44,7 @@ def compare(
     dask: DaskOption = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
+    frames: FramesOption = True,
     live: LiveOption = False,
     open: OpenOption = False,
     port: PortOption = None,
@@ -81,6 +83,7 @@ def compare(
                 force=force,
                 dask=dask,
                 listener=display,
+                frames=frames,
             )
         with stoppable(SAME_AND_RESUME):
             from fedslot.views.report import write_report

@@ -81,6 +81,10 @@ ForceOption = Annotated[
     bool,
     typer.Option("--force", help="Start over in a folder that holds results of this command, which are deleted."),
 ]
+FramesOption = Annotated[
+    bool,
+    typer.Option("--frames/--no-frames", help="Write frames.csv, what happened in each slot of each frame."),
+]
 WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
 LiveOption = Annotated[

@@ -43,6 +43,7 @@ def reproduce(
     from fedslot.experiments.pool import failure_of, run_all
     from fedslot.experiments.reproduction.experiments import FIGURES, Reproduction, experiments
     from fedslot.experiments.reproduction.report import publish
+    from fedslot.experiments.tasks import Settings
 
     figures = list(FIGURES) if figure is Figure.all else [figure.value]
     count = {"mnist": 1, "cifar10": 1} if quick else {"mnist": seeds, "cifar10": cifar_seeds}
@@ -52,7 +53,8 @@ def reproduce(
     labels, rounds = [task.folder.name for task in tasks], max(task.scenario.rounds for task in tasks)
     with reproduction.claim(figures, force):
         with watch(labels, rounds, "the same command continues") as display:
-            failures = run_all(tasks, workers=workers, resume=True, dask=dask, listener=display)
+            settings = Settings(resume=True, frames=False)
+            failures = run_all(tasks, settings, workers=workers, dask=dask, listener=display)
         if failures:
             raise failure_of(tasks, failures)
         for file in publish(reproduction, figures):

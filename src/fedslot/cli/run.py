@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 from fedslot.cli.options import (
     DaskOption,
     ForceOption,
+    FramesOption,
     LiveOption,
     OpenOption,
     OverrideOption,
@@ -35,16 +37,18 @@ def run(
     force: ForceOption = False,
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
+    frames: FramesOption = True,
     live: LiveOption = False,
     open: OpenOption = False,
     port: PortOption = None,
 ) -> None:
-    """Run a scenario, and write scenario.yaml, rounds.csv, summary.json and a checkpoint into a folder.
+    """Run a scenario, and write scenario.yaml, rounds.csv, frames.csv, summary.json and a checkpoint into a folder.
 
     Example: fedslot run quickstart -o strategy.name=greedy-shap --out out/greedy
     """
     wanted = read_scenario(scenario, override)
 
+    from fedslot.callbacks import Report
     from fedslot.experiments.cluster import distributed_training
     from fedslot.runs import run as run_scenario
 
@@ -63,7 +67,8 @@ def run(
                 force=force,
                 threads=threads,
                 distribute=distribute,
-                on_round=lambda round: display(0, round),
+                callbacks=[Report(partial(display, 0))],
+                frames=frames,
             )
         summary = result.summary()
         typer.echo(

@@ -11,6 +11,7 @@ from fedslot.cli.options import (
     SAME_AND_RESUME,
     DaskOption,
     ForceOption,
+    FramesOption,
     LiveOption,
     OpenOption,
     OverrideOption,
@@ -66,6 +67,7 @@ def sweep(
     dask: DaskOption = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
+    frames: FramesOption = False,
     live: LiveOption = False,
     open: OpenOption = False,
     port: PortOption = None,
@@ -108,6 +110,7 @@ def sweep(
                     force=force,
                     dask=dask,
                     listener=display,
+                    frames=frames,
                 )
             except FailedRunsError as error:
                 found = error.sweep

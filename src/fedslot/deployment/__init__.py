@@ -1,6 +1,8 @@
 """The scheduler on real devices, over any transport.
 
     frame.py        an announced frame, and the turn of each UE in it
+    announcement.py a frame as it is broadcast to devices that speak of their own accord
+    timing.py       when the slots of a frame are
     screening.py    the checks of a UE's slots and update; nothing from the network is trusted
     reception.py    all replies to a frame, screened
     aggregation.py  the scenario's own aggregation, or one that a transport brings
@@ -9,5 +11,5 @@
     server.py       ParameterServer: from an announced frame to the next global model, recorded and saved
 
 A transport announces the frames of a `ParameterServer` to its devices, wraps what they answer as `reception.Reply`, and
-closes the frame; `flower/` is one. Nothing here imports a transport.
+closes the frame; `flower/` and `mqtt/` are two. Nothing here imports a transport.
 """

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedslot.access.channels import CHANNELS, Channel, make_channel
 from fedslot.access.frame import COLLIDED, contend, resolve, tally
@@ -62,17 +63,37 @@ class Turn:
     rank: int = 0
     seed: str = ""
 
-    def draw(self, own: Mapping[str, float] = MappingProxyType({})) -> list[int]:
+    def draw(self, own: Mapping[str, float] = MappingProxyType({}), late: int = 0) -> list[int]:
         """Return the slots in which the UE sends: one, several on a coded channel, none if it is barred.
 
         own: attributes that the UE knows by itself, `noise` and `samples`. A UE that does not know the one by which the
         PS chooses does not push.
+        late: push slots that began before the UE was ready. A draw from the scenario's seed does not depend on it.
         """
-        if self.attribute:
-            value = own.get(self.attribute, math.nan) if self.attribute in OWN else self.told
-            if not self.least <= value <= self.most:
-                return []
-        return self._draw()
+        return self._draw(late) if self._eligible(own) else []
+
+    def settle(self, own: Mapping[str, float] = MappingProxyType({})) -> Turn | None:
+        """Decide before any training whether the UE sends at all; None if it is barred.
+
+        The turn that is returned has only its slots left to draw, once the UE is ready.
+        """
+        if self.slot:
+            return self
+        if not self._eligible(own):
+            return None
+        if self.seed:
+            return replace(self, attribute="") if self._draw() else None
+        if np.random.default_rng().random() >= self.probability:
+            return None
+        return replace(self, probability=1.0, attribute="")
+
+    @property
+    def certain(self) -> bool:
+        """Whether the PS can tell that the UE sends."""
+        if self.slot:
+            return True
+        known = self.attribute not in OWN and self._eligible({})
+        return bool(self.seed) and known and bool(self._draw())
 
     def allows(self, slots: list[int]) -> bool:
         """Tell whether the UE may have sent in these slots."""
@@ -83,11 +104,18 @@ class Turn:
         window = range(self.first, self.first + self.slots)
         return len(slots) <= self.copies and len(set(slots)) == len(slots) and set(slots) <= set(window)
 
-    def _draw(self) -> list[int]:
+    def _eligible(self, own: Mapping[str, float]) -> bool:
+        if not self.attribute:
+            return True
+        value = own.get(self.attribute, math.nan) if self.attribute in OWN else self.told
+        return self.least <= value <= self.most
+
+    def _draw(self, late: int = 0) -> list[int]:
         if self.slot:
             return [self.slot]
         rng = stream(int(self.seed), CONTENTION, self.round) if self.seed else np.random.default_rng()
-        sent = contend(np.zeros(self.backlogged), self.slots, self.probability, read_channel(self.channel), rng)
+        begun = np.full(self.backlogged, 0.0 if self.seed else late)
+        sent = contend(begun, self.slots, self.probability, read_channel(self.channel), rng)
         return sorted(self.first - 1 + int(slot) for slot in sent[self.rank] if slot > 0)
 
     @property
@@ -101,16 +129,29 @@ class Turn:
 class Frame:
     """A frame as the PS announced it.
 
-    grant: the strategy's grant. backlogged: the UEs that have an update to push.
+    grant: the strategy's grant.
+    backlogged: the UEs that have an update to push; None if only they themselves know, and any that is not pulled may.
     seeded: whether UEs draw their slots from the scenario's seed, as in the simulator.
+    unasked: whether UEs speak of their own accord, so that one that does not send says nothing.
     """
 
-    def __init__(self, scenario: Scenario, grant: Grant, backlogged: UEs, round: int, seeded: bool) -> None:
-        self.grant, self.round, self.seed = grant, round, scenario.seed
+    def __init__(
+        self,
+        scenario: Scenario,
+        grant: Grant,
+        backlogged: UEs | None,
+        round: int,
+        seeded: bool,
+        unasked: bool = False,
+    ) -> None:
+        self.grant, self.round, self.seed, self.unasked = grant, round, scenario.seed, unasked
+        self.open = backlogged is None
+        if backlogged is None:
+            backlogged = np.setdiff1d(np.arange(scenario.data.ues), grant.pull)
         self.slots = grant.uplink_slots(scenario.frame.slots)
         self.push_slots = self.slots - len(grant.pull)
         self.backlogged = backlogged if grant.push and self.push_slots else backlogged[:0]
-        self._window = Turn(
+        self.window = Turn(  # of any UE that may push
             round,
             ue=-1,
             slot=0,
@@ -119,7 +160,7 @@ class Frame:
             probability=float(grant.probability),
             **({} if grant.merit is None else _condition(grant.merit)),
             channel=write_channel(scenario.push.channel, scenario.push.channel_options),
-            backlogged=len(self.backlogged),
+            backlogged=1 if self.open else len(self.backlogged),
             seed=str(scenario.seed) if seeded else "",
         )
 
@@ -130,37 +171,64 @@ class Frame:
         pulls = {ue: Turn(self.round, ue, slot) for slot, ue in enumerate(pull, 1)}
         told = None if self.grant.merit is None else self.grant.merit.told
         return pulls | {
-            ue: replace(self._window, ue=ue, rank=rank, told=math.nan if told is None else float(told[ue]))
+            ue: replace(
+                self.window, ue=ue, rank=0 if self.open else rank, told=math.nan if told is None else float(told[ue])
+            )
             for rank, ue in enumerate(push)
         }
+
+    @cached_property
+    def expected(self) -> list[int]:
+        """The UEs that the PS expects to hear: all that have a turn, or, if they speak unasked, all that must send."""
+        return [ue for ue, turn in self.turns.items() if not self.unasked or turn.certain]
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether no other UE than those expected can send, because the PS repeats every draw."""
+        return bool(self.window.seed) and self.window.attribute not in OWN
+
+    def on_air(self, used: Mapping[int, list[int]]) -> set[int]:
+        """Return the UEs whose message comes through the channel, whatever it holds. used: as for `receipt`."""
+        return set(self.receipt(used, used.keys()).received.tolist())
 
     def receipt(self, used: Mapping[int, list[int]], sound: AbstractSet[int]) -> Receipt:
         """Resolve the slots on the channel and return the receipt of the frame.
 
-        used: the slots in which each UE sent.
+        used: the slots in which each UE that answered sent; none if it was barred.
         sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides
             with others in a push slot and wastes a reserved one.
         """
         in_time = np.array([ue in sound for ue in self.grant.pull.tolist()], dtype=bool)
-        sent = self._sent(used)
-        return tally(self.grant, self.slots, in_time, self.backlogged, sent, self._outcome(sent, sound))
+        # of UEs that know by themselves whether they have an update, the PS knows those that sent
+        known = self.backlogged[np.isin(self.backlogged, list(used))] if self.open else self.backlogged
+        sent = self._sent(known, used)
+        outcome, barred = self._outcome(known, sent, sound), self._barred(known, used)
+        return tally(self.grant, self.slots, in_time, known, sent, outcome, barred)
 
-    def _sent(self, used: Mapping[int, list[int]]) -> UEs:
+    def _barred(self, backlogged: UEs, used: Mapping[int, list[int]]) -> NDArray[np.bool_]:
+        """Return whether each backlogged UE (N,) was barred: it says so or, where UEs speak unasked, says nothing.
+
+        One that must have sent and was not heard is lost, not barred.
+        """
+        sends = set(self.expected) if self.unasked else set(self.turns)
+        return np.array([not used.get(ue, [ue] if ue in sends else []) for ue in backlogged.tolist()], dtype=bool)
+
+    def _sent(self, backlogged: UEs, used: Mapping[int, list[int]]) -> UEs:
         """Return the push slots (N, C) of each backlogged UE's copies, 0 where there is none."""
-        window, ues = self._window, self.backlogged.tolist()
+        window, ues = self.window, backlogged.tolist()
         sent = np.zeros((len(ues), window.copies if ues else 1), dtype=np.int64)
         for rank, ue in enumerate(ues):
             own = used.get(ue, [])
             sent[rank, : len(own)] = [slot - window.first + 1 for slot in own]
         return sent
 
-    def _outcome(self, sent: UEs, sound: AbstractSet[int]) -> UEs:
+    def _outcome(self, backlogged: UEs, sent: UEs, sound: AbstractSet[int]) -> UEs:
         """Return the outcome (N,) of each backlogged UE's push."""
         if not len(sent):
             return np.empty(0, dtype=np.int64)
         fading = stream(self.seed, CHANNEL, self.round)
-        outcome = resolve(sent, self.push_slots, read_channel(self._window.channel), fading)
-        usable = np.array([ue in sound for ue in self.backlogged.tolist()])
+        outcome = resolve(sent, self.push_slots, read_channel(self.window.channel), fading)
+        usable = np.array([ue in sound for ue in backlogged.tolist()])
         return np.where(usable, outcome, np.minimum(outcome, COLLIDED))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.deployment.faults import NO_NODE, Fault
-from fedslot.deployment.frame import Frame
+from fedslot.deployment.frame import Frame, Turn
 from fedslot.deployment.screening import Refusal, Shapes, Update, check_move, check_size, check_slots, read_update
 
 
@@ -32,8 +33,8 @@ class Reply(Protocol):
         """Return the size of the reply in bytes."""
         ...
 
-    def content(self) -> tuple[Mapping[str, bytes], Mapping[str, object]]:
-        """Return the arrays by name, each in `.npy` format, and the metrics."""
+    def content(self) -> tuple[Mapping[str, bytes] | bytes, Mapping[str, object]]:
+        """Return the parameters, in a form that `screening.read_update` reads, and the metrics."""
         ...
 
 
@@ -56,7 +57,8 @@ class Criteria:
 class Heard:
     """The result of screening the replies to a frame.
 
-    used: the slots in which each UE sent. updates: the sound updates by UE. faults: everything else.
+    used: the slots in which each UE that answered sent, none if it was barred.
+    updates: the sound updates by UE. faults: everything else.
     """
 
     used: dict[int, list[int]] = field(default_factory=dict)
@@ -69,7 +71,7 @@ def hear(frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, 
 
     reached: the nodes of the UEs that must answer, by UE. replies: with the UE that each comes from.
     """
-    heard, answered = Heard(), set[int]()
+    heard, answered = Heard(), dict[int, Reply]()
 
     def fault(ue: int, reason: str, detail: str = "") -> None:
         heard.faults.append(Fault(frame.round, ue, reached.get(ue, NO_NODE), reason, detail))
@@ -79,15 +81,22 @@ def hear(frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, 
         if ue in answered:
             fault(ue, "duplicate")
             continue
-        answered.add(ue)
+        answered[ue] = reply
         try:
-            _screen(ue, reply, frame, criteria, heard)
+            heard.used[ue] = _slots(reply, frame.turns[ue])  # whatever follows: the message was on the air
         except Refusal as refusal:
             fault(ue, refusal.reason, refusal.detail)
+    received = frame.on_air(heard.used)
+    for ue in heard.used:
+        if ue in received:  # the others collided and are dropped unread
+            try:
+                heard.updates[ue] = _update(answered[ue], criteria)
+            except Refusal as refusal:
+                fault(ue, refusal.reason, refusal.detail)
     for ue, missing in _incomplete(heard.updates).items():
         del heard.updates[ue]
         fault(ue, "metrics", f"{missing} is missing")
-    for ue in frame.turns:
+    for ue in frame.expected:
         if ue not in reached:
             fault(ue, "absent")
         elif ue not in answered:
@@ -95,23 +104,31 @@ def hear(frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, 
     return heard
 
 
-def _screen(ue: int, reply: Reply, frame: Frame, criteria: Criteria, heard: Heard) -> None:
-    """Enter the slots and the update of a reply; raise `Refusal` if it is not sound."""
+@contextmanager
+def _blaming_the_device() -> Iterator[None]:
+    """Turn every error into `Refusal`: replies are made by others, and any error in reading one is their fault."""
     try:
-        slots = check_slots(frame.turns[ue], *reply.slots())
-        if not slots:
-            return
-        heard.used[ue] = slots  # whatever follows: the message was on the air
-        check_size(reply.size(), criteria.shapes)
-        update = read_update(*reply.content(), criteria.weight, criteria.shapes)
-        check_move(update, criteria.model, criteria.longest)
-        if not math.isfinite(criteria.loss(torch.from_numpy(update.model))):
-            raise Refusal("loss", "is not finite")
-        heard.updates[ue] = update
+        yield
     except Refusal:
         raise
-    except Exception as error:  # replies are made by others: any error in reading one is their fault
+    except Exception as error:
         raise Refusal("malformed", f"{type(error).__name__}: {error}") from error
+
+
+@_blaming_the_device()
+def _slots(reply: Reply, turn: Turn) -> list[int]:
+    return check_slots(turn, *reply.slots())
+
+
+@_blaming_the_device()
+def _update(reply: Reply, criteria: Criteria) -> Update:
+    """Return the update of a reply; raise `Refusal` if it is not sound."""
+    check_size(reply.size(), criteria.shapes)
+    update = read_update(*reply.content(), criteria.weight, criteria.shapes)
+    check_move(update, criteria.model, criteria.longest)
+    if not math.isfinite(criteria.loss(torch.from_numpy(update.model))):
+        raise Refusal("loss", "is not finite")
+    return update
 
 
 def _incomplete(updates: Mapping[int, Update]) -> dict[int, str]:

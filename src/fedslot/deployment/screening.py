@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class Update:
 
     model: NDArray[np.float32]
     examples: int
-    metrics: dict[str, float]
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -79,15 +79,16 @@ def check_size(size: int, shapes: Shapes) -> None:
         raise Refusal("size", f"{size} bytes")
 
 
-def read_update(arrays: Mapping[str, bytes], metrics: Mapping[str, object], weight: str, shapes: Shapes) -> Update:
+def read_update(
+    arrays: Mapping[str, bytes] | bytes, metrics: Mapping[str, object], weight: str, shapes: Shapes
+) -> Update:
     """Return the update that a reply holds.
 
-    arrays: the parameters by name, each in `.npy` format. metrics: what the device measured.
+    arrays: the parameters by name, each in `.npy` format; or as bytes, all numbers one after another (float32, little
+        endian). metrics: what the device measured.
     weight: the metric that counts training samples. shapes: those of the model's parameters.
     """
-    if set(arrays) != set(shapes):
-        raise Refusal("keys", ", ".join(sorted(set(arrays) ^ set(shapes))))
-    model = np.concatenate([_read_array(name, arrays[name], shape) for name, shape in shapes.items()])
+    model = _read_numbers(arrays, shapes) if isinstance(arrays, bytes) else _read_arrays(arrays, shapes)
     if not np.isfinite(model).all():
         raise Refusal("finite", f"{int((~np.isfinite(model)).sum())} numbers are not")
     examples = metrics.get(weight)
@@ -101,6 +102,19 @@ def check_move(update: Update, model: NDArray[np.float32], longest: float) -> No
     move = float(np.linalg.norm(update.model.astype(np.float64) - model))
     if move > longest:
         raise Refusal("norm", f"{move:.3g}, allowed {longest:.3g}")
+
+
+def _read_numbers(data: bytes, shapes: Shapes) -> NDArray[np.float32]:
+    wanted = sum(int(np.prod(shape)) for shape in shapes.values())
+    if len(data) != 4 * wanted:
+        raise Refusal("shape", f"{len(data)} bytes, not 4 for each of {wanted} parameters")
+    return np.frombuffer(data, "<f4").astype(np.float32)
+
+
+def _read_arrays(arrays: Mapping[str, bytes], shapes: Shapes) -> NDArray[np.float32]:
+    if set(arrays) != set(shapes):
+        raise Refusal("keys", ", ".join(sorted(set(arrays) ^ set(shapes))))
+    return np.concatenate([_read_array(name, arrays[name], shape) for name, shape in shapes.items()])
 
 
 def _read_array(name: str, data: bytes, shape: tuple[int, ...]) -> NDArray[np.float32]:

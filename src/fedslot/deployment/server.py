@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot import runs
+from fedslot.callbacks import Callback, Callbacks
 from fedslot.deployment.aggregation import Aggregator, Received, ScenarioAggregation
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
@@ -26,6 +27,7 @@ from fedslot.learning.models import Model
 from fedslot.messages import Grant, Receipt, UEs
 from fedslot.provenance import Fingerprints, part_fingerprints
 from fedslot.records import RunFolder, checksum
+from fedslot.results import Result
 from fedslot.round import (
     Round,
     Snapshot,
@@ -41,9 +43,11 @@ from fedslot.round import (
     spend,
     start,
     still_waiting,
+    trace,
 )
 from fedslot.scenario import Scenario
 from fedslot.strategies import NoState, make_strategy
+from fedslot.trace import Event
 from fedslot.valuation import Valuation
 
 WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have
@@ -62,11 +66,15 @@ class ParameterServer:
     scenario: the cell, the strategy and the valuation, as studied in the simulator.
     model: the network. held_out: the PS's held-out samples.
     aggregate: replaces the scenario's own aggregation.
-    out: folder for `scenario.yaml`, `rounds.csv`, `faults.csv`, `summary.json` and checkpoints; None writes no files.
+    out: folder for the files of a run and `faults.csv`; None writes no files.
     resume: continue the run in the folder. force: start over in the folder of a run, which is deleted.
     seeded: UEs draw their slots from the scenario's seed, as in the simulator; otherwise from their own entropy.
+    unasked: devices speak of their own accord. One that does not send says nothing, and unless `seeded`, a device
+        knows by itself whether it has an update to push.
     keyed: a UE belongs to its node for good, because nodes have keys or certificates.
     limits: limits of what a device may send. weight: the metric that counts training samples.
+    callbacks: are told of the start, of each round and of the end; once one of them stops the training, `announce`
+        returns None. frames: whether to write `frames.csv`.
     """
 
     def __init__(
@@ -80,20 +88,26 @@ class ParameterServer:
         resume: bool = False,
         force: bool = False,
         seeded: bool = True,
+        unasked: bool = False,
         keyed: bool = False,
         limits: Limits = Limits(),  # noqa: B008
         weight: str = WEIGHT,
+        callbacks: Sequence[Callback] = (),
+        frames: bool = True,
     ) -> None:
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
         _check(scenario)
         refuse_asking(self.strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.aggregate = aggregate
-        self.seeded, self.resume, self.force, self.weight = seeded, resume, force, weight
+        self.seeded, self.unasked, self.resume, self.force, self.weight = seeded, unasked, resume, force, weight
         self.folder = None if out is None else RunFolder(Path(out))
+        self.frames, self.stopped, self._told = frames, False, Callbacks(callbacks)
+        self._running, self._rows = False, list[Round]()
         self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
+        self.received: UEs = np.empty(0, dtype=np.int64)  # in the last frame that was closed
 
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
@@ -103,20 +117,25 @@ class ParameterServer:
         self._aggregator = self.aggregate or ScenarioAggregation(self.scenario, self.model, self.held_out, model)
         # relative to the initial model, because a device could raise the norm of the present one round by round
         self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
-        if self.folder:
-            try:
+        try:
+            if self.folder:
                 self._open(self.folder)
-            except BaseException:
+            self._told.start(self.scenario, self.now.round, self._path)
+        except BaseException as error:
+            if self.folder:
                 self.folder.close()
-                raise
+            self._told.end(None, error)
+            raise
+        self._running = True
 
     def announce(self) -> Frame | None:
         """Return the next frame, or None if the training is over."""
         self._began, grant = time.perf_counter(), self._next_grant()
-        if grant is None:
+        if grant is None or self.stopped:
             return None
-        waiting = backlogged(self.scenario, grant, self.now.waiting, self.now.round)
-        return Frame(self.scenario, grant, waiting, self.now.round, self.seeded)
+        known = self.seeded or not self.unasked
+        waiting = backlogged(self.scenario, grant, self.now.waiting, self.now.round) if known else None
+        return Frame(self.scenario, grant, waiting, self.now.round, self.seeded, self.unasked)
 
     def close(self, frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]]) -> Round:
         """Make the next global model from the replies to a frame, and record and save the round.
@@ -138,15 +157,36 @@ class ParameterServer:
         waiting = still_waiting(self.scenario, self.now.waiting, receipt.received, began, spent)
         self.now = Snapshot(frame.round + 1, spent, waiting, model, report, state, NoState())
         row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
-        self._save(row)
+        self.received = receipt.received
+        events = trace(self.scenario, frame.round, receipt, state, getattr(self._aggregator, "state", None))
+        self._save(row, events)
+        self.stopped = self._told.round(row, events)
         return row
 
     def finish(self) -> None:
         """Close the files and leave the folder to others; write the summary if the training is over."""
-        if self.folder and self.folder.is_open:
-            if self.now.round and self._next_grant() is None:
-                self.folder.finish(runs.Result(self.scenario, self.folder.rounds()).summary())
-            self.folder.close()
+        if not self._running:
+            return
+        self._running, result = False, None
+        try:
+            is_over = self.now.round > 0 and self._next_grant() is None
+            if is_over or self.stopped:
+                result = self._result(stopped=not is_over)
+            if self.folder and result and is_over:
+                self.folder.finish(result.summary())
+        finally:
+            if self.folder:
+                self.folder.close()
+        self._told.end(result)
+
+    def _result(self, stopped: bool) -> Result:
+        rounds = self.folder.rounds() if self.folder else pd.DataFrame(map(asdict, self._rows))
+        parameters = self.now.report.cpu().numpy()
+        return Result(self.scenario, rounds, parameters, self.now.state, None, self._path, stopped=stopped)
+
+    @property
+    def _path(self) -> Path | None:
+        return None if self.folder is None else self.folder.path
 
     def _next_grant(self) -> Grant | None:
         """Return the grant of the next frame; None if the scenario's rounds or its time budget are used up."""
@@ -210,7 +250,8 @@ class ParameterServer:
         return self.held_out.validation.evaluate(model.to(self.now.model))[0]
 
     def _open(self, folder: RunFolder) -> None:
-        self.now = folder.open(self.scenario, self.now, self._made_of(), resume=self.resume, force=self.force)
+        now, made_of = self.now, self._made_of()
+        self.now = folder.open(self.scenario, now, made_of, resume=self.resume, force=self.force, frames=self.frames)
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
             self.claims = saved["claims"]
@@ -229,9 +270,10 @@ class ParameterServer:
         }
         return {"made by": "deployment", "held-out samples": checksum(samples), **part_fingerprints(parts)}
 
-    def _save(self, row: Round) -> None:
+    def _save(self, row: Round, frame: list[Event]) -> None:
+        self._rows.append(row)
         if self.folder:
-            self.folder.append(row, self.now)
+            self.folder.append(row, frame, self.now)
             memory = {AGGREGATION + name: array for name, array in self._aggregator.memory().items()}
             self.folder.save({"nodes": self.roster.to_array(), "claims": self.claims, **memory})
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -133,7 +133,7 @@ def run_on_cluster(
             sent, files = _send(tasks[index].scenario), folder.pack()
             with _report_loss(address):
                 pending[index] = future = client.submit(
-                    _run, sent, files, settings.threads, _versions(), topic, index, key=f"{topic}-{index}", pure=False
+                    _run, sent, files, settings, _versions(), topic, index, key=f"{topic}-{index}", pure=False
                 )
             future.add_done_callback(lambda future, index=index: news.put((index, None)))
         while pending:
@@ -231,7 +231,7 @@ def _report_loss(address: str) -> Iterator[None]:
 
 
 def _run(
-    scenario: Sent, files: dict[str, bytes], threads: int, versions: Versions, topic: str, index: int
+    scenario: Sent, files: dict[str, bytes], settings: Settings, versions: Versions, topic: str, index: int
 ) -> tuple[dict[str, bytes], str | None]:
     """Start or continue a run on a worker; return its files and, if it failed, the reason."""
     from distributed import get_worker
@@ -249,7 +249,7 @@ def _run(
         _check_versions(versions, _versions(), f"worker {worker.address}")
         folder = RunFolder(Path(path) / "run")
         folder.unpack(files)
-        failure = attempt(Task(_receive(scenario), folder.path), Settings(threads, resume=True), report)
+        failure = attempt(Task(_receive(scenario), folder.path), replace(settings, resume=True), report)
         return folder.pack(), failure
 
 

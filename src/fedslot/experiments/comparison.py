@@ -14,12 +14,13 @@ from fedslot.errors import InputError, RefusedError, whole_number
 from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of, scale_of
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
-from fedslot.experiments.tasks import Listener, Task, check
+from fedslot.experiments.tasks import Listener, Settings, Task, check
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
 from fedslot.folders import COMPARISON, claim, write_atomically
 from fedslot.plain import plain
 from fedslot.records import LENGTH
-from fedslot.runs import Result, Rule, load
+from fedslot.results import Result, Rule
+from fedslot.runs import load
 from fedslot.scenario import Scenario, as_scenario, read_fields
 from fedslot.yaml_text import write_yaml
 
@@ -156,6 +157,7 @@ def compare(
     force: bool = False,
     dask: str | None = None,
     listener: Listener | None = None,
+    frames: bool = True,
 ) -> Comparison:
     """Run strategies under the same seeds and compare them.
 
@@ -167,6 +169,7 @@ def compare(
     resume: continue the comparison in the folder, also with more strategies and seeds.
     force: start over in a folder that holds a comparison, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
+    frames: whether each run keeps the trace of its frames, `frames.csv`.
 
     >>> from fedslot import Scenario, compare
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
@@ -185,7 +188,8 @@ def compare(
         description = _describe(scenario, variants, seeds, targets)
         same = partial(_check_same, folder, scenario)
         with claim(folder, COMPARISON, description, same, resume=resume, force=force) as held:
-            failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+            settings = Settings(threads, resume, frames)
+            failures = run_all(tasks, settings, workers=workers, dask=dask, listener=listener)
             if failures:
                 held.withdraw()  # stays if there are runs to continue
                 raise failure_of(tasks, failures)

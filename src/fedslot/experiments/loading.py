@@ -15,7 +15,8 @@ from fedslot.experiments.comparison import TARGETS, Comparison, read_comparison,
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import Sweep, plan_tasks, table_entry
 from fedslot.folders import COMPARISON, RUN, SWEEP
-from fedslot.runs import Result, is_finished
+from fedslot.results import Result
+from fedslot.runs import is_finished
 
 _TARGET = re.compile(r"slots_to_[0-9.e-]+_max")
 

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from fedslot.errors import InputError, RefusedError, SystemFault
 from fedslot.experiments.processes import run_in_processes
 from fedslot.experiments.tasks import Listener, Settings, Task, attempt
-from fedslot.round import Round
 
 
 def run_all(
     tasks: Sequence[Task],
+    settings: Settings = Settings(),  # noqa: B008
     *,
     workers: int | None = None,
-    threads: int = 1,
-    resume: bool = False,
     dask: str | None = None,
     listener: Listener | None = None,
 ) -> dict[int, str]:
     """Run all tasks, and return the one-line reason of each that failed, by index; a failure does not stop the others.
 
+    settings: how to run them; with `resume`, finished runs are not repeated.
     workers: number of local processes, by default one per core.
-    threads: number of threads of each run.
-    resume: continue the runs in the folders; finished runs are not repeated.
     dask: address of a Dask scheduler, whose workers then run the tasks. Results do not depend on where a task runs.
     listener: called with each round of each task.
     """
     check_workers(workers)
-    settings = Settings(threads, resume)
     hear = listener or (lambda index, round: None)
     failures: dict[int, str] = {}
 
@@ -40,7 +37,7 @@ def run_all(
 
     todo = []
     for index, task in enumerate(tasks):
-        if resume and task.is_done:
+        if settings.resume and task.is_done:
             over(index)
         else:
             todo.append(index)
@@ -51,11 +48,7 @@ def run_all(
         run_on_cluster(dask, tasks, todo, settings, hear, over)
     elif workers <= 1:
         for index in todo:
-
-            def on_round(round: Round, index: int = index) -> None:
-                hear(index, round)
-
-            over(index, attempt(tasks[index], settings, on_round))
+            over(index, attempt(tasks[index], settings, partial(hear, index)))
     else:
         run_in_processes(tasks, todo, workers, settings, hear, over)
     return dict(sorted(failures.items()))

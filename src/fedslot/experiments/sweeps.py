@@ -17,10 +17,11 @@ from fedslot.experiments.comparison import TARGETS, check_targets, common_horizo
 from fedslot.experiments.estimates import COLUMNS, Estimate, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
-from fedslot.experiments.tasks import Listener, Task
+from fedslot.experiments.tasks import Listener, Settings, Task
 from fedslot.folders import SWEEP, claim, write_atomically
 from fedslot.records import LENGTH
-from fedslot.runs import Result, load
+from fedslot.results import Result
+from fedslot.runs import load
 from fedslot.scenario import Scenario, as_scenario
 from fedslot.yaml_text import YAMLError, parse_yaml
 
@@ -134,6 +135,7 @@ def sweep(
     force: bool = False,
     dask: str | None = None,
     listener: Listener | None = None,
+    frames: bool = False,
     on_failure: Literal["raise", "record"] = "raise",
 ) -> Sweep:
     """Run every combination of a grid with every seed. A run that fails does not stop the others.
@@ -145,6 +147,7 @@ def sweep(
     resume: continue the sweep in the folder, also with more values and seeds.
     force: start over in a folder that holds a sweep, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
+    frames: whether each run keeps the trace of its frames, `frames.csv`.
     on_failure: what to do about failed runs when all are over and saved: `raise` a FailedRunsError, whose `sweep` has
         the others, or only `record` them in `Sweep.failures`. If all runs failed, the error is always raised.
 
@@ -171,7 +174,8 @@ def sweep(
         tasks = plan_tasks(study, folder)
         same = partial(_check_same, folder, study)
         with claim(folder, SWEEP, study.to_yaml(), same, resume=resume, force=force):
-            failures = run_all(tasks, workers=workers, threads=threads, resume=resume, dask=dask, listener=listener)
+            settings = Settings(threads, resume, frames)
+            failures = run_all(tasks, settings, workers=workers, dask=dask, listener=listener)
             runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
             if out is None:
                 runs = [run and run.in_memory() for run in runs]

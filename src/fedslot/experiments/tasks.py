@@ -10,6 +10,7 @@ import numpy as np
 
 from fedslot.access.channels import make_channel
 from fedslot.aggregation import make_aggregation
+from fedslot.callbacks import Report
 from fedslot.data.sources import check_exists
 from fedslot.errors import InputError, RefusedError, reason
 from fedslot.learning.models import MODELS
@@ -49,10 +50,12 @@ class Settings:
     """How tasks are run.
 
     threads: number of threads of each run. resume: continue the runs in the folders.
+    frames: whether runs write `frames.csv`.
     """
 
     threads: int = 1
     resume: bool = False
+    frames: bool = True
 
 
 def check(scenario: Scenario, *, data: bool = True) -> None:
@@ -71,10 +74,17 @@ def check(scenario: Scenario, *, data: bool = True) -> None:
         check_exists(scenario.data.dataset)
 
 
-def attempt(task: Task, settings: Settings, on_round: Callable[[Round], object]) -> str | None:
-    """Run a task; return None, or the reason if it failed."""
+def attempt(task: Task, settings: Settings, report: Callable[[Round], object]) -> str | None:
+    """Run a task, and call `report` with each round; return None, or the reason if it failed."""
     try:
-        run(task.scenario, task.folder, resume=settings.resume, threads=settings.threads, on_round=on_round)
+        run(
+            task.scenario,
+            task.folder,
+            resume=settings.resume,
+            threads=settings.threads,
+            callbacks=[Report(report)],
+            frames=settings.frames,
+        )
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         return reason(error)
     return None

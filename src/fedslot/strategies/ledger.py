@@ -46,6 +46,10 @@ class Ledger:
         """Return the UEs of highest value, best first; equal ones by index."""
         return top(self.value, count)
 
+    def traced(self) -> dict[str, NDArray[np.float64]]:
+        """Return the values that `frames.csv` shows."""
+        return {"value": self.value}
+
     @property
     def spread(self) -> float:
         """Standard deviation of the values over the UEs that have one; 1 if it is 0, so that one can divide by it."""

@@ -78,6 +78,10 @@ class Survey:
             noise_gain=measured.noise_gain,
         )
 
+    def traced(self) -> dict[str, NDArray[np.float64]]:
+        """Return the noise estimates that `frames.csv` shows."""
+        return {"noise": np.where(self.seen > 0, self.noise, np.nan)}
+
     @property
     def spread(self) -> float:
         """Mean squared deviation of an update from the progress that all have in common."""

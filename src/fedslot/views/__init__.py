@@ -7,4 +7,5 @@ tables.py       tables of comparisons and sweeps in the terminal
 sweep.py        figures of a sweep
 plan.py         the figure of a plan
 progress.py     live progress of runs
+live/           the live view in a browser, and its panels in a report
 """

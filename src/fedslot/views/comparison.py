@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import ACCURACY, LEAST, Estimate, interval
-from fedslot.runs import Result
+from fedslot.results import Result
 from fedslot.views.style import COLUMN, looks
 
 POINTS = 400  # number of points of a curve over slots

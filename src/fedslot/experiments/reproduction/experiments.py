@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fedslot.experiments.tasks import Task
 from fedslot.folders import REPRODUCTION, Claim, claim
-from fedslot.runs import Result, is_finished, load
+from fedslot.results import Result
+from fedslot.runs import is_finished, load
 from fedslot.scenario import Scenario
 from fedslot.yaml_text import write_yaml
 

@@ -21,7 +21,7 @@ from fedslot.experiments.reproduction.experiments import (
     Reproduction,
 )
 from fedslot.experiments.reproduction.published import published
-from fedslot.runs import Rule
+from fedslot.results import Rule
 from fedslot.views.comparison import band, legend_above, zoom
 from fedslot.views.style import COLUMN
 

@@ -37,6 +37,7 @@ class GrowingTable:
         self.fault = ""
         self._header: list[str] = []
         self._offset, self._before = 0, b""
+        self._more = False  # whether the last poll left lines for the next
 
     @property
     def exists(self) -> bool:
@@ -70,8 +71,6 @@ class GrowingTable:
         if whole:
             self._read(whole)
 
-    _more = False  # whether the last poll left lines for the next
-
     def _continues(self, stream: io.BufferedReader) -> bool:
         """Return whether the file still begins with what was read, judged by the bytes before the offset."""
         stream.seek(self._offset - len(self._before))
@@ -94,12 +93,14 @@ class GrowingTable:
         self._before = (self._before + whole)[-OVERLAP:]
         if len(new):
             self.count += len(new)
-            self.rows = pd.concat([self.rows, new], ignore_index=True).tail(self.most) if len(self.rows) else new
-            self.rows = self.rows.tail(self.most)
+            rows = pd.concat([self.rows, new], ignore_index=True) if len(self.rows) else new
+            self.rows = rows.tail(self.most)
 
     def _parse(self, header: list[str], body: bytes) -> pd.DataFrame:
         if not body.strip():
             return self.rows[:0]
+        if any(line.count(b",") != len(header) - 1 for line in body.splitlines()):
+            raise ValueError(f"a row has not {len(header)} columns")
         new = pd.read_csv(
             io.BytesIO(body), names=header, header=None, index_col=False, usecols=list(self.dtypes), dtype=self.dtypes
         )

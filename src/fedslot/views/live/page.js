@@ -98,7 +98,7 @@ function count_ues(at) {
   }
   frames_plot.y_range.end = barred ? -0.5 : 0.5
   const held = round.length ? round[0] : 0
-  write("fs-frames", round.length ? (held > 0 ? `frames since round ${held}` : "") : "no frames.csv in this run")
+  write("fs-frames", round.length ? (held > 0 ? `frames since round ${held}` : "") : "this run has no frames.csv; --frames writes it")
   return [...table.values()]
 }
 
@@ -124,7 +124,8 @@ function show_ues(table) {
   }
   counts.high = Math.max(1, ...shown.map((known) => known.received))
   ues_plot.left[0].axis_label = by_value ? "value" : "times received"
-  write("fs-ues", !shown.length ? "" : by_value ? "" : "this strategy keeps no values: by times received")
+  const words = by_value ? "± standard deviation over receptions" : "this strategy keeps no values"
+  write("fs-ues", shown.length ? words : "")
 }
 
 function pick(number) {
@@ -138,9 +139,15 @@ function follow(table) {
   const rows = []
   if (wanted !== null) for (let i = 0; i < ue.length; i++) if (ue[i] === wanted) rows.push(i)
   const take = (column) => rows.map((i) => column[i])
+  const values = take(value)
+  const by_value = values.some((each) => !Number.isNaN(each))
+  let times_received = 0
+  const receptions = take(event).map((each) => (times_received += each === "pulled" || each === "pushed"))
   followed.data = {
-    round: take(round), slot: take(slot), event: take(event), value: take(value), x: take(x), width: take(width),
+    round: take(round), slot: take(slot), event: take(event), value: values, height: by_value ? values : receptions,
+    x: take(x), width: take(width),
   }
+  followed_plot.left[0].axis_label = by_value || !rows.length ? "value" : "times received"
   const i = wanted === null ? -1 : ues.data.ue.indexOf(wanted)
   ring.data = i < 0 ? {rank: [], height: []} : {rank: [ues.data.rank[i]], height: [ues.data.height[i]]}
   const known = table.find((each) => each.ue === wanted)

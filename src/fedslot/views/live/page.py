@@ -50,12 +50,15 @@ def template(name: str) -> Template:
 class Page:
     """Panels of some runs with controls: choose a run, pause, go back through rounds, follow a UE.
 
-    runs: the runs of the page. live: whether a server feeds it; if not, `embed` gives it all data at once.
+    runs: the runs that have curves. choices: those that can be chosen, by default all.
+    live: whether a server feeds the page; if not, `all_rounds` and `all_frames` hold the data of each choice.
     """
 
-    def __init__(self, runs: Sequence[WatchedRun], *, live: bool) -> None:
+    def __init__(
+        self, runs: Sequence[WatchedRun], choices: Sequence[WatchedRun] | None = None, *, live: bool = True
+    ) -> None:
         self.live = live
-        self.runs = runs[:CHOICES]
+        self.runs = (runs if choices is None else choices)[:CHOICES]
         self.panels = Panels(runs)
         style = [InlineStyleSheet(css=_WIDGETS)]
         labels = [run.label for run in self.runs]
@@ -128,6 +131,7 @@ class Page:
             "plots": list(figures.values()),
             "frames_plot": figures["frames"],
             "ues_plot": figures["ues"],
+            "followed_plot": figures["followed"],
             "all_rounds": self.all_rounds,
             "all_frames": self.all_frames,
             "painted": [model for model, *_ in panels.painted],

@@ -19,6 +19,8 @@ from bokeh.models import (
     BoxAnnotation,
     ColorBar,
     ColumnDataSource,
+    CustomJS,
+    CustomJSHover,
     FixedTicker,
     Grid,
     HoverTool,
@@ -54,6 +56,7 @@ EVENTS = {
 }
 """What can happen in a slot: in words, the colours on light and on dark ground, and a pattern."""
 DASHES = {"-": "solid", "--": "dashed", "-.": "dotdash", ":": "dotted"}
+_NUMBER = "return Number.isNaN(value) ? 'unknown' : value.toPrecision(3)"
 AIR = ("pulled", "pushed", "collided", "wasted")
 
 Data = dict[str, Any]
@@ -158,7 +161,7 @@ class Panels:
         self.ues = _source(
             ["rank", "ue", "height", "low", "high", "value", "sd", "noise", "received", "collided"], derived=True
         )
-        self.followed = _source(["round", "slot", "event", "value", "x", "width"], derived=True)
+        self.followed = _source(["round", "slot", "event", "value", "height", "x", "width"], derived=True)
         self.here = _source(["slots_spent", "accuracy"], derived=True)
         self.curves: dict[int, ColumnDataSource] = {}
         self.means: dict[str, ColumnDataSource] = {}
@@ -189,17 +192,14 @@ class Panels:
             x_axis_label=x,
             y_axis_label=y,
             tools=tools,
-            toolbar_location="above",
-            toolbar_inner=True,
+            toolbar_location=None,
             background_fill_color=None,
             border_fill_color=None,
             outline_line_color=None,
             output_backend="canvas",
             **options,
         )
-        plot.toolbar.autohide = True
-        plot.toolbar.logo = None
-        plot.toolbar.active_scroll = None  # the wheel scrolls the page, unless its tool is chosen
+        plot.js_on_event("doubletap", CustomJS(args={"plot": plot}, code="plot.reset.emit()"))
         for each in plot.select({"type": (Axis, Grid)}):
             each.syncable = False
         for axis in plot.select(Axis):
@@ -216,7 +216,12 @@ class Panels:
             self.painted.append((model, name, light, dark))
 
     def _hover(self, plot: figure, renderers: list[Any], tooltips: str, **options: Any) -> None:
-        plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, **options))
+        formatters = {
+            "@ue": CustomJSHover(code="return Number.isNaN(value) ? 'nobody' : `UE ${value}`"),
+            **{f"@{name}": CustomJSHover(code=_NUMBER) for name in ("value", "noise", "sd")},
+        }
+        used = {name: each for name, each in formatters.items() if f"{name}{{custom}}" in tooltips}
+        plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, formatters=used, **options))
 
     def _by_event(self) -> Any:
         mapped = factor_cmap("event", [event[1] for event in EVENTS.values()], list(EVENTS))
@@ -232,7 +237,7 @@ class Panels:
         self.cursors.append(cursor)
 
     def _accuracy(self) -> figure:
-        plot = self._figure("accuracy", 310, "slots spent", "test accuracy", "pan,box_zoom,wheel_zoom,reset")
+        plot = self._figure("accuracy", 310, "slots spent", "test accuracy", "box_zoom,reset")
         styles, lines = looks(self.groups), []
         members = {group: [i for i, run in enumerate(self.runs) if run.group == group] for group in self.groups}
         few = len(self.runs) <= LINES
@@ -290,7 +295,7 @@ class Panels:
         return plot
 
     def _ues(self) -> figure:
-        plot = self._figure("ues", 310, "rank", "value", "pan,wheel_zoom,reset")
+        plot = self._figure("ues", 310, "rank", "value", "box_zoom,reset")
         plot.add_tools(TapTool())
         whisker = Whisker(base="rank", lower="low", upper="high", source=self.ues, line_width=1)
         whisker.upper_head = whisker.lower_head = None
@@ -312,8 +317,8 @@ class Panels:
         self._hover(
             plot,
             [dots],
-            "<b>UE @ue{0}</b>, rank @rank{0}<br>value @value{0.0000} ± @sd{0.0000}<br>"
-            "received @received{0} times, collided @collided{0} times<br>noise @noise{0.000}",
+            "<b>@ue{custom}</b>, rank @rank{0}<br>value @value{custom}, ± @sd{custom}<br>"
+            "received @received{0} times, collided @collided{0} times<br>noise @noise{custom}",
         )
         bar = ColorBar(
             color_mapper=mapper,
@@ -349,13 +354,13 @@ class Panels:
             62 + 18 * rows,
             "round",
             "uplink slot",
-            "xpan,xwheel_zoom,reset",
+            "xpan",
             x_range=self.window,
             y_range=Range1d(start=slots + 0.5, end=0.5, syncable=False),
         )
         plot.add_tools(TapTool())
         plot.grid.visible = False
-        plot.yaxis.ticker = FixedTicker(ticks=[1, *range(5, slots + 1, 5)])
+        plot.yaxis.ticker = FixedTicker(ticks=[0, 1, *range(5, slots + 1, 5)])
         plot.yaxis.major_label_overrides = {0: "barred"}
         self._mark(plot)
         colors = self._by_event()
@@ -385,7 +390,6 @@ class Panels:
             text_baseline="middle",
             text_font_size="10px",
             text_color=factor_cmap("event", ["#ffffff", "#ffffff", *["#222222"] * (len(EVENTS) - 2)], list(EVENTS)),
-            level="overlay",
         )
         self.labels.syncable = False
         self.labels.nonselection_glyph = None
@@ -394,12 +398,13 @@ class Panels:
         self._hover(
             plot,
             [cells],
-            "<b>UE @ue{0}</b> @event<br>round @round{0}, slot @slot{0}<br>value @value{0.0000}, noise @noise{0.000}",
+            "<b>@ue{custom}</b>: @event<br>round @round{0}, slot @slot{0}<br>"
+            "value @value{custom}, noise @noise{custom}",
         )
         return plot
 
     def _by_round(self, name: str, y: str, **options: Any) -> figure:
-        plot = self._figure(name, 190, "round", y, "xpan,xwheel_zoom,reset", x_range=self.window, **options)
+        plot = self._figure(name, 190, "round", y, "xpan", x_range=self.window, **options)
         plot.y_range.start = 0
         self._mark(plot)
         return plot
@@ -455,12 +460,14 @@ class Panels:
         return plot
 
     def _followed(self) -> figure:
-        plot = self._figure("followed", 190, "round", "value", "pan,wheel_zoom,reset")
-        line = plot.step("round", "value", source=self.followed, mode="after", line_width=1.2)
+        plot = self._figure("followed", 190, "round", "value", "box_zoom,reset")
+        line = plot.step("round", "height", source=self.followed, mode="after", line_width=1.2)
         self.paint(line.glyph, "#888888", "#80868f", "line_color")
-        dots = plot.scatter("round", "value", source=self.followed, size=8, line_width=0.5, fill_color=self._by_event())
+        dots = plot.scatter(
+            "round", "height", source=self.followed, size=8, line_width=0.5, fill_color=self._by_event()
+        )
         self.paint(dots.glyph, "#444444", "#cfd3d9", "line_color")
-        self._hover(plot, [dots], "round @round{0}, slot @slot{0}: @event<br>value @value{0.0000}")
+        self._hover(plot, [dots], "round @round{0}, slot @slot{0}: @event<br>value @value{custom}")
         return plot
 
 

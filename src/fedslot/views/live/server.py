@@ -26,6 +26,7 @@ from fedslot.views.live.address import Where
 from fedslot.views.live.watched import Watched
 
 TICK = 500  # milliseconds
+LONGEST = 300  # characters of a line about a fault
 COOKIE = "fedslot-token"
 
 
@@ -42,8 +43,7 @@ def serve(
     ready: called with the address when the page can be opened.
     alive: blocks as long as the page is wanted; called in a thread, and the server ends when it returns.
     """
-    for name in ("bokeh", "tornado", "asyncio"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # no news of every connection
+    _log_in_lines()
     bound = where.bind()
     port = int(bound.getsockname()[1])
     token = None if where.is_loopback else secrets.token_urlsafe(24)
@@ -84,6 +84,25 @@ def serve(
             server.stop(wait=False)
 
     asyncio.run(until_the_end())
+
+
+class OneLine(logging.Formatter):
+    """Formats what goes wrong in the server, such as a request that makes no sense, as one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message, and the error that caused it."""
+        error = record.exc_info[1] if record.exc_info else None
+        text = " ".join(f"{record.getMessage()} {error or ''}".split())
+        return f"live view: {text[:LONGEST]}"
+
+
+def _log_in_lines() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine())
+    for name in ("bokeh", "tornado", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.ERROR)  # no news of every connection
+        logger.handlers, logger.propagate = [handler], False
 
 
 def _call_after(alive: Callable[[], object], end: Callable[[], object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 
 import pandas as pd
@@ -52,7 +53,7 @@ class Viewer:
         self.tick()
 
     def _build(self, plan: Plan) -> None:
-        self.page = page = Page(plan.runs, live=True)
+        self.page = page = Page(plan.runs)
         self.run = self._first(page.runs)
         page.run.value = self.run.label
         page.add_to(self.document)
@@ -108,7 +109,9 @@ class Viewer:
     def _send(self, page: Page) -> None:
         panels, watched = page.panels, self.watched
         self._stream("rounds", watched.rounds(self.run), panels.rounds, round_columns, MOST_ROUNDS)
-        self._stream("frames", watched.frames(self.run), panels.frames, frame_columns, MOST_FRAME_ROWS)
+        done = watched.rounds(self.run).rows["round"]
+        last = float(done.iloc[-1]) if len(done) else -1.0  # the frame after it may be there in part
+        self._stream("frames", watched.frames(self.run), panels.frames, frame_columns, MOST_FRAME_ROWS, last)
         news = set()
         for index, run in enumerate(panels.runs):
             table = watched.rounds(run)
@@ -130,18 +133,20 @@ class Viewer:
         source: ColumnDataSource,
         columns: Callable[[pd.DataFrame], Data],
         most: int,
+        last: float = math.inf,
     ) -> bool:
-        """Send the rows of a table that a source lacks; return whether there were any."""
+        """Send the rows of a table that a source lacks, up to a last round; return whether there were any."""
         known = self._sent.get(name, (0, 0))
         if known == (table.version, table.count):
             return False
-        rows, fresh = table.since(*known)
-        self._sent[name] = table.version, table.count
+        new, fresh = table.since(*known)
+        rows = new[new["round"] <= last]
+        self._sent[name] = table.version, table.count - (len(new) - len(rows))
         if fresh:
             source.data = columns(rows)
-        else:
+        elif len(rows):
             source.stream(columns(rows), rollover=most)
-        return True
+        return fresh or len(rows) > 0
 
 
 def _describe(plan: Plan, progress: Progress) -> str:

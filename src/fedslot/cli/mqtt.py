@@ -1,0 +1,44 @@
+"""Options that `fedslot serve` and `fedslot device` share."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedslot.deployment.mqtt import Broker
+
+BrokerOption = Annotated[
+    str, typer.Option(metavar="URL", help="The MQTT broker: mqtt://HOST:1883, or mqtts://HOST:8883 for TLS.")
+]
+CellOption = Annotated[str, typer.Option(help="Name of the cell, for several on one broker.")]
+WaitOption = Annotated[float, typer.Option(min=0, help="Seconds to wait for the broker and for the other side.")]
+CaOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Certificates that may vouch for the broker.", show_default=False)
+]
+CertOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Own certificate; {ue} stands for the UE's number.", show_default=False),
+]
+KeyOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Key of the certificate; {ue} as above.", show_default=False)
+]
+
+
+def read_broker(url: str, ca: str | None, cert: str | None, key: str | None) -> Broker:
+    """Return the broker that the options describe."""
+    from fedslot.deployment.mqtt import Broker
+
+    return Broker(url, ca, cert, key)
+
+
+def log_to_stderr() -> None:
+    """Show what happens on the network, a line each."""
+    logger = logging.getLogger("fedslot")
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)

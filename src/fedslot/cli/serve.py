@@ -1,0 +1,103 @@
+"""`fedslot serve`: the parameter server of a deployment over MQTT."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedslot.cli.mqtt import (
+    BrokerOption,
+    CaOption,
+    CellOption,
+    CertOption,
+    KeyOption,
+    WaitOption,
+    log_to_stderr,
+    read_broker,
+)
+from fedslot.cli.options import (
+    ForceOption,
+    OverrideOption,
+    ResumeOption,
+    ScenarioArgument,
+    note_effects,
+    read_scenario,
+    watch,
+)
+
+
+def serve(
+    scenario: ScenarioArgument,
+    broker: BrokerOption,
+    override: OverrideOption = [],  # noqa: B006
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/serve"),
+    slot_seconds: Annotated[float, typer.Option(help="Length of an uplink slot.")] = 0.1,
+    downlink_seconds: Annotated[
+        float,
+        typer.Option(
+            help="Length of the downlink slot, from the announcement of a frame to its first uplink slot: devices "
+            "fetch the model and train in it."
+        ),
+    ] = 1.0,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds before and after its slot in which an update may arrive; by default half a slot.",
+            show_default=False,
+        ),
+    ] = None,
+    free: Annotated[
+        bool,
+        typer.Option(
+            "--free",
+            help="Devices decide by themselves whether they have an update to push, and draw slots from their own "
+            "entropy; without it, from the scenario's seed, as in the simulator.",
+        ),
+    ] = False,
+    cell: CellOption = "cell",
+    wait: WaitOption = 60.0,
+    tls_ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
+    resume: ResumeOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Run a scenario on devices that speak MQTT, as their parameter server.
+
+    Example: fedslot serve quickstart --broker mqtt://127.0.0.1:1883 --out out/cell
+    """
+    log_to_stderr()
+    wanted, where = read_scenario(scenario, override), read_broker(broker, tls_ca, cert, key)
+
+    from fedslot.data import load
+    from fedslot.deployment.mqtt import MqttServer, Timing
+    from fedslot.deployment.server import ParameterServer
+    from fedslot.held_out import HeldOut
+    from fedslot.local_training import make_model
+    from fedslot.runs import load as load_run
+    from fedslot.threads import Threads
+
+    note_effects(scenario, [wanted])
+    timing = Timing(slot_seconds, downlink_seconds, slot_seconds / 2 if tolerance is None else tolerance)
+    data = load(wanted.data.dataset)
+    model = make_model(wanted, data)
+    held_out = HeldOut(wanted, model, data.x_test, data.y_test)
+    server = ParameterServer(
+        wanted, model, held_out, out=out, resume=resume, force=force, seeded=not free, unasked=True
+    )
+    label = f"{wanted.strategy.name}, seed {wanted.seed}"
+    words = [word for word in sys.argv[1:] if word not in ("--resume", "--force")]
+    again = f"continue with: {shlex.join(['fedslot', *words, '--resume'])}"
+    with Threads(), watch([label], wanted.rounds, again) as display:
+        link = MqttServer(server, where, timing, cell=cell, wait=wait, on_round=lambda round: display(0, round))
+        link.run()
+    summary = load_run(out).summary()
+    typer.echo(
+        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "
+        f"{summary['slots_spent']} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
+        f"{len(server.faults.all)} faults; results in {out}"
+    )

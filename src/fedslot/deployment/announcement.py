@@ -1,0 +1,144 @@
+"""A frame as it is broadcast to all UEs, for transports over which devices speak of their own accord.
+
+A device needs this and `frame.Turn`, which load neither PyTorch nor a transport.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedslot.deployment.frame import Frame, Turn
+from fedslot.deployment.timing import Timing
+
+if TYPE_CHECKING:
+    from fedslot.scenario import Scenario
+
+ABSENT = {"least": -math.inf, "most": math.inf, "told": math.nan}  # numbers of a turn that JSON writes as null
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What the PS tells all UEs in the downlink slot, as JSON.
+
+    frame: a name of this announcement that no other has; updates name it, so that none is taken for another frame's.
+    round: the frame's number, from 0. model: the version of the global model to train. scenario: the hash of the
+        scenario, apart from its length.
+    timing: when the slots are. slots: number of uplink slots.
+    pull: the UEs with a reserved slot, in the order of their slots.
+    window: the turn of a UE that may push; None if none may.
+    backlogged: the UEs that have an update to push, in the order of their ranks; None: they know by themselves.
+    told: ages or values, by UE as text, where these are a condition for pushing.
+    chance: the probability with which a UE that is not pulled has an update to push, where the PS does not know.
+    arrivals: mean number of updates to push that a UE gets per slot, in place of `chance`. slots_spent: since the first
+        frame. received: the UEs that were received in the frame before.
+    """
+
+    frame: str
+    round: int
+    model: str
+    scenario: str
+    timing: Timing
+    slots: int
+    pull: list[int]
+    window: Turn | None
+    backlogged: list[int] | None
+    told: dict[str, float] = field(default_factory=dict)
+    chance: float = 0.0
+    arrivals: float | None = None
+    slots_spent: int = 0
+    received: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, frame: Frame, scenario: Scenario, model: str, timing: Timing, slots_spent: int, received: list[int]
+    ) -> Announcement:
+        """Announce a frame."""
+        push, others = scenario.push, max(1, scenario.data.ues - len(frame.grant.pull))
+        wanted = others if push.contenders == "ready" else push.contenders
+        turns = [frame.turns[ue] for ue in frame.backlogged.tolist()]
+        return cls(
+            frame=secrets.token_hex(8),
+            round=frame.round,
+            model=model,
+            scenario=scenario_key(scenario),
+            timing=timing,
+            slots=frame.slots,
+            pull=frame.grant.pull.tolist(),
+            window=frame.window if len(frame.backlogged) else None,
+            backlogged=None if frame.open else frame.backlogged.tolist(),
+            told={str(turn.ue): turn.told for turn in turns if math.isfinite(turn.told)},
+            chance=min(1.0, wanted / others),
+            arrivals=None if push.arrivals is None else push.arrivals / scenario.data.ues,
+            slots_spent=slots_spent,
+            received=received,
+        )
+
+    def turn(self, ue: int) -> Turn | None:
+        """Return the turn of a UE, or None if it has none in this frame."""
+        if ue in self.pull:
+            return Turn(self.round, ue, self.pull.index(ue) + 1)
+        if self.window is None:
+            return None
+        own = replace(self.window, ue=ue, told=self.told.get(str(ue), math.nan))
+        if self.backlogged is None:
+            return own
+        return replace(own, rank=self.backlogged.index(ue)) if ue in self.backlogged else None
+
+    def write(self) -> bytes:
+        """Return the announcement as JSON."""
+        fields = asdict(self)
+        if fields["window"] is not None:
+            fields["window"] = {key: _written(value) for key, value in fields["window"].items()}
+        return json.dumps(fields, allow_nan=False).encode()
+
+    @classmethod
+    def read(cls, data: bytes) -> Announcement:
+        """Read JSON that `write` returned; raise `ValueError`, `TypeError` or `KeyError` if it is none."""
+        fields: dict[str, Any] = json.loads(data)
+        window: Any = fields.pop("window")
+        if window is not None:
+            window = Turn(**(window | {key: number for key, number in ABSENT.items() if window[key] is None}))
+        return cls(**{**fields, "timing": Timing(**fields["timing"]), "window": window})
+
+
+def _written(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def scenario_key(scenario: Scenario) -> str:
+    """Return a hash of a scenario that does not change when a run is continued to more rounds."""
+    return scenario.replace({"rounds": 1, "time_budget": None}).digest
+
+
+class Backlog:
+    """Draws from a device's own entropy whether its UE has an update to push, where the PS does not know.
+
+    Without `push.arrivals`, it has one with the announced probability, so that `push.contenders` UEs are backlogged on
+    average. With them, updates arrive at the UE at the announced rate, and it stays backlogged until it is received.
+    """
+
+    def __init__(self, ue: int) -> None:
+        self.ue, self._rng = ue, np.random.default_rng()
+        self._waiting, self._slots_spent = False, 0
+
+    def __call__(self, heard: Announcement) -> bool:
+        """Tell whether the UE has an update to push; to be called once for every announcement that is heard."""
+        if heard.arrivals is None:
+            return bool(self._rng.random() < heard.chance)
+        if self.ue in heard.received:
+            self._waiting = False
+        elapsed = max(0, heard.slots_spent - self._slots_spent)
+        self._slots_spent = heard.slots_spent
+        self._waiting |= bool(self._rng.poisson(heard.arrivals * elapsed))
+        return self._waiting
+
+
+Own = Mapping[str, float]
+"""Attributes that a UE knows by itself, `noise` and `samples`."""

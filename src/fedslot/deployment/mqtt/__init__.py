@@ -1,0 +1,76 @@
+"""Deployment over MQTT: `MqttServer` for the parameter server, `Device` for a device with a training of its own.
+
+    from fedslot.deployment.mqtt import Device, Update
+
+    def train(model, round):                    # model: (P,) float32
+        ...
+        return Update(local_model, examples=600)
+
+    Device(7, "mqtt://192.0.2.10", train).run()
+
+    serving.py   MqttServer, which announces frames and closes them on time
+    inbox.py     attributes updates to UEs, frames and slots by what they name and when they come
+    device.py    Device, which draws its slot, trains and sends in it
+    training.py  devices that train as the simulator's UEs do
+    broker.py    a connection to a broker, with TLS, that comes back by itself
+    messages.py  topics and messages
+
+The commands are `fedslot serve` and `fedslot device`. Only `broker.py` knows paho-mqtt. Public names are imported on
+first use, and a `Device` loads no PyTorch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from fedslot.errors import RefusedError
+
+if TYPE_CHECKING:
+    from fedslot.deployment.mqtt.broker import Broker
+    from fedslot.deployment.mqtt.device import Device, Workers, run_devices
+    from fedslot.deployment.mqtt.serving import MqttServer
+    from fedslot.deployment.mqtt.training import fetch_scenario, scenario_devices
+    from fedslot.deployment.screening import Update
+    from fedslot.deployment.timing import Timing
+
+_HOMES = {
+    "Broker": "mqtt.broker",
+    "Device": "mqtt.device",
+    "MqttServer": "mqtt.serving",
+    "Timing": "timing",
+    "Update": "screening",
+    "Workers": "mqtt.device",
+    "fetch_scenario": "mqtt.training",
+    "run_devices": "mqtt.device",
+    "scenario_devices": "mqtt.training",
+}
+
+__all__ = [
+    "Broker",
+    "Device",
+    "MqttServer",
+    "Timing",
+    "Update",
+    "Workers",
+    "fetch_scenario",
+    "run_devices",
+    "scenario_devices",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedslot.deployment.mqtt' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"fedslot.deployment.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "paho":
+            raise
+        raise RefusedError(
+            "fedslot.deployment.mqtt needs paho-mqtt; install it with: pip install 'fedslot[mqtt]'"
+        ) from None
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,287 @@
+"""A device's side: hear an announcement, decide whether to send, train in a thread of its own, send in a slot."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from logging import getLogger
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.deployment.announcement import Announcement, Backlog, Own
+from fedslot.deployment.frame import Turn
+from fedslot.deployment.mqtt.broker import Broker, Link
+from fedslot.deployment.mqtt.messages import (
+    FINISHED,
+    FRAME,
+    MODEL,
+    OFFLINE,
+    ONLINE,
+    PS,
+    RUNNING,
+    STATUS,
+    UPDATE,
+    Topics,
+    pack,
+    read_model,
+    read_status,
+    ue_name,
+    unpack,
+    write_status,
+)
+from fedslot.deployment.screening import Refusal, Update
+from fedslot.errors import RefusedError
+
+WEIGHT = "num-examples"
+MOST_CHARACTERS = 200  # of an error that the PS is told
+logger = getLogger(__name__)
+
+Train = Callable[[NDArray[np.float32], int], Update]
+"""Returns the update of a UE, trained from the global model (P,) in a round."""
+Ready = Callable[[int], bool]
+"""Tells whether a UE has an update to push in a round."""
+
+
+class Queue:
+    """A thread that does work in the order of its times: when they come, or as soon as it can."""
+
+    def __init__(self, timed: bool) -> None:
+        """timed: whether work waits for its time; otherwise the time is a deadline, and the earliest comes first."""
+        self._timed, self._heap, self._count = timed, list[tuple[float, int, Callable[[], None]]](), itertools.count()
+        self._changed, self._ended = threading.Condition(), False
+        threading.Thread(target=self._work, daemon=True, name="send" if timed else "train").start()
+
+    def add(self, when: float, work: Callable[[], None]) -> None:
+        """Add work. when: by `time.monotonic`."""
+        with self._changed:
+            heapq.heappush(self._heap, (when, next(self._count), work))
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Drop all work that has not begun."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._ended and (not self._heap or (self._timed and self._left() > 0)):
+                    self._changed.wait(self._left() if self._heap else None)
+                if self._ended:
+                    return
+                _, _, work = heapq.heappop(self._heap)
+            try:
+                work()
+            except Exception:
+                logger.exception("unexpected")
+
+    def _left(self) -> float:
+        return self._heap[0][0] - time.monotonic()
+
+
+class Workers:
+    """The threads of one or more devices: one trains, the most urgent update first, and one sends."""
+
+    def __init__(self) -> None:
+        self.train, self.send = Queue(timed=False), Queue(timed=True)
+
+    def end(self) -> None:
+        """End both threads."""
+        self.train.end()
+        self.send.end()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A UE's part in a frame. heard: when the announcement was heard, by `time.monotonic`."""
+
+    announced: Announcement
+    turn: Turn
+    heard: float
+
+    @property
+    def now(self) -> float:
+        """Seconds since the announcement."""
+        return time.monotonic() - self.heard
+
+    @property
+    def first(self) -> int:
+        """The first slot in which the UE may send."""
+        return self.turn.slot or self.turn.first
+
+    @property
+    def last(self) -> int:
+        """The last slot in which the UE may send."""
+        return self.turn.slot or self.turn.first + self.turn.slots - 1
+
+
+class Device:
+    """A device that stands for a UE, connected to a broker.
+
+        Device(7, "mqtt://192.0.2.10", train).run()
+
+    ue: the UE, from 0. broker: the broker's address, or `Broker` for TLS.
+    train: called as `train(model, round)` with the global model (P,); returns an `Update`, the local model with the
+        number of training samples. It runs in a thread of its own, and may take longer than a frame.
+    cell: the cell's name. own: the UE's own `noise` and `samples`, by which strategies may choose who pushes.
+    ready: called as `ready(round)`, tells whether the UE has an update to push. None: by chance, so that as many UEs
+        push as the scenario says. Not called in seeded frames, where the PS decides it.
+    scenario: the hash of the scenario for which `train` is made; frames of another one are refused. None: any.
+    workers: the threads, to be shared by many devices in one process.
+    """
+
+    def __init__(
+        self,
+        ue: int,
+        broker: str | Broker,
+        train: Train,
+        *,
+        cell: str = "cell",
+        own: Own | None = None,
+        ready: Ready | None = None,
+        scenario: str | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        self.ue, self.train, self.own, self.ready, self.scenario = ue, train, dict(own or {}), ready, scenario
+        self.sent = 0  # number of updates
+        self.failure = ""
+        self.over = threading.Event()  # the training is over, or the device failed
+        self._workers, self._shared = workers or Workers(), workers is not None
+        self._topics, self._node, self._backlog = Topics(cell), secrets.token_hex(8), Backlog(ue)
+        self._model: tuple[object, memoryview] = (None, memoryview(b""))
+        self._plan: Plan | None = None  # of the frame that was announced last
+        self._waiting: Plan | None = None  # until the model comes
+        self._running = False  # whether a PS was here since this device is
+        will = self._topics.of(ue_name(ue), STATUS), write_status(OFFLINE, self._node)
+        subscriptions = [(self._topics.of(PS, what), what != FRAME) for what in (STATUS, FRAME, MODEL)]
+        self._link = Link(
+            broker if isinstance(broker, Broker) else Broker(broker),
+            subscriptions,
+            self._message,
+            on_up=self._greet,
+            on_failure=self.fail,
+            will=will,
+        )
+
+    def start(self, wait: float = 60.0) -> None:
+        """Connect and take part from now on. wait: seconds to wait for a broker that does not listen yet."""
+        self._link.open(wait)
+
+    def run(self, wait: float = 60.0) -> None:
+        """Take part until the training is over."""
+        self.start(wait)
+        try:
+            self.over.wait()
+        finally:
+            self.stop()
+        if self.failure:
+            raise RefusedError(self.failure)
+
+    def stop(self) -> None:
+        """Take part no more."""
+        self._plan = None
+        self._link.close((self._topics.of(ue_name(self.ue), STATUS), write_status(OFFLINE, self._node)))
+        if not self._shared:
+            self._workers.end()
+
+    def fail(self, line: str) -> None:
+        """Take part no more, for a reason that the user can mend."""
+        self.failure = self.failure or line
+        self.over.set()
+
+    def _greet(self) -> None:
+        self._link.publish(self._topics.of(ue_name(self.ue), STATUS), write_status(ONLINE, self._node), retain=True)
+
+    def _message(self, topic: str, content: bytes, retained: bool) -> None:
+        heard = time.monotonic()
+        _, what = self._topics.parse(topic)
+        try:
+            if what == FRAME and not retained:
+                self._hear(Announcement.read(content), heard)
+            elif what == MODEL:
+                header, numbers = unpack(content)
+                self._model = header.get("model"), numbers
+                self._train_if_possible()
+            elif what == STATUS:
+                self._note_ps(read_status(content)[0])
+        except (Refusal, ValueError, TypeError, KeyError, AttributeError) as error:
+            logger.warning("%s: %s cannot be read (%s)", ue_name(self.ue), topic, error)
+
+    def _note_ps(self, state: str) -> None:
+        """Note whether the PS is here. `finished` may be of an earlier training than the one that we wait for."""
+        if state == FINISHED and self._running:
+            self.over.set()
+        self._running |= state == RUNNING
+
+    def _hear(self, announced: Announcement, heard: float) -> None:
+        """Decide whether to send in a frame, before any training."""
+        self._plan, self._waiting, self._running = None, None, True
+        if self.scenario is not None and announced.scenario != self.scenario:
+            return self.fail("the PS trains another scenario than this device; start the device again")
+        turn = announced.turn(self.ue)
+        known = announced.backlogged is not None
+        has_update = known or (self.ready(announced.round) if self.ready else self._backlog(announced))
+        if turn is None or not (turn.slot or has_update) or (turn := turn.settle(self.own)) is None:
+            return
+        self._plan = self._waiting = Plan(announced, turn, heard)
+        self._train_if_possible()
+
+    def _train_if_possible(self) -> None:
+        plan, (model, numbers) = self._waiting, self._model
+        if plan is not None and plan.announced.model == model:
+            self._waiting = None
+            deadline = plan.heard + plan.announced.timing.opens(plan.first)
+            self._workers.train.add(deadline, lambda: self._work(plan, numbers))
+
+    def _work(self, plan: Plan, numbers: memoryview) -> None:
+        """Train, and send in the slot that was granted or that is drawn now. Called by the thread that trains."""
+        timing = plan.announced.timing
+        if plan is not self._plan or plan.now > timing.closes(plan.last):
+            return logger.warning("%s: no time to train in round %d", ue_name(self.ue), plan.announced.round)
+        header: dict[str, Any] = {"frame": plan.announced.frame, "round": plan.announced.round, "node": self._node}
+        try:
+            update = self.train(read_model(numbers), plan.announced.round)
+            weights = np.asarray(update.model, dtype=np.float32)
+            header["metrics"] = {**update.metrics, WEIGHT: int(update.examples)}
+        except Exception as error:  # of the user's own training: the PS shall know
+            logger.exception("%s: training failed in round %d", ue_name(self.ue), plan.announced.round)
+            weights, header["error"] = np.empty(0, np.float32), f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+        slots = plan.turn.draw(late=timing.begun(plan.now, plan.first)) if not plan.turn.slot else [plan.turn.slot]
+        if not slots or plan.now > timing.closes(slots[0]):
+            return logger.warning("%s: not ready for its slot in round %d", ue_name(self.ue), plan.announced.round)
+        message = pack({**header, "slots": slots}, weights)
+        self._workers.send.add(plan.heard + timing.opens(slots[0]), lambda: self._send(plan, message, slots[0]))
+
+    def _send(self, plan: Plan, message: bytes, slot: int) -> None:
+        """Send an update in its slot, or not at all. Called by the thread that sends."""
+        left = plan.announced.timing.closes(slot) - plan.now
+        if plan is not self._plan or left <= 0:
+            return
+        topic = self._topics.of(ue_name(self.ue), UPDATE)
+        self.sent += self._link.publish(topic, message, expires=math.ceil(left + plan.announced.timing.tolerance))
+
+
+def run_devices(devices: Sequence[Device], wait: float = 60.0, poll: float = 0.2) -> None:
+    """Run devices in one process until the training is over; the first failure ends them all."""
+    started: list[Device] = []
+    try:
+        for device in devices:
+            device.start(wait)
+            started.append(device)
+        while not all(device.over.wait(poll) for device in devices):
+            if failed := next((device.failure for device in devices if device.failure), ""):
+                raise RefusedError(failed)
+    finally:
+        for device in started:
+            device.stop()
+    if failed := next((device.failure for device in devices if device.failure), ""):
+        raise RefusedError(failed)

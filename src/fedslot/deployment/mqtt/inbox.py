@@ -1,0 +1,151 @@
+"""The updates that come to the PS, each attributed to its UE, its frame and its slot; nothing else passes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedslot.deployment.faults import NO_NODE, Fault
+from fedslot.deployment.mqtt.messages import ue_of, unpack
+from fedslot.deployment.screening import HEADER_BYTES, METRICS_BYTES, Refusal
+from fedslot.deployment.timing import Timing
+
+REMEMBERED = 64  # closed frames whose late updates are known as late
+
+
+@dataclass(frozen=True)
+class Slotted:
+    """An update as `fedslot.deployment.reception.Reply`, checked against the time of its arrival.
+
+    header: of the message, or why it could not be read. numbers: the undecoded parameters.
+    length: bytes of the message. arrived: seconds after the announcement.
+    """
+
+    header: dict[str, Any] | Refusal
+    numbers: bytes
+    length: int
+    arrived: float
+    timing: Timing
+
+    def slots(self) -> tuple[object, object]:
+        if isinstance(self.header, Refusal):
+            raise self.header
+        if "error" in self.header:
+            raise Refusal("error", str(self.header["error"]))
+        if "slots" not in self.header:
+            raise Refusal("label", "the update names no slots")
+        named = self.header["slots"]
+        if isinstance(named, list) and named and type(named[0]) is int and 1 <= named[0] <= 1 << 30:
+            self._check_time(named[0])
+        return self.header.get("round"), named
+
+    def size(self) -> int:
+        return self.length
+
+    def content(self) -> tuple[bytes, Mapping[str, object]]:
+        assert isinstance(self.header, dict)
+        metrics = self.header.get("metrics")
+        if not isinstance(metrics, dict):
+            raise Refusal("records", "no metrics")
+        return self.numbers, metrics
+
+    def _check_time(self, slot: int) -> None:
+        """Refuse an update that did not come in the slot that it names."""
+        opens, closes, tolerance = self.timing.opens(slot), self.timing.closes(slot), self.timing.tolerance
+        if self.arrived > closes + tolerance:
+            raise Refusal("late", f"{self.arrived - closes:.3f} s after slot {slot}")
+        if self.arrived < opens - tolerance:
+            raise Refusal("early", f"{opens - self.arrived:.3f} s before slot {slot}")
+
+
+class Inbox:
+    """Collects one update per UE for the frame that is open. Every method may be called from any thread.
+
+    ues: number of UEs. parameters: number of parameters of the model.
+    """
+
+    def __init__(self, ues: int, parameters: int) -> None:
+        self.ues = ues
+        self.most_bytes = 4 * parameters + METRICS_BYTES + HEADER_BYTES
+        self._lock = threading.Lock()
+        self._frame: str | None = None
+        self._rounds: dict[str, int] = {}  # by frame: the one that is open and some before it
+        self._order: deque[str] = deque()
+        self._nodes: Mapping[int, str] = {}
+        self._slotted: dict[int, Slotted] = {}
+        self._digests: dict[int, int] = {}
+        self._faults: dict[tuple[int, str], Fault] = {}
+
+    def open(self, frame: str, round: int, timing: Timing, announced: float, nodes: Mapping[int, str]) -> None:
+        """Begin a frame. announced: when, by the clock of `put`. nodes: the device of each UE; others are ignored."""
+        with self._lock:
+            self._frame, self._timing, self._announced, self._nodes = frame, timing, announced, dict(nodes)
+            self._slotted, self._digests = {}, {}
+            self._rounds[frame] = round
+            self._order.append(frame)
+            if len(self._order) > REMEMBERED:
+                del self._rounds[self._order.popleft()]
+
+    def close(self) -> tuple[list[tuple[int, Slotted]], list[Fault]]:
+        """End the frame; return its updates by UE, and the faults since the last call."""
+        with self._lock:
+            found, faults = list(self._slotted.items()), list(self._faults.values())
+            self._frame, self._slotted, self._digests, self._faults = None, {}, {}, {}
+            return found, faults
+
+    def holds(self, ues: Iterable[int]) -> bool:
+        """Return whether each of these UEs has sent something in the frame that is open."""
+        with self._lock:
+            return self._slotted.keys() >= set(ues)
+
+    def put(self, name: str, message: bytes, retained: bool, now: float) -> None:
+        """Take a message that came at a time `now`. name: whose topic it came on."""
+        with self._lock:
+            ue = ue_of(name, self.ues)
+            if ue is None:
+                self._fault(-1, "claim", f"{name!r} is not a UE from ue0 to ue{self.ues - 1}")
+            elif retained:  # the broker would send it again and again
+                self._fault(ue, "retained")
+            else:
+                self._put(ue, message, now)
+
+    def _put(self, ue: int, message: bytes, now: float) -> None:
+        header: dict[str, Any] | Refusal
+        try:
+            header, numbers = unpack(message)
+        except Refusal as refusal:
+            header, numbers = refusal, memoryview(b"")
+        if isinstance(header, dict):
+            frame = header.get("frame")
+            if not isinstance(frame, str) or frame != self._frame:
+                if isinstance(frame, str) and frame in self._rounds:
+                    self._fault(ue, "late", "its frame is closed", self._rounds[frame])
+                else:
+                    self._fault(ue, "stale", "of no frame of this server")
+                return
+            if header.get("node") != self._nodes.get(ue):
+                self._fault(ue, "taken", f"not from node {self._nodes.get(ue, NO_NODE)}")
+                return
+        elif self._frame is None:
+            self._fault(ue, header.reason, header.detail)
+            return
+        digest = hash(message)
+        if ue in self._slotted:
+            if digest != self._digests[ue]:  # the same once more is a retransmission, which MQTT allows
+                self._fault(ue, "duplicate")
+            return
+        fits = len(message) <= self.most_bytes
+        self._digests[ue] = digest
+        self._slotted[ue] = Slotted(
+            header, bytes(numbers) if fits else b"", len(message), now - self._announced, self._timing
+        )
+
+    def _fault(self, ue: int, reason: str, detail: str = "", round: int | None = None) -> None:
+        """Note the first fault of each kind, so that nobody can fill the disk."""
+        if round is None:
+            round = self._rounds[self._order[-1]] if self._order else 0
+        detail = Refusal(reason, detail).detail
+        self._faults.setdefault((ue, reason), Fault(round, ue, self._nodes.get(ue, NO_NODE), reason, detail))

@@ -1,0 +1,128 @@
+"""Topics and messages: a JSON header, and the model's numbers as they are in memory.
+
+    fedslot/CELL/ps/scenario    the scenario as YAML, retained
+    fedslot/CELL/ps/status      `running`, `finished` or `offline`, retained; `offline` is the PS's last will
+    fedslot/CELL/ps/frame       an announcement (JSON)
+    fedslot/CELL/ps/model       the global model, retained
+    fedslot/CELL/ueN/status     `online` or `offline` with the device's name, retained; `offline` is its last will
+    fedslot/CELL/ueN/update     the update of UE N
+
+Everyone writes below its own name, so that a broker needs a single rule for all devices. The messages of models and
+updates are `FSL1`, the header's length (unsigned, 32 bits), the header, then floats of 32 bits, all little endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.deployment.screening import METRICS_BYTES, Refusal
+from fedslot.errors import InputError
+
+MAGIC = b"FSL1"
+PREFIX = struct.Struct("<4sI")
+PS = "ps"
+SCENARIO, STATUS, FRAME, MODEL, UPDATE = "scenario", "status", "frame", "model", "update"
+RUNNING, FINISHED, ONLINE, OFFLINE = "running", "finished", "online", "offline"
+MOST_STATUS_BYTES = 1 << 10
+CELL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of a cell, by which several can share a broker."""
+
+    cell: str = "cell"
+
+    def __post_init__(self) -> None:
+        if not CELL_NAME.fullmatch(self.cell):
+            raise InputError("cell", self.cell, "1 to 64 letters, digits, dots, hyphens or underscores")
+
+    def of(self, who: str, what: str) -> str:
+        """Return a topic, of the PS (`ps`), of a UE (`ue7`), or of all (`+`)."""
+        return f"fedslot/{self.cell}/{who}/{what}"
+
+    def parse(self, topic: str) -> tuple[str, str]:
+        """Return whose topic it is, and what is written there."""
+        _, _, who, what = topic.split("/")
+        return who, what
+
+
+def ue_name(ue: int) -> str:
+    """Return the name of a UE's device: part of its topics, and of its certificate.
+
+    >>> ue_name(7)
+    'ue7'
+    """
+    return f"ue{ue}"
+
+
+def ue_of(name: str, ues: int) -> int | None:
+    """Return the UE of a name; None if it is none from 0 to `ues` - 1.
+
+    >>> ue_of("ue7", 8), ue_of("ue07", 8), ue_of("ue8", 8)
+    (7, None, None)
+    """
+    digits = name.removeprefix("ue")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 9 or ue_name(int(digits)) != name:
+        return None
+    return int(digits) if int(digits) < ues else None
+
+
+def pack(header: dict[str, Any], numbers: NDArray[np.float32]) -> bytes:
+    """Return the message of a model or an update."""
+    text = json.dumps(header, allow_nan=False).encode()
+    return PREFIX.pack(MAGIC, len(text)) + text + numbers.astype("<f4", copy=False).tobytes()
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Return the header and the undecoded numbers of a message; raise `Refusal` if it is none."""
+    try:
+        magic, length = PREFIX.unpack_from(data)
+        if magic != MAGIC or length > METRICS_BYTES or PREFIX.size + length > len(data):
+            raise ValueError("no header")
+        header = json.loads(data[PREFIX.size : PREFIX.size + length])
+        if not isinstance(header, dict):
+            raise ValueError("the header is not a JSON object")
+    except (struct.error, ValueError, RecursionError) as error:
+        raise Refusal("malformed", str(error)) from None
+    return header, memoryview(data)[PREFIX.size + length :]
+
+
+def version(model: NDArray[np.float32]) -> str:
+    """Return the version of a model: a hash of its numbers."""
+    return hashlib.sha256(model.astype("<f4", copy=False).tobytes()).hexdigest()[:16]
+
+
+def write_model(model: NDArray[np.float32], round: int) -> bytes:
+    """Return the message of the global model."""
+    return pack({"model": version(model), "round": round, "parameters": len(model)}, model)
+
+
+def read_model(numbers: memoryview) -> NDArray[np.float32]:
+    """Return a model (P,) of one's own from the numbers of a message."""
+    return np.frombuffer(numbers, "<f4").astype(np.float32)
+
+
+def write_status(state: str, node: str) -> bytes:
+    """Return the message that a device is here, or that the PS is."""
+    return json.dumps({"state": state, "node": node}).encode()
+
+
+def read_status(data: bytes) -> tuple[str, str]:
+    """Return the state and the node of a status; raise `Refusal` if it is none."""
+    try:
+        status: Any = json.loads(data[:MOST_STATUS_BYTES])
+        state, node = status["state"], status["node"]
+        if not (isinstance(state, str) and isinstance(node, str) and 1 <= len(node) <= 64 and node.isprintable()):
+            raise ValueError("no state and node")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Refusal("claim", f"{type(error).__name__}: {error}") from None
+    return state, node

@@ -1,0 +1,96 @@
+"""The devices of a scenario: UEs that train on their share of its data, as in the simulator."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedslot.deployment.announcement import scenario_key
+from fedslot.deployment.mqtt.broker import Broker, Link
+from fedslot.deployment.mqtt.device import Device, Train, Workers
+from fedslot.deployment.mqtt.messages import PS, RUNNING, SCENARIO, STATUS, Topics, read_status
+from fedslot.deployment.screening import Update
+from fedslot.errors import InputError, RefusedError
+from fedslot.local_training import LocalTraining
+from fedslot.scenario import Scenario
+from fedslot.yaml_text import YAMLError, parse_yaml
+
+MOST_DEVICES = 300  # in one process: each has three open files, and paho-mqtt cannot wait for the 1024th
+MOST_SCENARIO_BYTES = 1 << 20
+
+
+def scenario_devices(scenario: Scenario, ues: Iterable[int], broker: Broker, cell: str = "cell") -> list[Device]:
+    """Return the devices of some UEs of a scenario, which share its data and their threads."""
+    wanted = list(ues)
+    if len(wanted) > MOST_DEVICES:
+        raise InputError("ues", f"{len(wanted)} of them", f"at most {MOST_DEVICES} in one process; start several")
+    for ue in wanted:
+        if not 0 <= ue < scenario.data.ues:
+            raise InputError("ue", ue, f"one of the scenario's UEs, 0 to {scenario.data.ues - 1}")
+    torch.set_num_threads(1)  # of each operation; devices train one at a time
+    local, workers, key = LocalTraining.of(scenario), Workers(), scenario_key(scenario)
+    fleet = local.fleet
+    return [
+        Device(
+            ue,
+            broker.of(ue),
+            _training(local, ue),
+            cell=cell,
+            own={"noise": float(fleet.noise[ue]), "samples": float(fleet.sizes[ue])},
+            scenario=key,
+            workers=workers,
+        )
+        for ue in wanted
+    ]
+
+
+def _training(local: LocalTraining, ue: int) -> Train:
+    def train(model: NDArray[np.float32], round: int) -> Update:
+        trained = local(torch.from_numpy(model).to(local.trainer.model.initial), np.array([ue]), round)
+        return Update(trained.models[0].cpu().numpy(), int(trained.sizes[0]))
+
+    return train
+
+
+def fetch_scenario(broker: Broker, cell: str, wait: float) -> Scenario:
+    """Return the scenario that the PS of a cell trains, once there is one.
+
+    One with parts of one's own is refused: a message must not import anything, nor name a file.
+    """
+    topics, running, texts = Topics(cell), threading.Event(), list[bytes]()
+
+    def hear(topic: str, content: bytes, retained: bool) -> None:
+        _, what = topics.parse(topic)
+        if what == SCENARIO and len(content) <= MOST_SCENARIO_BYTES:
+            texts[:] = [content]
+        elif what == STATUS and read_status(content)[0] == RUNNING:
+            running.set()
+
+    link = Link(broker, [(topics.of(PS, SCENARIO), True), (topics.of(PS, STATUS), True)], hear)
+    link.open(wait)
+    try:
+        came = running.wait(wait)
+    finally:
+        link.close()
+    if not came or not texts:
+        raise RefusedError(f"no PS came to {broker.url} within {wait:g} s; start one with: fedslot serve SCENARIO")
+    return read_scenario(texts[0])
+
+
+def read_scenario(text: bytes) -> Scenario:
+    """Return a scenario that came over the network; one that names code or files is refused."""
+    try:
+        fields = parse_yaml(text.decode())
+        if not isinstance(fields, dict):
+            raise ValueError("no fields")
+        scenario = Scenario.load(fields)
+    except (YAMLError, ValueError) as error:
+        raise RefusedError(f"the PS's scenario cannot be read ({' '.join(str(error).split())})") from None
+    foreign = scenario.own_parts + [name for name in [scenario.data.dataset] if name.endswith(".npz")]
+    if foreign:
+        raise RefusedError(f"the PS's scenario has parts of its own ({foreign[0]}); give the device its own SCENARIO")
+    return scenario

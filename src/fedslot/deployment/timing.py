@@ -1,0 +1,58 @@
+"""The clock of a frame whose slots are timed: when each begins and ends after the announcement."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedslot.errors import InputError
+
+MOST_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Lengths in seconds; all times are counted from the announcement of the frame.
+
+    PS and devices each count from the moment at which they sent or heard the announcement, by their own clocks, which
+    need not agree.
+
+    slot: length of an uplink slot.
+    downlink: length of the downlink slot, from the announcement to the first uplink slot. Devices fetch the model and
+        train in it.
+    tolerance: how long before and after its slot an update may arrive.
+
+    >>> Timing(slot=0.5, downlink=2.0, tolerance=0.1).opens(3)
+    3.0
+    """
+
+    slot: float
+    downlink: float
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.slot <= MOST_SECONDS:
+            raise InputError("slot seconds", self.slot, "above 0 and at most a day")
+        for name, value in (("downlink seconds", self.downlink), ("tolerance", self.tolerance)):
+            if not 0 <= value <= MOST_SECONDS:
+                raise InputError(name, value, "0 seconds or more, at most a day")
+
+    def opens(self, slot: int) -> float:
+        """Return when an uplink slot begins; slots count from 1."""
+        return self.downlink + (slot - 1) * self.slot
+
+    def closes(self, slot: int) -> float:
+        """Return when an uplink slot ends; of slot 0, this is when the first one begins."""
+        return self.opens(slot + 1)
+
+    def ends(self, slots: int) -> float:
+        """Return when a frame of so many uplink slots is closed: what arrives later is lost."""
+        return self.closes(slots) + self.tolerance
+
+    def begun(self, now: float, first: int) -> int:
+        """Return how many slots have begun by a time, counted from slot `first` on.
+
+        >>> Timing(slot=0.5, downlink=2.0, tolerance=0.1).begun(3.2, first=2)
+        2
+        """
+        return max(0, math.floor((now - self.opens(first)) / self.slot) + 1)

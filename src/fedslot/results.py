@@ -1,0 +1,123 @@
+"""The result of a run: its scenario, rounds, frames and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedslot import __version__
+from fedslot.data.sources import load as load_data
+from fedslot.errors import RefusedError
+from fedslot.local_training import make_model
+from fedslot.records import RunFolder
+from fedslot.scenario import Scenario
+
+Rule = Literal["max", "frame", "sum"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a run.
+
+    scenario: the scenario that was run.
+    rounds: one row per round, the columns of `rounds.csv`.
+    parameters: (P,) the last global model, if it is in memory. state: the last state of the strategy.
+    engine: `torch` or `compiled`, which trained the UEs.
+    folder: where the run is saved, if it is. trace: the trace of all frames, if it is in memory.
+    stopped: whether a callback stopped the run.
+
+    `load` reads scenario and rounds, and model and frames when they are asked for; state and engine are then None.
+    """
+
+    scenario: Scenario
+    rounds: pd.DataFrame
+    parameters: NDArray[np.float32] | None = None
+    state: Any = None
+    engine: str | None = None
+    folder: Path | None = None
+    trace: pd.DataFrame | None = None
+    stopped: bool = False
+
+    @property
+    def frames(self) -> pd.DataFrame | None:
+        """The trace of all frames, a row per `fedslot.Event`, the columns of `frames.csv`; None if it was not kept."""
+        if self.trace is None and self.folder is not None:
+            trace = RunFolder(self.folder).frames()
+            return None if trace is None else trace[trace["round"] < len(self.rounds)]
+        return self.trace
+
+    @property
+    def model(self) -> NDArray[np.float32] | None:
+        """The last global model (P,); of a loaded run, that of its last checkpoint, and None if there is none."""
+        if self.parameters is None and self.folder is not None:
+            return RunFolder(self.folder).model()
+        return self.parameters
+
+    def module(self) -> nn.Module:
+        """Return the network with the parameters of the last global model, on the CPU, for evaluation."""
+        flat = self.model
+        if flat is None:
+            raise RefusedError(f"{self.folder or 'the result'} has no model; a run saves the first after some rounds")
+        network = make_model(self.scenario.replace({"training.device": "cpu"}), load_data(self.scenario.data.dataset))
+        return network.module_with(torch.tensor(flat))
+
+    def in_memory(self) -> Result:
+        """Return the same result without its folder, which may then be deleted."""
+        return replace(self, parameters=self.model, trace=self.frames, folder=None)
+
+    @property
+    def final_accuracy(self) -> float:
+        """Test accuracy after the last round."""
+        return float(self.rounds["test_accuracy"].iloc[-1])
+
+    @property
+    def slots_spent(self) -> int:
+        """Number of slots that the run spent, by the scenario's cost rule."""
+        return int(self.rounds["slots_spent"].iloc[-1])
+
+    def accuracy_at(self, slots: int) -> float:
+        """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was."""
+        done = self.rounds.loc[self.rounds["slots_spent"] <= slots, "test_accuracy"]
+        return float(done.iloc[-1]) if len(done) else float("nan")
+
+    def slots_to(self, accuracy: float, rule: Rule = "max") -> float:
+        """Return the slots until the test accuracy first reached a target, by cost rule; NaN if it never did."""
+        reached = np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
+        if not len(reached):
+            return float("nan")
+        return float(self.rounds[f"cost_{rule}"].iloc[: reached[0] + 1].sum())
+
+    def summary(self) -> dict[str, Any]:
+        """Return the content of `summary.json`, apart from its hashes of rows, data and own parts."""
+        rounds = self.rounds
+        return {
+            "strategy": self.scenario.strategy.name,
+            "seed": self.scenario.seed,
+            "rounds": len(rounds),
+            "stopped_by": self._stopped_by,
+            "final_accuracy": self.final_accuracy,
+            "best_accuracy": float(rounds["test_accuracy"].max()),
+            "slots_spent": self.slots_spent,
+            "cost_max": int(rounds["cost_max"].sum()),
+            "cost_frame": int(rounds["cost_frame"].sum()),
+            "cost_sum": int(rounds["cost_sum"].sum()),
+            "push_received": int(rounds["push_received"].sum()),
+            "collided": int(rounds["collided"].sum()),
+            "seconds": float(rounds["seconds"].sum()),
+            "engine": self.engine,
+            "scenario_digest": self.scenario.digest,
+            "fedslot_version": __version__,
+        }
+
+    @property
+    def _stopped_by(self) -> str:
+        if self.stopped:
+            return "callback"
+        return "rounds" if len(self.rounds) == self.scenario.most_rounds else "time_budget"

@@ -1,0 +1,131 @@
+"""A broker, a parameter server and devices for tests; the broker is a real mosquitto on the loopback."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedslot import Scenario
+from fedslot.deployment.mqtt import Broker, Device, MqttServer, Timing, scenario_devices
+from fedslot.deployment.server import ParameterServer
+from fedslot.simulation import Simulation
+
+PROGRAM = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+needs_mosquitto = pytest.mark.skipif(
+    PROGRAM is None, reason="mosquitto is missing; install it with: apt-get install mosquitto (as root)"
+)
+WAIT = 60.0  # seconds that anything may take on a busy machine
+# lengths that leave a busy machine time; a frame whose updates are all there is closed before its end
+TIMING = Timing(slot=0.05, downlink=0.5, tolerance=5.0)
+
+SMALL = {
+    "rounds": 5,
+    "data.ues": 6,
+    "frame.slots": 4,
+    "frame.pull": 2,
+    "push.contenders": 3,
+    "strategy.warmup": 2,
+    "training.epochs": 1,
+    "valuation.method": "exact",
+}
+
+
+def small(**changes: object) -> Scenario:
+    return Scenario.load("quickstart", {**SMALL, **{key.replace("__", "."): value for key, value in changes.items()}})
+
+
+class Mosquitto:
+    """A broker that can be killed and started again at the same port."""
+
+    def __init__(self, start: Callable[..., subprocess.Popen[Any]], folder: Path, *settings: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self._start, self.port, self._file = start, _free_port(), folder / "mosquitto.conf"
+        own = settings or ("allow_anonymous true",)
+        lines = [f"listener {self.port} 127.0.0.1", "set_tcp_nodelay true", "user root", *own]
+        self._file.write_text("\n".join(lines) + "\n")
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        assert PROGRAM is not None
+        with self._file.with_suffix(".log").open("ab") as log:
+            self.process = self._start(PROGRAM, "-c", str(self._file), stdout=log, stderr=log)
+        until(lambda: _listens(self.port) or self.process.poll() is not None)
+        assert self.process.poll() is None, self._file
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def until(condition: Callable[[], object], seconds: float = WAIT) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def make_server(scenario: Scenario, url: str | Broker, timing: Timing = TIMING, **options: Any) -> MqttServer:
+    """Make a parameter server; options are those of `ParameterServer` and of `MqttServer`."""
+    simulation = Simulation(scenario)
+    own = {key: options.pop(key) for key in ("wait", "cell", "on_round") if key in options}
+    server = ParameterServer(scenario, simulation.model, simulation.held_out, unasked=True, **options)
+    broker = Broker(url) if isinstance(url, str) else url
+    return MqttServer(server, broker, timing, **{"wait": WAIT, **own})
+
+
+@contextmanager
+def devices_of(
+    scenario: Scenario, url: str, ues: Iterable[int] | None = None, **options: Any
+) -> Iterator[list[Device]]:
+    """Run devices in this process, each with a connection of its own."""
+    made = scenario_devices(scenario, range(scenario.data.ues) if ues is None else ues, Broker(url), **options)
+    for device in made:
+        device.start(WAIT)
+    try:
+        yield made
+    finally:
+        for device in made:
+            device.stop()
+
+
+@contextmanager
+def running(server: MqttServer) -> Iterator[list[BaseException]]:
+    """Run a parameter server in a thread, and wait for its end; the list gets what it raised."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.run()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield raised
+    thread.join(WAIT)
+    assert not thread.is_alive()
