@@ -38,7 +38,16 @@ def _images(*names: str) -> tuple[str, ...]:
     return tuple(f"figures/{name}.{kind}" for name in names for kind in IMAGES)
 
 
-RUN = Kind("run", "scenario.yaml", ("faults.csv", "frames.csv", "rounds.csv", "checkpoint.npz", "summary.json"))
+def _events(folder: str) -> tuple[str, ...]:
+    """Return the patterns of TensorBoard's event files."""
+    return tuple(f"{folder}/{part}events.out.tfevents.*" for part in ("", "by_slots/"))
+
+
+RUN = Kind(
+    "run",
+    "scenario.yaml",
+    ("faults.csv", "frames.csv", "rounds.csv", "checkpoint.npz", "summary.json", *_events("tensorboard")),
+)
 COMPARISON = Kind(
     "comparison",
     "comparison.yaml",
@@ -46,13 +55,18 @@ COMPARISON = Kind(
         *("comparison.csv", "differences.csv", "runs.csv"),
         *_images("accuracy_by_slots", "accuracy_by_round", "slots_to_targets", "on_the_air"),
         "report.html",
+        *_events("tensorboard/*"),
     ),
     ("runs/*",),
 )
 SWEEP = Kind(
     "sweep",
     "study.yaml",
-    ("runs.csv", "sweep.csv", *_images("final_accuracy", "accuracy_at_horizon", "slots_to_*_max", "slots_to_*_frame")),
+    (
+        *("runs.csv", "sweep.csv"),
+        *_images("final_accuracy", "accuracy_at_horizon", "slots_to_*_max", "slots_to_*_frame"),
+        *_events("tensorboard/*"),
+    ),
     ("runs/*",),
 )
 REPRODUCTION = Kind(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedslot import Grant, InputError, Scenario
+from fedslot import Grant, InputError, Merit, Scenario
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
 from fedslot.deployment.frame import Frame, Turn
@@ -119,3 +119,78 @@ def test_degrees_of_irsa_survive_the_network() -> None:
     options = {"push.channel": "irsa", "push.channel_options": {"degrees": {3: 1.0}}, "frame.slots": 8}
     turns = Frame(Scenario.load("quickstart", options), Grant(np.arange(2), push=True), np.array([5, 6]), 0, True).turns
     assert len(over_the_network(turns[6]).draw()) == 3
+
+
+# Devices that speak of their own accord ------------------------------------------------------------
+
+
+def unasked(channel: str = "collision", seeded: bool = True, probability: float = 1.0, **grant: Any) -> Frame:
+    """A frame of three pull and five push slots; unless seeded, any of 30 UEs may push."""
+    changes = {"data.ues": 30, "frame.slots": 8, "frame.pull": 3, "push.channel": channel}
+    granted = Grant(np.array([4, 0, 9]), push=True, probability=probability, **grant)
+    backlogged = np.arange(10, 16) if seeded else None
+    return Frame(Scenario.load("quickstart", changes), granted, backlogged, 3, seeded, unasked=True)
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("probability", [0.5, 1.0])
+def test_a_seeded_ue_settles_as_it_draws(channel: str, probability: float) -> None:
+    """The PS expects those that send, and no others."""
+    announced = unasked(channel, probability=probability)
+    settled = {ue: over_the_network(turn).settle() for ue, turn in announced.turns.items()}
+    drawn = {ue: turn.draw() for ue, turn in announced.turns.items()}
+    assert [ue for ue, turn in settled.items() if turn] == [ue for ue, slots in drawn.items() if slots]
+    assert announced.expected == [ue for ue, slots in drawn.items() if slots]
+    assert all(turn.draw(late=5) == drawn[ue] for ue, turn in settled.items() if turn)
+    assert announced.foreseen
+
+
+def test_a_condition_that_only_the_ue_knows_is_its_own_to_check() -> None:
+    announced = unasked(merit=Merit("noise", most=0.5))
+    assert not announced.foreseen
+    assert announced.expected == [4, 0, 9]
+    turn = announced.turns[11]
+    assert turn.settle({"noise": 0.6}) is None
+    assert turn.settle() is None
+    settled = turn.settle({"noise": 0.4})
+    assert settled is not None
+    assert settled.draw() == turn.draw({"noise": 0.4})
+
+
+def test_a_condition_that_the_ps_told_is_known_to_both() -> None:
+    told = np.zeros(30)
+    told[11] = 2.0
+    announced = unasked(merit=Merit("value", least=1.0, told=told))
+    assert announced.foreseen
+    assert announced.expected == [4, 0, 9, 11]
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@given(late=st.integers(0, 6))
+def test_a_free_ue_draws_slots_that_have_not_begun(channel: str, late: int) -> None:
+    turn = unasked(channel, seeded=False).turns[20].settle()
+    assert turn is not None
+    slots = turn.draw(late=late)
+    assert all(3 + late < slot <= 8 for slot in slots)
+    assert bool(slots) == (late < 5) or channel in ("crdsa", "irsa")
+    assert not slots or turn.allows(slots)
+
+
+def test_free_ues_are_barred_as_often_as_announced() -> None:
+    turn = unasked(seeded=False, probability=0.25).turns[20]
+    contending = sum(turn.settle() is not None for _ in range(2000))
+    assert abs(contending - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5
+
+
+def test_of_free_ues_those_count_that_sent() -> None:
+    """Three of 27 UEs push: two collide, one is received; the others are not known to have anything to send."""
+    announced = unasked(seeded=False)
+    assert announced.expected == [4, 0, 9]
+    assert len(announced.turns) == 30
+    used = {4: [1], 9: [3], 20: [5], 21: [5], 29: [8]}
+    assert announced.on_air(used) == {4, 9, 29}
+    receipt = announced.receipt(used, {4, 20, 21, 29})
+    assert receipt.pulled.tolist() == [4]
+    assert receipt.wasted.tolist() == [0, 9]
+    assert (receipt.pushed.tolist(), receipt.collided.tolist()) == ([29], [20, 21])
+    assert (receipt.contenders, receipt.idle_slots, receipt.collided_slots) == (3, 3, 1)

@@ -481,3 +481,18 @@ def test_nobody_raises_the_limit_of_the_norm() -> None:
     server = Cell(scenario(rounds=8, strategy__name="greedy-shap"), {1: scaled(9)}).run()
     assert {fault.ue for fault in server.faults.all} <= {1}
     assert float(server.now.model.norm()) < 8 * 10 * float(server.model.initial.norm())
+
+
+def test_collided_updates_are_dropped_unread(tmp_path: Path) -> None:
+    read: list[object] = []
+
+    class Seen(Message):
+        def content(self) -> Any:
+            read.append(self.round)
+            return super().content()
+
+    wanted = scenario(push__probability=1.0, push__contenders=5)
+    Cell(wanted, dict.fromkeys(range(8), lambda reply: Seen(**vars(reply))), out=tmp_path).run()
+    rounds = fedslot.load(tmp_path).rounds
+    assert rounds["collided"].sum() > 0
+    assert len(read) == rounds["pulled"].sum() + rounds["push_received"].sum()

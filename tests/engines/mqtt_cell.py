@@ -25,10 +25,10 @@ needs_mosquitto = pytest.mark.skipif(
 )
 WAIT = 60.0  # seconds that anything may take on a busy machine
 # lengths that leave a busy machine time; a frame whose updates are all there is closed before its end
-TIMING = Timing(slot=0.05, downlink=0.5, tolerance=5.0)
+TIMING = Timing(slot=0.05, downlink=1.0, tolerance=5.0)
 
 SMALL = {
-    "rounds": 5,
+    "rounds": 4,
     "data.ues": 6,
     "frame.slots": 4,
     "frame.pull": 2,
@@ -92,7 +92,7 @@ def _listens(port: int) -> bool:
 def make_server(scenario: Scenario, url: str | Broker, timing: Timing = TIMING, **options: Any) -> MqttServer:
     """Make a parameter server; options are those of `ParameterServer` and of `MqttServer`."""
     simulation = Simulation(scenario)
-    own = {key: options.pop(key) for key in ("wait", "cell", "on_round") if key in options}
+    own = {key: options.pop(key) for key in ("wait", "cell") if key in options}
     server = ParameterServer(scenario, simulation.model, simulation.held_out, unasked=True, **options)
     broker = Broker(url) if isinstance(url, str) else url
     return MqttServer(server, broker, timing, **{"wait": WAIT, **own})

@@ -21,6 +21,7 @@ from fedslot.cli.options import (
     StrategiesOption,
     TargetsOption,
     ThreadsOption,
+    TrackOption,
     WorkersOption,
     check_cluster,
     live_view,
@@ -28,6 +29,7 @@ from fedslot.cli.options import (
     read_scenario,
     read_targets,
     stoppable,
+    tracking,
     watch,
 )
 
@@ -45,6 +47,7 @@ def compare(
     resume: ResumeOption = False,
     force: ForceOption = False,
     frames: FramesOption = True,
+    track: TrackOption = [],  # noqa: B006
     live: LiveOption = False,
     open: OpenOption = False,
     port: PortOption = None,
@@ -70,7 +73,10 @@ def compare(
         typer.echo(note, err=True)
     labels = [f"{variants[i // seeds].label}, seed {task.scenario.seed}" for i, task in enumerate(tasks)]
     with live_view(out, live, open, port):
-        with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
+        with (
+            watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
+            tracking(display, track, tasks, labels, out) as listener,
+        ):
             comparison = compare_strategies(
                 wanted,
                 strategies,
@@ -82,7 +88,7 @@ def compare(
                 resume=resume,
                 force=force,
                 dask=dask,
-                listener=display,
+                listener=listener,
                 frames=frames,
             )
         with stoppable(SAME_AND_RESUME):

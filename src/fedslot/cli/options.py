@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from fedslot.experiments.tasks import Listener, Task
+    from fedslot.round import Round
     from fedslot.scenario import Scenario
     from fedslot.views.progress import Display
 
@@ -36,6 +38,11 @@ def complete_strategies(incomplete: str) -> list[str]:
 
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in STRATEGIES if name.startswith(last)]
+
+
+def complete_tracker(incomplete: str) -> list[str]:
+    """Return the trackers whose names begin with `incomplete`."""
+    return [name for name in ("tensorboard", "mlflow") if name.startswith(incomplete)]
 
 
 ScenarioArgument = Annotated[
@@ -84,6 +91,15 @@ ForceOption = Annotated[
 FramesOption = Annotated[
     bool,
     typer.Option("--frames/--no-frames", help="Write frames.csv, what happened in each slot of each frame."),
+]
+TrackOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="TOOL",
+        help="Track the rounds with `tensorboard` or `mlflow`; may be repeated.",
+        autocompletion=complete_tracker,
+        show_default=False,
+    ),
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
@@ -161,6 +177,28 @@ def live_view(out: Path, live: bool, open: bool, port: int | None) -> Iterator[N
                 if view.comes_up():
                     typer.secho(f"the page stays at {view.address} until Ctrl-C", err=True)
                     view.wait()
+
+
+@contextmanager
+def tracking(
+    display: Display, names: Sequence[str], tasks: Sequence[Task], labels: Sequence[str], out: Path
+) -> Iterator[Listener]:
+    """Yield a listener that shows the rounds of many runs and tracks them."""
+    if not names:
+        yield display
+        return
+    from fedslot.tracking.trackers import Many
+
+    many = Many(names, tasks, labels, out)
+
+    def hear(index: int, round: Round | None) -> None:
+        display(index, round)
+        many(index, round)
+
+    try:
+        yield hear
+    finally:
+        many.close()
 
 
 @contextmanager

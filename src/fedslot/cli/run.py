@@ -21,6 +21,7 @@ from fedslot.cli.options import (
     ResumeOption,
     ScenarioArgument,
     ThreadsOption,
+    TrackOption,
     check_cluster,
     live_view,
     note_effects,
@@ -38,6 +39,7 @@ def run(
     threads: ThreadsOption = 1,
     dask: DaskOption = None,
     frames: FramesOption = True,
+    track: TrackOption = [],  # noqa: B006
     live: LiveOption = False,
     open: OpenOption = False,
     port: PortOption = None,
@@ -51,11 +53,13 @@ def run(
     from fedslot.callbacks import Report
     from fedslot.experiments.cluster import distributed_training
     from fedslot.runs import run as run_scenario
+    from fedslot.tracking.trackers import make_trackers
 
     note_effects(scenario, [wanted])
     check_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
-    again = _again(scenario, override, out, threads, dask, live or open)
+    again = _again(scenario, override, out, threads, dask, track, live or open)
+    trackers = make_trackers(track, label)
     with live_view(out, live, open, port):
         with ExitStack() as stack:
             display = stack.enter_context(watch([label], wanted.rounds, f"continue with: {again}"))
@@ -67,7 +71,7 @@ def run(
                 force=force,
                 threads=threads,
                 distribute=distribute,
-                callbacks=[Report(partial(display, 0))],
+                callbacks=[Report(partial(display, 0)), *trackers],
                 frames=frames,
             )
         summary = result.summary()
@@ -77,7 +81,9 @@ def run(
         )
 
 
-def _again(scenario: str, override: list[str], out: Path, threads: int, dask: str | None, live: bool) -> str:
+def _again(
+    scenario: str, override: list[str], out: Path, threads: int, dask: str | None, track: list[str], live: bool
+) -> str:
     """Return the command that continues the run."""
     words = ["fedslot", "run", scenario]
     for word in override:
@@ -87,6 +93,8 @@ def _again(scenario: str, override: list[str], out: Path, threads: int, dask: st
         words += ["--threads", str(threads)]
     if dask is not None:
         words += ["--dask", dask]
+    for tool in track:
+        words += ["--track", tool]
     if live:
         words += ["--live"]
     return shlex.join(words)

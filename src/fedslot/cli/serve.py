@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from fedslot.cli.mqtt import (
 )
 from fedslot.cli.options import (
     ForceOption,
+    FramesOption,
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
@@ -65,6 +67,7 @@ def serve(
     key: KeyOption = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
+    frames: FramesOption = True,
 ) -> None:
     """Run a scenario on devices that speak MQTT, as their parameter server.
 
@@ -73,6 +76,7 @@ def serve(
     log_to_stderr()
     wanted, where = read_scenario(scenario, override), read_broker(broker, tls_ca, cert, key)
 
+    from fedslot.callbacks import Report
     from fedslot.data import load
     from fedslot.deployment.mqtt import MqttServer, Timing
     from fedslot.deployment.server import ParameterServer
@@ -86,15 +90,23 @@ def serve(
     data = load(wanted.data.dataset)
     model = make_model(wanted, data)
     held_out = HeldOut(wanted, model, data.x_test, data.y_test)
-    server = ParameterServer(
-        wanted, model, held_out, out=out, resume=resume, force=force, seeded=not free, unasked=True
-    )
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
     words = [word for word in sys.argv[1:] if word not in ("--resume", "--force")]
     again = f"continue with: {shlex.join(['fedslot', *words, '--resume'])}"
     with Threads(), watch([label], wanted.rounds, again) as display:
-        link = MqttServer(server, where, timing, cell=cell, wait=wait, on_round=lambda round: display(0, round))
-        link.run()
+        server = ParameterServer(
+            wanted,
+            model,
+            held_out,
+            out=out,
+            resume=resume,
+            force=force,
+            seeded=not free,
+            unasked=True,
+            callbacks=[Report(partial(display, 0))],
+            frames=frames,
+        )
+        MqttServer(server, where, timing, cell=cell, wait=wait).run()
     summary = load_run(out).summary()
     typer.echo(
         f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "

@@ -19,6 +19,7 @@ from fedslot.cli.options import (
     ResumeOption,
     TargetsOption,
     ThreadsOption,
+    TrackOption,
     WorkersOption,
     check_cluster,
     complete_override,
@@ -27,6 +28,7 @@ from fedslot.cli.options import (
     note_effects,
     read_targets,
     stoppable,
+    tracking,
     watch,
 )
 
@@ -68,6 +70,7 @@ def sweep(
     resume: ResumeOption = False,
     force: ForceOption = False,
     frames: FramesOption = False,
+    track: TrackOption = [],  # noqa: B006
     live: LiveOption = False,
     open: OpenOption = False,
     port: PortOption = None,
@@ -96,7 +99,10 @@ def sweep(
     note_effects(scenario, study.scenarios)
     check_cluster(dask)
     with live_view(out, live, open, port):
-        with watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display:
+        with (
+            watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
+            tracking(display, track, tasks, labels, out) as listener,
+        ):
             try:
                 found = sweep_grid(
                     study.scenario,
@@ -109,7 +115,7 @@ def sweep(
                     resume=resume,
                     force=force,
                     dask=dask,
-                    listener=display,
+                    listener=listener,
                     frames=frames,
                 )
             except FailedRunsError as error:

@@ -100,12 +100,15 @@ class Announcement:
 
     @classmethod
     def read(cls, data: bytes) -> Announcement:
-        """Read JSON that `write` returned; raise `ValueError`, `TypeError` or `KeyError` if it is none."""
-        fields: dict[str, Any] = json.loads(data)
-        window: Any = fields.pop("window")
-        if window is not None:
-            window = Turn(**(window | {key: number for key, number in ABSENT.items() if window[key] is None}))
-        return cls(**{**fields, "timing": Timing(**fields["timing"]), "window": window})
+        """Read JSON that `write` returned; raise `ValueError` if it is none."""
+        try:
+            fields: dict[str, Any] = json.loads(data)
+            window: Any = fields.pop("window")
+            if window is not None:
+                window = Turn(**(window | {key: number for key, number in ABSENT.items() if window[key] is None}))
+            return cls(**{**fields, "timing": Timing(**fields["timing"]), "window": window})
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"no announcement ({type(error).__name__}: {error})") from None
 
 
 def _written(value: object) -> object:

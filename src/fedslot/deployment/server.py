@@ -175,8 +175,10 @@ class ParameterServer:
             if self.folder and result and is_over:
                 self.folder.finish(result.summary())
         finally:
-            if self.folder:
+            if self.folder and self.now.round:
                 self.folder.close()
+            elif self.folder:  # there is nothing to continue, and the next try shall find no folder in its way
+                self.folder.withdraw()
         self._told.end(result)
 
     def _result(self, stopped: bool) -> Result:

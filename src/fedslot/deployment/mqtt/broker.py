@@ -29,7 +29,7 @@ from fedslot.errors import InputError, RefusedError
 KEEPALIVE = 30  # seconds; a device that vanishes without a word is offline after one and a half of these
 FIRST_RETRY, LAST_RETRY = 0.2, 5.0  # seconds between attempts to connect again
 ANSWER = 10.0  # seconds that a broker has to answer
-TAKEN_OVER = 0x8E  # MQTT's reason code for a session that another client took over
+BRIEF, MOST_BRIEF = 5.0, 10  # seconds of a brief connection, and how many in a row are enough
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 logger = getLogger(__name__)
 
@@ -128,6 +128,7 @@ class Link:
         self.largest: int | None = None  # bytes of the largest message that the broker takes; None if it does not say
         self._up, self._changed, self._failure = threading.Event(), threading.Event(), ""
         self._sent: dict[int, str] = {}
+        self._since, self._brief = 0.0, 0  # when the connection was made, and brief ones before it
         client = self._client = PahoClient(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
         client.reconnect_delay_set(FIRST_RETRY, LAST_RETRY)  # type: ignore[arg-type]
         client.connect_timeout = ANSWER
@@ -221,6 +222,7 @@ class Link:
 
     def _ready(self) -> None:
         self._sent.clear()
+        self._since = time.monotonic()
         self.connections += 1
         self._up.set()
         self._changed.set()
@@ -229,13 +231,15 @@ class Link:
     def _disconnected(self, client: PahoClient, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         was_up = self.up
         self._up.clear()
-        if flags.is_disconnect_packet_from_server and reason.value == TAKEN_OVER:
-            self._fail("another client has connected under the same name")
-            client.disconnect()  # else the two would displace each other for ever
-        elif not was_up and not self._changed.is_set():
-            self._fail("the broker closed the connection; does it accept our certificate?")
+        if was_up:
+            self._brief = self._brief + 1 if time.monotonic() - self._since < BRIEF else 0
+        if self._brief >= MOST_BRIEF:  # brokers do not tell, but two clients of one name displace each other for ever
+            self._fail("the connection is lost again and again; is another client here under the same name?")
+            client.disconnect()
         elif was_up:
             logger.warning("the connection to %s is lost (%s); connecting again", self.broker.url, reason)
+        elif not self._changed.is_set():
+            self._fail("the broker closed the connection; does it accept our certificate?")
 
     def _published(self, client: PahoClient, data: Any, mid: int, reason: Any, properties: Any) -> None:
         what = self._sent.pop(mid, "a message")

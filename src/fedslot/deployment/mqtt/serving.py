@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from logging import getLogger
 
@@ -35,7 +34,6 @@ from fedslot.deployment.screening import HEADER_BYTES, Refusal
 from fedslot.deployment.server import ParameterServer
 from fedslot.deployment.timing import Timing
 from fedslot.errors import InputError, RefusedError
-from fedslot.round import Round
 
 MOST_NODES = 8  # devices that may claim the same UE at once
 LOOK_AGAIN = 0.02  # seconds
@@ -82,7 +80,6 @@ class MqttServer:
     server: made with `unasked=True`. broker: where devices are. timing: lengths of the slots.
     cell: name by which PS and devices find one another on a broker that others use too.
     wait: seconds to wait for the broker, and for all devices before the first frame.
-    on_round: called with each round when it is done.
     """
 
     def __init__(
@@ -93,11 +90,10 @@ class MqttServer:
         *,
         cell: str = "cell",
         wait: float = 60.0,
-        on_round: Callable[[Round], object] = lambda round: None,
     ) -> None:
         if not server.unasked:
             raise InputError("unasked", False, "true over MQTT, where devices speak of their own accord")
-        self.server, self.timing, self.wait, self.on_round = server, timing, wait, on_round
+        self.server, self.timing, self.wait = server, timing, wait
         ues, parameters = server.scenario.data.ues, server.model.size
         self._topics, self._inbox, self._attendance = Topics(cell), Inbox(ues, parameters), Attendance(ues)
         self._failure = ""
@@ -115,24 +111,21 @@ class MqttServer:
         )
 
     def run(self) -> None:
-        """Train to the end of the scenario."""
-        server = self.server
-        server.start()
+        """Train to the end of the scenario, or until a callback of the server stops it."""
+        server, last = self.server, OFFLINE
+        self._link.open(self.wait)
         try:
-            self._link.open(self.wait)
             self._check_size()
+            server.start()
             self._greet()
             self._gather(range(server.scenario.data.ues), self.wait, needed=True)
             while frame := server.announce():
                 self._play(frame)
-                if self._failure:
-                    raise RefusedError(self._failure)
-            server.finish()
-            self._link.close((self._topics.of(PS, STATUS), write_status(FINISHED, PS)))
+                self._refuse_failure()
+            last = OFFLINE if server.stopped else FINISHED
         finally:
             server.finish()
-            if self._link.up:
-                self._link.close((self._topics.of(PS, STATUS), write_status(OFFLINE, PS)))
+            self._link.close((self._topics.of(PS, STATUS), write_status(last, PS)))
 
     def _play(self, frame: Frame) -> None:
         """Announce a frame and close it on time; one during which the broker was lost is announced again."""
@@ -185,7 +178,7 @@ class MqttServer:
         unasked = [ue for ue, _ in updates if ue not in turns]
         faults += [Fault(frame.round, ue, online.get(ue, NO_NODE), "slot", "it has no turn") for ue in unasked]
         server.faults.add(*faults)
-        self.on_round(server.close(frame, online, [(ue, update) for ue, update in updates if ue in turns]))
+        server.close(frame, online, [(ue, update) for ue, update in updates if ue in turns])
 
     def _greet(self) -> None:
         """Say that the PS is here, and what it trains."""
@@ -202,8 +195,7 @@ class MqttServer:
             if set(ues) <= online.keys() or time.monotonic() >= until or self._failure:
                 break
             time.sleep(LOOK_AGAIN)
-        if self._failure:
-            raise RefusedError(self._failure)
+        self._refuse_failure()
         logger.info("%d of %d UEs are here", len(online), self.server.scenario.data.ues)
         if needed and not online:
             command = f"fedslot device --ues 0-{self.server.scenario.data.ues - 1} --broker {self._link.broker.url}"
@@ -231,6 +223,11 @@ class MqttServer:
             self._inbox.put(who, content, retained, arrived)
         elif who != PS:
             self._attendance.note(who, content)
+
+    def _refuse_failure(self) -> None:
+        """Refuse to go on after the broker refused something."""
+        if self._failure:
+            raise RefusedError(self._failure)
 
     def _fail(self, line: str) -> None:
         self._failure = self._failure or line

@@ -34,6 +34,7 @@ def scenario_devices(scenario: Scenario, ues: Iterable[int], broker: Broker, cel
     torch.set_num_threads(1)  # of each operation; devices train one at a time
     local, workers, key = LocalTraining.of(scenario), Workers(), scenario_key(scenario)
     fleet = local.fleet
+    local(local.trainer.model.initial, np.array(wanted[:1]), 0)  # the first training loads and compiles: not in a frame
     return [
         Device(
             ue,

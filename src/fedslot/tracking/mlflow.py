@@ -1,0 +1,85 @@
+"""Runs of MLflow: the scenario's fields as parameters, every number of a round as a metric."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedslot.callbacks import Callback
+from fedslot.results import Result
+from fedslot.round import Round
+from fedslot.scenario import Scenario
+from fedslot.trace import Event
+from fedslot.tracking.numbers import AGAINST_SLOTS, flat_fields, numbers, refusing, run_name
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+FOLDER = "fedslot.folder"  # the tag by which a run is found again
+LONGEST = 500  # characters of a parameter, as much as every store of MLflow takes
+
+
+class MLflow(Callback):
+    """Logs a run to MLflow; one that is resumed goes on in the same run of MLflow.
+
+    Metrics have the round as step; `by_slots/test_accuracy` and the like have the slots spent.
+
+    uri: the store or the server; None: MLflow's own setting, `MLFLOW_TRACKING_URI`, or else its default.
+    experiment: its name; None: `MLFLOW_EXPERIMENT_NAME`, or else `fedslot`.
+    name: of the run; None: strategy and seed.
+    """
+
+    def __init__(self, uri: str | None = None, experiment: str | None = None, name: str | None = None) -> None:
+        self._uri, self._name = uri, name
+        self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "fedslot"
+        self._client: MlflowClient | None = None
+        self._run = ""
+
+    def on_start(self, scenario: Scenario, done: int, folder: Path | None) -> None:
+        with refusing("MLflow", "mlflow"):
+            from mlflow.tracking import MlflowClient
+
+            self._client = client = MlflowClient(self._uri)
+            known = client.get_experiment_by_name(self._experiment)
+            experiment = client.create_experiment(self._experiment) if known is None else known.experiment_id
+            where = "" if folder is None else str(folder.resolve())
+            self._run = (self._earlier(client, experiment, where) if done else "") or self._create(
+                client, experiment, scenario, where
+            )
+
+    def _earlier(self, client: MlflowClient, experiment: str, folder: str) -> str:
+        """Return the run of MLflow that tracked a folder last, which is then running again; empty if there is none."""
+        wanted = folder.replace("'", "\\'")
+        found = client.search_runs([experiment], f"tags.`{FOLDER}` = '{wanted}'", max_results=1)
+        for run in found:
+            client.update_run(run.info.run_id, status="RUNNING")
+        return found[0].info.run_id if found else ""
+
+    def _create(self, client: MlflowClient, experiment: str, scenario: Scenario, folder: str) -> str:
+        from mlflow.entities import Param
+
+        tags = {FOLDER: folder, "fedslot.scenario_digest": scenario.digest}
+        run = client.create_run(experiment, run_name=self._name or run_name(scenario), tags=tags).info.run_id
+        fields = [Param(key, str(value)[:LONGEST]) for key, value in flat_fields(scenario).items()]
+        client.log_batch(run, params=fields)
+        return str(run)
+
+    def on_round(self, round: Round, frame: Sequence[Event]) -> None:
+        found = numbers(round, frame)
+        with refusing("MLflow", "mlflow"):
+            from mlflow.entities import Metric
+
+            now = int(1000 * time.time())
+            metrics = [Metric(name, number, now, round.round) for name, number in found.items()]
+            metrics += [Metric(f"by_slots/{name}", found[name], now, round.slots_spent) for name in AGAINST_SLOTS]
+            assert self._client is not None
+            self._client.log_batch(self._run, metrics=metrics)
+
+    def on_end(self, result: Result | None) -> None:
+        with refusing("MLflow", "mlflow"):
+            assert self._client is not None
+            finished = result is not None and not result.stopped
+            self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")

@@ -1,0 +1,64 @@
+"""What is tracked of a run: the numbers of its rounds and the fields of its scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from fedslot.errors import InputError, RefusedError
+from fedslot.round import Round
+from fedslot.scenario import Scenario
+from fedslot.trace import Event
+
+AGAINST_SLOTS = ("test_accuracy", "test_loss", "val_loss")  # these are tracked against slots too
+
+
+def numbers(round: Round, frame: Sequence[Event]) -> dict[str, float]:
+    """Return the numbers of a round by name: its columns in `rounds.csv` and, if the frame is known, its idle slots."""
+    found = {name: float(number) for name, number in asdict(round).items() if name != "round"}
+    if frame:
+        found["idle_slots"] = float(sum(event.event == "idle" for event in frame))
+    return found
+
+
+def flat_fields(scenario: Scenario) -> dict[str, Any]:
+    """Return the fields of a scenario by dotted key.
+
+    >>> flat_fields(Scenario())["frame.pull"]
+    10
+    """
+
+    def flatten(fields: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, value in fields.items():
+            if isinstance(value, dict) and value:
+                yield from flatten(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", value
+
+    return dict(flatten(scenario.model_dump(), ""))
+
+
+def run_name(scenario: Scenario) -> str:
+    """Return the name of a run.
+
+    >>> run_name(Scenario())
+    'push-pull, seed 0'
+    """
+    return f"{scenario.strategy.name}, seed {scenario.seed}"
+
+
+@contextmanager
+def refusing(tool: str, extra: str) -> Iterator[None]:
+    """Turn the errors of a tool, or its absence, into one line; the run can be continued."""
+    try:
+        yield
+    except (InputError, RefusedError):
+        raise
+    except ModuleNotFoundError as error:
+        line = f"tracking by {tool} needs {error.name}; type: pip install 'fedslot[{extra}]'"
+        raise RefusedError(line) from None
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise RefusedError(f"tracking by {tool} failed ({why}); the run can be continued with --resume") from error

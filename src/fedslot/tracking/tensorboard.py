@@ -1,0 +1,66 @@
+"""Event files of TensorBoard: every number of a round against rounds, accuracies and losses against slots too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedslot.callbacks import Callback
+from fedslot.errors import InputError
+from fedslot.results import Result
+from fedslot.round import Round
+from fedslot.scenario import Scenario
+from fedslot.trace import Event
+from fedslot.tracking.numbers import AGAINST_SLOTS, numbers, refusing
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+FOLDER, BY_SLOTS = "tensorboard", "by_slots"
+
+
+class TensorBoard(Callback):
+    """Writes event files, which `tensorboard --logdir FOLDER` shows.
+
+    The steps of a run are its rounds, those of the run `by_slots` beside it are slots spent. What a killed run wrote
+    ahead of its checkpoint is superseded when it goes on.
+
+    folder: for the event files; None: `tensorboard` in the folder of the run.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self._given = None if folder is None else Path(folder)
+        self._writers: list[SummaryWriter] = []
+
+    def on_start(self, scenario: Scenario, done: int, folder: Path | None) -> None:
+        with refusing("TensorBoard", "tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._make = SummaryWriter
+        if self._given is None and folder is None:
+            raise InputError("folder", None, "given to TensorBoard, for a run that is not saved")
+        self._scenario, self._folder = scenario, self._given or Path(folder or "") / FOLDER
+
+    def on_round(self, round: Round, frame: Sequence[Event]) -> None:
+        found = numbers(round, frame)
+        with refusing("TensorBoard", "tensorboard"):
+            if not self._writers:  # from here on, which is what `purge_step` says
+                self._writers = [
+                    self._make(str(folder), purge_step=step)
+                    for folder, step in (
+                        (self._folder, round.round),
+                        (self._folder / BY_SLOTS, round.slots_spent),
+                    )
+                ]
+                self._writers[0].add_text("scenario", f"```yaml\n{self._scenario.to_yaml()}```", round.round)
+            by_round, by_slots = self._writers
+            for name, number in found.items():
+                by_round.add_scalar(name, number, round.round)
+            for name in AGAINST_SLOTS:
+                by_slots.add_scalar(name, found[name], round.slots_spent)
+
+    def on_end(self, result: Result | None) -> None:
+        with refusing("TensorBoard", "tensorboard"):
+            while self._writers:
+                self._writers.pop().close()

@@ -1,0 +1,118 @@
+"""Announcements: what every UE reads from one is its turn, and free UEs are backlogged as often as in the simulator."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fedslot import Grant, Merit, Scenario
+from fedslot.deployment.announcement import Announcement, Backlog, scenario_key
+from fedslot.deployment.frame import Frame
+from fedslot.deployment.timing import Timing
+from fedslot.round import first_waiting, still_waiting
+
+TIMING = Timing(slot=0.1, downlink=1.0, tolerance=0.05)
+
+
+def scenario(**changes: object) -> Scenario:
+    fields = {"data.ues": 8, "frame.slots": 6, "frame.pull": 2, "push.contenders": 3}
+    return Scenario.load("quickstart", fields | {key.replace("__", "."): value for key, value in changes.items()})
+
+
+def announce(frame: Frame, wanted: Scenario) -> Announcement:
+    return Announcement.of(frame, wanted, "model", TIMING, slots_spent=40, received=[1, 2])
+
+
+MERITS = [
+    None,
+    Merit("noise", most=0.02),
+    Merit("value", least=-1.0, told=np.array([0.0, math.nan, 2.0, -3.0, 1.0, 1.0, 1.0, 1.0])),
+]
+
+
+@pytest.mark.parametrize("merit", MERITS, ids=["all", "own", "told"])
+@pytest.mark.parametrize("backlogged", [[7, 1, 2], None], ids=["known", "open"])
+@pytest.mark.parametrize("channel", ["collision", "irsa"])
+def test_every_ue_reads_its_own_turn(merit: Merit | None, backlogged: list[int] | None, channel: str) -> None:
+    wanted = scenario(push__channel=channel)
+    grant = Grant(np.array([5, 3]), push=True, probability=0.7, merit=merit)
+    known = None if backlogged is None else np.array(backlogged)
+    frame = Frame(wanted, grant, known, 4, seeded=known is not None, unasked=True)
+    sent = announce(frame, wanted).write()
+    read = Announcement.read(sent)
+    assert "NaN" not in sent.decode()
+    assert "Infinity" not in sent.decode()  # which no other reader of JSON knows
+    assert (read.round, read.slots, read.pull, read.timing) == (4, 6, [5, 3], TIMING)
+    for ue in range(8):
+        own, theirs = read.turn(ue), frame.turns.get(ue)
+        assert repr(own) == repr(theirs)  # in which NaN equals NaN
+
+
+def test_nobody_pushes_in_a_frame_without_push_slots() -> None:
+    wanted = scenario(frame__pull=6, push__contenders=2)
+    frame = Frame(wanted, Grant(np.arange(6), push=True), None, 0, seeded=False, unasked=True)
+    read = Announcement.read(announce(frame, wanted).write())
+    assert read.window is None
+    assert read.turn(7) is None
+    assert read.turn(5) is not None
+
+
+def test_no_two_announcements_have_the_same_name() -> None:
+    wanted = scenario()
+    frame = Frame(wanted, Grant(np.arange(2), push=True), np.array([3]), 0, seeded=True, unasked=True)
+    assert len({announce(frame, wanted).frame for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b'{"window": {}}', b"\xff", b'{"window": null}'])
+def test_what_is_no_announcement_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        Announcement.read(text)
+
+
+def test_the_hash_of_a_scenario_does_not_depend_on_its_length() -> None:
+    assert scenario_key(scenario(rounds=3)) == scenario_key(scenario(rounds=30, time_budget=90))
+    assert scenario_key(scenario(seed=1)) != scenario_key(scenario())
+
+
+def _heard(wanted: Scenario, slots_spent: int, received: list[int]) -> Announcement:
+    frame = Frame(wanted, Grant(np.arange(2), push=True), None, 0, seeded=False, unasked=True)
+    return Announcement.of(frame, wanted, "model", TIMING, slots_spent, received)
+
+
+def test_free_ues_are_backlogged_as_often_as_the_scenario_says() -> None:
+    """Three contenders among six UEs that are not pulled: each has an update in half of the frames."""
+    heard, backlog = _heard(scenario(), 0, []), Backlog(7)
+    found = sum(backlog(heard) for _ in range(4000))
+    assert abs(found - 2000) < 5 * math.sqrt(4000 / 4)
+
+
+def test_arrivals_at_a_free_ue_follow_the_law_of_the_simulator() -> None:
+    """Shares of backlogged UEs after frames of 7 slots, each received every third time it could be."""
+    wanted, ues = scenario(push__arrivals=0.3), 8
+    backlogs = [[Backlog(ue) for ue in range(ues)] for _ in range(60)]
+    waiting, theirs, ours = first_waiting(wanted), [], []
+    for frame in range(1, 61):
+        received = [ue for ue in range(ues) if (ue + frame) % 3 == 0]
+        waiting = still_waiting(wanted, waiting, np.array(received, dtype=np.int64), 7 * (frame - 1), 7 * frame)
+        heard = _heard(wanted, 7 * frame, received)
+        ours += [backlog(heard) for cell in backlogs for backlog in cell]
+        theirs += waiting.tolist()
+    assert np.mean(ours) == pytest.approx(np.mean(theirs), abs=0.12)
+    assert 0.2 < np.mean(ours) < 0.8
+
+
+def test_an_update_to_push_stays_until_it_is_received() -> None:
+    wanted, backlog = scenario(push__arrivals=8.0), Backlog(7)
+    assert backlog(_heard(wanted, 10**6, []))
+    assert backlog(_heard(wanted, 10**6, []))
+    assert not backlog(_heard(wanted, 10**6, [7]))
+
+
+def test_the_announcement_is_plain_json() -> None:
+    fields = json.loads(_heard(scenario(), 5, [1]).write())
+    assert fields["timing"] == {"slot": 0.1, "downlink": 1.0, "tolerance": 0.05}
+    assert fields["backlogged"] is None
+    assert fields["chance"] == 0.5

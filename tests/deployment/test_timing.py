@@ -1,0 +1,47 @@
+"""The clock of a frame: slots follow one another, and times are found in their slots."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedslot import InputError
+from fedslot.deployment.timing import Timing
+
+lengths = st.floats(0.001, 100.0)
+
+
+@given(slot=lengths, downlink=st.floats(0, 100), tolerance=st.floats(0, 10), number=st.integers(1, 1000))
+def test_slots_follow_one_another(slot: float, downlink: float, tolerance: float, number: int) -> None:
+    timing = Timing(slot, downlink, tolerance)
+    assert timing.opens(1) == timing.closes(0) == downlink
+    assert timing.closes(number) == timing.opens(number + 1)
+    assert timing.closes(number) - timing.opens(number) == pytest.approx(slot, rel=1e-6)
+    assert timing.ends(number) == timing.closes(number) + tolerance
+
+
+@given(slot=lengths, downlink=st.floats(0, 100), first=st.integers(1, 50), later=st.integers(0, 50))
+def test_slots_that_have_begun_are_counted(slot: float, downlink: float, first: int, later: int) -> None:
+    """In the middle of a slot, it and those before it have begun: counted by going through them."""
+    timing = Timing(slot, downlink, 0.0)
+    middle = (timing.opens(first + later) + timing.closes(first + later)) / 2
+    assert timing.begun(middle, first) == later + 1
+    assert timing.begun(middle, first) == sum(timing.opens(first + n) <= middle for n in range(200))
+    assert timing.begun(timing.opens(first) - slot / 2, first) == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ((0.0, 1.0, 0.1), "slot seconds"),
+        ((math.nan, 1.0, 0.1), "slot seconds"),
+        ((1.0, -1.0, 0.1), "downlink seconds"),
+        ((1.0, 1.0, math.inf), "tolerance"),
+    ],
+)
+def test_lengths_that_no_clock_can_show_are_refused(fields: tuple[float, float, float], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Timing(*fields)

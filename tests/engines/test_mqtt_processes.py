@@ -1,0 +1,269 @@
+"""Deployment over MQTT when processes are killed, and behind certificates: nothing is lost, and nobody gets in."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("paho.mqtt")
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from mqtt_cell import SMALL, TIMING, WAIT, Mosquitto, devices_of, make_server, needs_mosquitto, running, small, until
+
+import fedslot
+from fedslot import Callback, RefusedError
+from fedslot.deployment.mqtt import Broker, Device, Timing, Update, run_devices, scenario_devices
+from fedslot.deployment.mqtt.broker import Link
+from fedslot.deployment.mqtt.messages import Topics, pack, write_status
+
+pytestmark = needs_mosquitto
+Start = Callable[..., subprocess.Popen[Any]]
+EXACT = ["slots", "pulled", "wasted", "contenders", "push_received", "collided", "cost_max", "cost_sum", "slots_spent"]
+OVERRIDES = [word for key, value in SMALL.items() for word in ("-o", f"{key}={value}")]
+TIMES = [f"--slot-seconds={TIMING.slot}", f"--downlink-seconds={TIMING.downlink}", f"--tolerance={TIMING.tolerance}"]
+
+
+def command(start: Start, log: Path, *words: str) -> subprocess.Popen[Any]:
+    """Start a command of fedslot."""
+    with log.open("ab") as file:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return start(sys.executable, "-m", "fedslot", *words, stdout=file, stderr=subprocess.STDOUT, env=environment)
+
+
+def rows(folder: Path) -> int:
+    file = folder / "rounds.csv"
+    return max(0, file.read_text("utf-8").count("\n") - 1) if file.is_file() else 0
+
+
+def as_simulated(folder: Path, rounds: int) -> None:
+    """Check that a deployment gave what the simulator gives."""
+    simulated, deployed = fedslot.run(small(rounds=rounds)), fedslot.load(folder)
+    pd.testing.assert_frame_equal(deployed.rounds[EXACT], simulated.rounds[EXACT])
+    np.testing.assert_allclose(deployed.model, simulated.model, rtol=1e-3, atol=1e-4)
+
+
+def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path) -> None:
+    """By the commands: the devices outlive the first server, go on with the second, and end with it."""
+    broker, out, log = Mosquitto(start, tmp_path / "broker"), tmp_path / "out", tmp_path / "serve.log"
+    serve = ["serve", "quickstart", *OVERRIDES, "-o", "rounds=5", "--broker", broker.url, "--out", str(out), *TIMES]
+    first = command(start, log, *serve)
+    devices = command(start, tmp_path / "devices.log", "device", "--ues", "0-3,4,5", "--broker", broker.url)
+    until(lambda: rows(out) >= 2 or first.poll() is not None)
+    first.kill()
+    first.wait()
+    assert 2 <= rows(out) < 5, log.read_text("utf-8")
+    again = command(start, log, *serve, "--resume")
+    for process, file in ((again, log), (devices, tmp_path / "devices.log")):
+        until(lambda process=process: process.poll() is not None)
+        assert process.returncode == 0, file.read_text("utf-8")
+    assert "after 5 rounds" in log.read_text("utf-8")
+    assert "6 UEs: the training is over" in (tmp_path / "devices.log").read_text("utf-8")
+    as_simulated(out, 5)
+
+
+def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path) -> None:
+    broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
+    scenario = small(rounds=5)
+    with devices_of(scenario, broker.url):
+        made = make_server(scenario, broker.url, out=out)
+        with running(made) as raised:
+            until(lambda: rows(out) >= 2)
+            time.sleep(TIMING.downlink / 2)  # somewhere in the next frame
+            broker.kill()
+            before = rows(out)
+            time.sleep(0.5)
+            assert rows(out) == before  # no frame is wasted while nobody can be heard
+            broker.start()
+        assert raised == []
+    as_simulated(out, 5)
+    assert {fault.reason for fault in made.server.faults.all} <= {"late", "stale"}  # sent again for the lost frame
+
+
+DEVICE = """
+import sys
+from fedslot.deployment.mqtt import Device, Update
+device = Device(2, sys.argv[1], lambda model, round: Update(model, 50))
+assert "torch" not in sys.modules
+device.run()
+"""
+
+
+class Enough(Callback):
+    """Stops a training once it is told to."""
+
+    def __init__(self) -> None:
+        self.told = threading.Event()
+
+    def on_round(self, round: object, frame: object) -> bool:
+        return self.told.is_set()
+
+
+def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path) -> None:
+    """Its slots are wasted, the others go on, and it takes its place again."""
+    broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
+    scenario = small(data__ues=3, frame__slots=3, frame__pull=3, push__contenders=0, rounds=1000)
+    timing, enough = Timing(slot=0.1, downlink=0.5, tolerance=1.0), Enough()
+    made = make_server(scenario, broker.url, timing, out=out, callbacks=[enough])
+
+    def device() -> subprocess.Popen[Any]:
+        return start(sys.executable, "-c", DEVICE, broker.url)
+
+    def received() -> int:
+        return int(fedslot.load(out).rounds["pulled"].iloc[-1])
+
+    with devices_of(scenario, broker.url, [0, 1]), running(made) as raised:
+        first = device()
+        until(lambda: rows(out) >= 1 and received() == 3)
+        first.kill()
+        until(lambda: "absent" in {fault.reason for fault in made.server.faults.all})
+        assert received() < 3
+        device()
+        until(lambda: received() == 3)
+        enough.told.set()
+    assert raised == []
+    assert not (out / "summary.json").exists()  # it can be continued
+    faults = pd.read_csv(out / "faults.csv")
+    assert set(faults.loc[faults["reason"] == "absent", "ue"]) == {2}
+    assert set(faults["reason"]) <= {"absent", "silent", "late"}
+
+
+# Certificates -------------------------------------------------------------------------------------
+
+ACL = """\
+pattern write fedslot/+/%u/#
+pattern read fedslot/+/ps/#
+
+user ps
+topic read fedslot/#
+"""
+
+
+class Authority:
+    """A certificate authority, which certifies names."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        self.file = folder / f"{name}.pem"
+        self.file.write_bytes(self._certificate(self.name, self.key, is_authority=True))
+
+    def certify(self, name: str, file: str | None = None) -> None:
+        """Write a certificate for a name, and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        (self.folder / f"{file or name}.pem").write_bytes(self._certificate(subject, key, is_authority=False))
+        (self.folder / f"{file or name}-key.pem").write_bytes(private)
+
+    def _certificate(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, is_authority: bool) -> bytes:
+        now = datetime.datetime.now(datetime.UTC)
+        made = x509.CertificateBuilder().subject_name(subject).issuer_name(self.name).public_key(key.public_key())
+        made = made.serial_number(x509.random_serial_number())
+        made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(
+            now + datetime.timedelta(days=1)
+        )
+        made = made.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        where = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        made = made.add_extension(x509.SubjectAlternativeName(where), critical=False)
+        return made.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+class Secured:
+    """A broker that knows devices by their certificates, as `docs/deployment.md` sets it up."""
+
+    def __init__(self, start: Start, folder: Path) -> None:
+        self.folder = folder
+        ca, foreign = Authority(folder, "ca"), Authority(folder, "foreign")
+        for name in ("broker", "ps", "ue0", "ue1"):
+            ca.certify(name)
+        foreign.certify("ue1", "stranger")
+        (folder / "acl").write_text(ACL)
+        self.mosquitto = Mosquitto(
+            start,
+            folder / "broker",
+            f"cafile {folder}/ca.pem",
+            f"certfile {folder}/broker.pem",
+            f"keyfile {folder}/broker-key.pem",
+            "require_certificate true",
+            "use_identity_as_username true",
+            "use_username_as_clientid true",
+            f"acl_file {folder}/acl",
+        )
+
+    def broker(self, name: str) -> Broker:
+        files = (self.folder / f"{name}.pem", self.folder / f"{name}-key.pem")
+        return Broker(f"mqtts://127.0.0.1:{self.mosquitto.port}", self.folder / "ca.pem", *files)
+
+
+def update(model: np.ndarray, round: int) -> Update:
+    return Update(model, 10)
+
+
+# paho-mqtt leaves the socket of a failed handshake to the garbage collector
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_certificates_and_access_control(start: Start, tmp_path: Path) -> None:
+    secured, topics = Secured(start, tmp_path), Topics("cell")
+    scenario = small(data__ues=2, frame__slots=2, frame__pull=2, push__contenders=0, rounds=4)
+
+    with pytest.raises(RefusedError, match="certificate"):  # signed by another authority
+        Device(1, secured.broker("stranger"), update).start(0)
+    with pytest.raises(RefusedError, match="certificate"):  # none at all
+        Device(1, Broker(secured.broker("ue1").url, tmp_path / "ca.pem"), update).start(0)
+    with pytest.raises(RefusedError, match=r"TLS failed \(.*certificate"):  # a broker that we do not know
+        Device(1, Broker(secured.broker("ue1").url), update).start(0)
+    with pytest.raises(RefusedError, match=r"the broker refused fedslot/cell/ue0/status .*Not authorized"):
+        Device(0, secured.broker("ue1"), update).run(0)  # ue1 as UE 0
+
+    # UE 1 plants poison wherever it can: in the PS's place, in another's, and on its own topic
+    refused: list[str] = []
+    heard: list[str] = []
+    spy = Link(secured.broker("ue1"), [("#", True)], lambda topic, *_: heard.append(topic), on_failure=refused.append)
+    spy.open(WAIT)
+    poison = pack({"frame": "x", "round": 0, "node": "x", "slots": [1], "metrics": {}}, np.full(9, 1e9, np.float32))
+    for who, what in [("ps", "model"), ("ps", "frame"), ("ps", "status"), ("ue0", "update"), ("ue0", "status")]:
+        spy.publish(topics.of(who, what), poison, retain=True)
+    until(lambda: len(refused) == 5)
+    assert all("Not authorized" in line for line in refused)
+    spy.publish(topics.of("ue1", "update"), poison, retain=True)
+    spy.publish(topics.of("ue1", "status"), write_status("online", "x" * 5000), retain=True)
+    time.sleep(0.1)
+
+    made = make_server(scenario, secured.broker("ps"), out=tmp_path / "out")
+    with running(made) as raised:
+        spy.close()
+        paths = {name: tmp_path / f"ue{{ue}}{end}.pem" for name, end in (("cert", ""), ("key", "-key"))}
+        fleet = Broker(secured.broker("ps").url, tmp_path / "ca.pem", **paths)
+        run_devices(scenario_devices(scenario, [0, 1], fleet), WAIT)
+    assert raised == []
+    assert heard == []  # neither others' updates nor statuses
+    assert made.server.faults.all == []
+    simulated = fedslot.run(scenario)
+    np.testing.assert_allclose(fedslot.load(tmp_path / "out").model, simulated.model, rtol=1e-3, atol=1e-4)
+
+
+def test_a_name_is_used_by_one_at_a_time(start: Start, tmp_path: Path) -> None:
+    secured = Secured(start, tmp_path)
+    first, second = (Device(1, secured.broker("ue1"), update) for _ in range(2))
+    first.start(WAIT)
+    second.start(WAIT)
+    until(lambda: first.failure or second.failure)  # they displace each other until one gives up
+    assert "is another client here under the same name?" in first.failure + second.failure
+    assert not (first.failure and second.failure)
+    first.stop()
+    second.stop()
