@@ -3,7 +3,7 @@
 
 const origin =
   cb_obj === slider ? "slider" : cb_obj === run ? "run" : cb_obj === ue_picked ? "ue" : cb_obj === pulse ? "data"
-  : cb_obj === frames.selected ? "cell" : cb_obj === ues.selected ? "dot" : "ready"
+  : cb_obj === cells.selected ? "cell" : cb_obj === ues.selected ? "dot" : cb_obj === window_of_rounds ? "pan" : "ready"
 const state = (window.fedslot ??= {following: true, busy: false, theme: null})
 if (state.busy) return
 state.busy = true
@@ -27,7 +27,11 @@ function refresh() {
     frames.data = all_frames[index].data
     state.following = true
   }
-  if (origin === "cell") pick(frames.selected.indices.map((i) => frames.data.ue[i])[0])
+  if (origin === "pan") {
+    show_cells()
+    return
+  }
+  if (origin === "cell") pick(cells.selected.indices.map((i) => cells.data.ue[i])[0])
   if (origin === "dot") pick(ues.selected.indices.map((i) => ues.data.ue[i])[0])
   const at = scrub()
   if (at === null) return
@@ -61,7 +65,7 @@ function show_round(at) {
     window_of_rounds.end = start + many - 0.5
   }
   Object.assign(state, {at, many})
-  labels.visible = wide / (window_of_rounds.end - window_of_rounds.start) >= 21 // else the numbers overlap
+  show_cells()
   for (const cursor of cursors) {
     cursor.left = at - 0.5
     cursor.right = at + 0.5
@@ -72,6 +76,18 @@ function show_round(at) {
     `${data.pulled[i]} pulled, ${data.pushed[i]} pushed, ${data.collided[i]} collided, ${data.wasted[i]} wasted`,
   ]
   write("fs-round", words.join(" · "))
+}
+
+// The slots of the rounds in sight.
+function show_cells() {
+  const {start, end} = window_of_rounds
+  const {round} = frames.data
+  let first = 0
+  let last = round.length
+  while (first < last && round[first] < start - 1) first++
+  while (last > first && round[last - 1] > end + 1) last--
+  cells.data = Object.fromEntries(Object.entries(frames.data).map(([name, column]) => [name, column.slice(first, last)]))
+  labels.visible = (frames_plot.inner_width || 900) / (end - start) >= 21 // else the numbers overlap
 }
 
 // What is known of each UE after a round, from the frames so far.

@@ -27,6 +27,9 @@ from fedslot.views.live.watched import WatchedRun
 
 CHOICES = 500  # runs that can be chosen from
 
+_LOST = """
+document.getElementById("fs-fault").textContent = "the server has ended; this page shows what came before"
+"""
 _WIDGETS = """
 :host { color: var(--fs-text); font: 13px/1.4 system-ui, sans-serif; }
 .bk-input { background-color: var(--fs-panel); color: var(--fs-text); border-color: var(--fs-line); }
@@ -106,11 +109,14 @@ class Page:
         self.pulse.js_on_change("tags", script)
         self.slider.js_on_change("value", script)
         self.ue.js_on_change("value", script)
-        self.panels.frames.selected.js_on_change("indices", script)
+        self.panels.cells.selected.js_on_change("indices", script)
+        self.panels.window.js_on_change("start", script)
         self.panels.ues.selected.js_on_change("indices", script)
         if not self.live:
             self.run.js_on_change("value", script)
         document.js_on_event("document_ready", script)
+        if self.live:
+            document.js_on_event("connection_lost", CustomJS(code=_LOST))
 
     def _script(self) -> CustomJS:
         panels, figures = self.panels, self.panels.figures
@@ -121,6 +127,7 @@ class Page:
             "ue_picked": self.ue,
             "rounds": panels.rounds,
             "frames": panels.frames,
+            "cells": panels.cells,
             "ues": panels.ues,
             "followed": panels.followed,
             "here": panels.here,

@@ -1,7 +1,8 @@
 """The panels as Bokeh figures: accuracy, UEs by value, frames, cost, use of the air, load, a followed UE.
 
-The sources `rounds` and `frames` hold the run in focus; `page.js` derives those of `ues`, `followed` and `here` from
-them in the browser, for the round that is shown, so that the panels work the same with a server and in a file.
+The sources `rounds` and `frames` hold the run in focus; `page.js` derives the others from them in the browser, for the
+round that is shown, so that the panels work the same with a server and in a file. Frames are drawn from `cells`, which
+has those in sight only: a long run has too many to draw them all.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from bokeh.models import (
     Axis,
     BasicTicker,
     BoxAnnotation,
+    CDSView,
     ColorBar,
     ColumnDataSource,
     CustomJS,
     CustomJSHover,
     FixedTicker,
     Grid,
+    GroupFilter,
     HoverTool,
     LinearColorMapper,
     PrintfTickFormatter,
@@ -33,7 +36,7 @@ from bokeh.models import (
 )
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
-from bokeh.transform import factor_cmap, factor_hatch
+from bokeh.transform import factor_cmap
 from numpy.typing import NDArray
 
 from fedslot.views.live.watched import WatchedRun
@@ -158,6 +161,7 @@ class Panels:
         empty = pd.DataFrame(columns=["round", "slot", "event", "ue", "value", "noise"], dtype=float)
         self.rounds = _source([*_round_names()])
         self.frames = _source([*frame_columns(empty)])
+        self.cells = _source([*frame_columns(empty)], derived=True)
         self.ues = _source(
             ["rank", "ue", "height", "low", "high", "value", "sd", "noise", "received", "collided"], derived=True
         )
@@ -311,7 +315,6 @@ class Panels:
             line_width=0.7,
             nonselection_alpha=1,
             nonselection_fill_alpha=1,
-            name="ues",
         )
         self.paint(dots.glyph, "#444444", "#cfd3d9", "line_color")
         self._hover(
@@ -364,28 +367,20 @@ class Panels:
         plot.yaxis.major_label_overrides = {0: "barred"}
         self._mark(plot)
         colors = self._by_event()
-        cells = plot.rect(
-            "x",
-            "slot",
-            "width",
-            0.86,
-            source=self.frames,
-            fill_color=colors,
-            line_color=None,
-            hatch_pattern=factor_hatch("event", [event[3] for event in EVENTS.values()], list(EVENTS)),
-            hatch_scale=6,
-            hatch_weight=1,
-            hatch_alpha=0.55,
-            nonselection_fill_alpha=1,
-            nonselection_hatch_alpha=0.55,
-            name="cells",
-        )
-        self.paint(cells.glyph, "#ffffff", "#14161a", "hatch_color")
+        box = {"x": "x", "y": "slot", "width": "width", "height": 0.86}
+        cells = plot.rect(**box, source=self.cells, fill_color=colors, line_color=None, nonselection_fill_alpha=1)
+        for event, (_, _, _, pattern) in EVENTS.items():
+            if pattern != " ":  # a renderer for each: Bokeh draws a pattern that varies by row row by row, too slowly
+                view = CDSView(filter=GroupFilter(column_name="event", group=event))
+                hatch = {"hatch_pattern": value(pattern), "hatch_scale": 6, "hatch_weight": 1, "hatch_alpha": 0.55}
+                hatched = plot.rect(**box, source=self.cells, view=view, fill_alpha=0, line_color=None, **hatch)
+                hatched.nonselection_glyph = None
+                self.paint(hatched.glyph, "#ffffff", "#14161a", "hatch_color")
         self.labels = plot.text(
             "x",
             "slot",
             text="label",
-            source=self.frames,
+            source=self.cells,
             text_align="center",
             text_baseline="middle",
             text_font_size="10px",
