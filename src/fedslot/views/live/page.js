@@ -86,8 +86,18 @@ function show_cells() {
   let last = round.length
   while (first < last && round[first] < start - 1) first++
   while (last > first && round[last - 1] > end + 1) last--
-  cells.data = Object.fromEntries(Object.entries(frames.data).map(([name, column]) => [name, column.slice(first, last)]))
+  const shown = Object.fromEntries(Object.entries(frames.data).map(([name, column]) => [name, column.slice(first, last)]))
+  const who = Array.from(shown.ue, (ue) => (Number.isNaN(ue) ? "nobody" : `UE ${ue}`))
+  cells.data = {...shown, who, about: Array.from(shown.value, (value, i) => describe(value, shown.noise[i]))}
   labels.visible = (frames_plot.inner_width || 900) / (end - start) >= 21 // else the numbers overlap
+}
+
+// Value and noise in words, as far as the PS knows them.
+function describe(value, noise, sd = NaN) {
+  const words = []
+  if (!Number.isNaN(value)) words.push(`value ${value.toPrecision(3)}` + (sd > 0 ? ` ± ${sd.toPrecision(2)}` : ""))
+  if (!Number.isNaN(noise)) words.push(`noise ${noise.toPrecision(3)}`)
+  return words.join(", ")
 }
 
 // What is known of each UE after a round, from the frames so far.
@@ -133,8 +143,7 @@ function show_ues(table) {
     low: heights.map((y, i) => (by_value && sd[i] > 0 ? y - sd[i] : y)),
     high: heights.map((y, i) => (by_value && sd[i] > 0 ? y + sd[i] : y)),
     value: shown.map((known) => known.value),
-    sd,
-    noise: shown.map((known) => known.noise),
+    about: shown.map((known, i) => describe(known.value, known.noise, sd[i])),
     received: shown.map((known) => known.received),
     collided: shown.map((known) => known.collided),
   }
@@ -151,7 +160,7 @@ function pick(number) {
 // The slots and the value of one UE over all rounds.
 function follow(table) {
   const wanted = ue_picked.value
-  const {round, slot, event, ue, value, x, width} = frames.data
+  const {round, slot, event, ue, value, noise, x, width} = frames.data
   const rows = []
   if (wanted !== null) for (let i = 0; i < ue.length; i++) if (ue[i] === wanted) rows.push(i)
   const take = (column) => rows.map((i) => column[i])
@@ -160,8 +169,8 @@ function follow(table) {
   let times_received = 0
   const receptions = take(event).map((each) => (times_received += each === "pulled" || each === "pushed"))
   followed.data = {
-    round: take(round), slot: take(slot), event: take(event), value: values, height: by_value ? values : receptions,
-    x: take(x), width: take(width),
+    round: take(round), slot: take(slot), event: take(event), height: by_value ? values : receptions,
+    about: rows.map((i) => describe(value[i], noise[i])), x: take(x), width: take(width),
   }
   followed_plot.left[0].axis_label = by_value || !rows.length ? "value" : "times received"
   const i = wanted === null ? -1 : ues.data.ue.indexOf(wanted)

@@ -22,7 +22,6 @@ from bokeh.models import (
     ColorBar,
     ColumnDataSource,
     CustomJS,
-    CustomJSHover,
     FixedTicker,
     Grid,
     GroupFilter,
@@ -59,7 +58,6 @@ EVENTS = {
 }
 """What can happen in a slot: in words, the colours on light and on dark ground, and a pattern."""
 DASHES = {"-": "solid", "--": "dashed", "-.": "dotdash", ":": "dotted"}
-_NUMBER = "return Number.isNaN(value) ? 'unknown' : value.toPrecision(3)"
 AIR = ("pulled", "pushed", "collided", "wasted")
 
 Data = dict[str, Any]
@@ -161,11 +159,11 @@ class Panels:
         empty = pd.DataFrame(columns=["round", "slot", "event", "ue", "value", "noise"], dtype=float)
         self.rounds = _source([*_round_names()])
         self.frames = _source([*frame_columns(empty)])
-        self.cells = _source([*frame_columns(empty)], derived=True)
+        self.cells = _source([*frame_columns(empty), "who", "about"], derived=True)
         self.ues = _source(
-            ["rank", "ue", "height", "low", "high", "value", "sd", "noise", "received", "collided"], derived=True
+            ["rank", "ue", "height", "low", "high", "value", "about", "received", "collided"], derived=True
         )
-        self.followed = _source(["round", "slot", "event", "value", "height", "x", "width"], derived=True)
+        self.followed = _source(["round", "slot", "event", "about", "height", "x", "width"], derived=True)
         self.here = _source(["slots_spent", "accuracy"], derived=True)
         self.curves: dict[int, ColumnDataSource] = {}
         self.means: dict[str, ColumnDataSource] = {}
@@ -220,12 +218,7 @@ class Panels:
             self.painted.append((model, name, light, dark))
 
     def _hover(self, plot: figure, renderers: list[Any], tooltips: str, **options: Any) -> None:
-        formatters = {
-            "@ue": CustomJSHover(code="return Number.isNaN(value) ? 'nobody' : `UE ${value}`"),
-            **{f"@{name}": CustomJSHover(code=_NUMBER) for name in ("value", "noise", "sd")},
-        }
-        used = {name: each for name, each in formatters.items() if f"{name}{{custom}}" in tooltips}
-        plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, formatters=used, **options))
+        plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, **options))
 
     def _by_event(self) -> Any:
         mapped = factor_cmap("event", [event[1] for event in EVENTS.values()], list(EVENTS))
@@ -320,8 +313,7 @@ class Panels:
         self._hover(
             plot,
             [dots],
-            "<b>@ue{custom}</b>, rank @rank{0}<br>value @value{custom}, ± @sd{custom}<br>"
-            "received @received{0} times, collided @collided{0} times<br>noise @noise{custom}",
+            "<b>UE @ue{0}</b>, rank @rank{0}<br>@about<br>received @received{0} times, collided @collided{0} times",
         )
         bar = ColorBar(
             color_mapper=mapper,
@@ -366,6 +358,7 @@ class Panels:
         plot.yaxis.ticker = FixedTicker(ticks=[0, 1, *range(5, slots + 1, 5)])
         plot.yaxis.major_label_overrides = {0: "barred"}
         self._mark(plot)
+        self.cursors[-1].level = "overlay"
         colors = self._by_event()
         box = {"x": "x", "y": "slot", "width": "width", "height": 0.86}
         cells = plot.rect(**box, source=self.cells, fill_color=colors, line_color=None, nonselection_fill_alpha=1)
@@ -393,8 +386,7 @@ class Panels:
         self._hover(
             plot,
             [cells],
-            "<b>@ue{custom}</b>: @event<br>round @round{0}, slot @slot{0}<br>"
-            "value @value{custom}, noise @noise{custom}",
+            "<b>@who</b>: @event<br>round @round{0}, slot @slot{0}<br>@about",
         )
         return plot
 
@@ -462,7 +454,7 @@ class Panels:
             "round", "height", source=self.followed, size=8, line_width=0.5, fill_color=self._by_event()
         )
         self.paint(dots.glyph, "#444444", "#cfd3d9", "line_color")
-        self._hover(plot, [dots], "round @round{0}, slot @slot{0}: @event<br>value @value{custom}")
+        self._hover(plot, [dots], "round @round{0}, slot @slot{0}: @event<br>@about")
         return plot
 
 

@@ -25,7 +25,7 @@ from tornado.web import RequestHandler
 from fedslot.views.live.address import Where
 from fedslot.views.live.watched import Watched
 
-TICK = 500  # milliseconds
+TICK = 1000  # milliseconds; drawing takes time of the processor that a run on this machine needs
 LONGEST = 300  # characters of a line about a fault
 COOKIE = "fedslot-token"
 
