@@ -1,15 +1,19 @@
-# make demo | test | test-portable | test-engines | test-browser | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | demo-mqtt | test | test-portable | test-engines | test-browser | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo test test-portable test-engines test-browser mosquitto chromium lint format bench reproduce clean
+.PHONY: demo demo-mqtt test test-portable test-engines test-browser mosquitto chromium lint format bench reproduce clean
 
 demo: .venv/ready
 	rm -rf $(DEMO)
 	$(BIN)/fedslot compare quickstart --seeds 5 --out $(DEMO)
 	@echo "Open $(DEMO)/report.html in a browser."
+
+# a broker, a parameter server and 20 devices that train over MQTT
+demo-mqtt: .venv/mqtt mosquitto
+	$(BIN)/python examples/mqtt/demo.py out/demo-mqtt
 
 test: .venv/ready
 	$(BIN)/pytest -n auto --ignore tests/engines --ignore tests/browser
@@ -69,6 +73,10 @@ clean:
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/mqtt: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mqtt]'
 	touch $@
 
 .venv/engines: .venv/ready

@@ -6,8 +6,8 @@
     result.rounds.plot(x="slots_spent", y="test_accuracy")
 
 The public names below are imported on first use, so that `import fedslot` is quick. The packages `fedslot.access`
-(closed forms, planner), `fedslot.valuation`, `fedslot.aggregation`, `fedslot.data` and `fedslot.deployment.flower` have
-public names of their own.
+(closed forms, planner), `fedslot.valuation`, `fedslot.aggregation`, `fedslot.data`, `fedslot.deployment.flower` and
+`fedslot.deployment.mqtt` have public names of their own.
 """
 
 from __future__ import annotations

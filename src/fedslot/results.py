@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,10 +19,15 @@ from fedslot.local_training import make_model
 from fedslot.records import RunFolder
 from fedslot.scenario import Scenario
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fedslot.views.curves import X
+
 Rule = Literal["max", "frame", "sum"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run.
 
@@ -93,6 +98,40 @@ class Result:
         if not len(reached):
             return float("nan")
         return float(self.rounds[f"cost_{rule}"].iloc[: reached[0] + 1].sum())
+
+    def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
+        """Draw the test accuracy over slots or rounds, in a new figure or in given axes, and return these."""
+        from fedslot.views.curves import plot_accuracy  # slow to import
+
+        return plot_accuracy({self.scenario.strategy.name: [self.rounds]}, x, axes, title=self._label)
+
+    @property
+    def _label(self) -> str:
+        return f"{self.scenario.strategy.name}, seed {self.scenario.seed}"
+
+    def __repr__(self) -> str:
+        if not len(self.rounds):
+            return f"Result({self._label}: no rounds)"
+        told = f"{len(self.rounds)} rounds, {self.slots_spent} slots, test accuracy {self.final_accuracy:.3f}"
+        return f"Result({self._label}: {told}{', stopped' if self.stopped else ''})"
+
+    def _repr_html_(self) -> str:
+        from fedslot.views.html import facts, small_curve
+
+        if not len(self.rounds):
+            return facts([("rounds", "0")], self._label)
+        totals = self.rounds[["pulled", "wasted", "push_received", "collided"]].sum()
+        pairs = [
+            ("rounds", f"{len(self.rounds)} of {self.scenario.most_rounds}{' (stopped)' if self.stopped else ''}"),
+            ("test accuracy", f"{self.final_accuracy:.4f}, at best {self.rounds['test_accuracy'].max():.4f}"),
+            ("slots spent", f"{self.slots_spent}"),
+            ("pulled", f"{totals['pulled']} received, {totals['wasted']} wasted"),
+            ("pushed", f"{totals['push_received']} received, {totals['collided']} collided"),
+        ]
+        curve = small_curve(
+            self.rounds["slots_spent"].tolist(), self.rounds["test_accuracy"].tolist(), "test accuracy over slots"
+        )
+        return facts(pairs, self._label, curve)
 
     def summary(self) -> dict[str, Any]:
         """Return the content of `summary.json`, apart from its hashes of rows, data and own parts."""

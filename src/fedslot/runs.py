@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
-from fedslot.callbacks import Callback, Callbacks
+from fedslot.callbacks import Callback, Callbacks, Report
 from fedslot.provenance import fingerprints
 from fedslot.records import RunFolder, frame_table, read_summary
 from fedslot.results import Result
@@ -17,6 +18,7 @@ from fedslot.scenario import Scenario, as_scenario
 from fedslot.simulation import Distribute, Simulation
 from fedslot.threads import Threads
 from fedslot.trace import Event
+from fedslot.views.progress import shown
 
 CHECKPOINT_EVERY = 5  # rounds
 
@@ -31,6 +33,7 @@ def run(
     distribute: Distribute | None = None,
     callbacks: Sequence[Callback] = (),
     frames: bool = True,
+    progress: bool | None = None,
 ) -> Result:
     """Run a scenario to its end.
 
@@ -43,15 +46,18 @@ def run(
     distribute: wraps the local training; `fedslot.distributed_training` spreads it over a Dask cluster.
     callbacks: are told of the start, of each round and of the end, and may stop the run (`fedslot.Callback`).
     frames: whether to keep the trace of all frames (`Result.frames`); a run that is continued goes on as it began.
+    progress: whether to show a bar; None: in a notebook only.
 
     >>> from fedslot import Scenario
     >>> result = run(Scenario.load("quickstart", {"rounds": 2}))
     >>> len(result.rounds)
     2
     """
-    with Threads(threads) as pool:
-        told = Callbacks(callbacks)
-        simulation = Simulation(as_scenario(scenario), distribute, pool)
+    scenario = as_scenario(scenario)
+    label = f"{scenario.strategy.name}, seed {scenario.seed}"
+    with Threads(threads) as pool, shown(progress, [label], scenario.rounds) as display:
+        told = Callbacks([*([Report(partial(display, 0))] if display else []), *callbacks])
+        simulation = Simulation(scenario, distribute, pool)
         try:
             if out is None:
                 result = _in_memory(simulation, told, frames)

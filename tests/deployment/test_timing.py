@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot import InputError
-from fedslot.deployment.timing import Timing
+from fedslot.deployment.timing import Clock, Timing
 
 lengths = st.floats(0.001, 100.0)
 
@@ -45,3 +45,18 @@ def test_slots_that_have_begun_are_counted(slot: float, downlink: float, first: 
 def test_lengths_that_no_clock_can_show_are_refused(fields: tuple[float, float, float], named: str) -> None:
     with pytest.raises(InputError, match=named):
         Timing(*fields)
+
+
+@given(
+    offset=st.floats(-1e6, 1e6),
+    delays=st.lists(st.floats(0.001, 5.0), min_size=1, max_size=40),
+)
+def test_a_device_knows_the_clock_of_the_ps_by_the_least_delay(offset: float, delays: list[float]) -> None:
+    """Whatever a single message suffers, the error is the least delay of the last sixteen."""
+    clock = Clock()
+    for number, delay in enumerate(delays):
+        sent = 100.0 + number
+        found = clock.sent("ps", sent, sent + offset + delay)
+        assert found - (sent + offset) == pytest.approx(min(delays[max(0, number - 15) : number + 1]), abs=1e-6)
+    restarted = clock.sent("another", 0.0, 7.0)
+    assert restarted == 7.0

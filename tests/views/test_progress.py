@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 
+import pytest
+from IPython.display import HTML
 from rich.console import Console
 
+import fedslot
 from fedslot.round import Round
 from fedslot.views.progress import MOST_BARS, Display
 
@@ -77,3 +80,58 @@ def test_a_run_that_begins_again_counts_once() -> None:
         for round in (0, 1, 2, 3, 0, 1, 2, 3):
             display(0, done(round))
     assert "1/2" in last_frame(console).splitlines()[0]
+
+
+class Cell:
+    """The output of a cell of a notebook."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pages: list[str] = []
+        monkeypatch.setattr("fedslot.views.progress.in_notebook", lambda: True)
+        monkeypatch.setattr("IPython.display.display", self._display)
+
+    def _display(self, shown: HTML, display_id: bool) -> Cell:
+        assert display_id
+        return self
+
+    def update(self, shown: HTML) -> None:
+        self.pages.append(shown.data)
+
+
+def test_bars_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell(monkeypatch)
+    with Display(["a<b", "c"], 4) as display:
+        display(0, done(3))
+        display(0, None)
+        display(1, done(1))
+    page = cell.pages[-1]
+    assert page.count("<progress") == 2, "all runs, and the one under way"
+    assert '<progress value="1.500" max="2">' in page
+    assert "2/4" in page
+    assert "accuracy 0.500  slots 22" in page
+    with Display(["a<b"], 4) as display:
+        display(0, done(3))
+    assert "a&lt;b" in cell.pages[-1]
+    assert "done" in cell.pages[-1]
+
+
+def test_notebooks_show_progress_by_themselves_and_scripts_if_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = fedslot.Scenario.load("quickstart", {"rounds": 2, "data.ues": 20, "training.epochs": 1})
+    fedslot.run(scenario)
+    fedslot.compare(scenario, ["fedavg"], 1, workers=1)
+    assert capsys.readouterr().err == ""
+    fedslot.run(scenario, progress=True)
+    fedslot.compare(scenario, ["fedavg"], 2, workers=1, progress=True)
+    fedslot.sweep(scenario, {"frame.pull": [2, 5]}, 1, workers=1, progress=True)
+    lines = capsys.readouterr().err
+    assert "push-pull, seed 0: round 2/2" in lines
+    assert "[2/2] fedavg, seed 1: round 2/2" in lines
+    assert "frame.pull=5, seed 0" in lines
+    cell = Cell(monkeypatch)
+    fedslot.sweep(scenario, {"frame.pull": [2, 5]}, 1, workers=1)
+    assert "2/2" in cell.pages[-1]
+    count = len(cell.pages)
+    fedslot.run(scenario, progress=False)
+    assert len(cell.pages) == count

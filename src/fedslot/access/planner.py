@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel, make_channel
 from fedslot.access.checks import check_probability, check_whole
@@ -28,6 +29,8 @@ MOST_SPLITS = 200_000
 MOST_WORK = 2 * 10**9
 """The largest number of UEs to simulate, or of points to compute: some ten minutes of one processor."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
+NEAR = 7
+"""Number of splits in the table of a plan."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class FrameSplit:
         return asdict(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The splits of a frame, in order of `pull`, and the best of them; with a limit per frame, those that meet it.
 
@@ -86,6 +89,40 @@ class Plan:
         """The best split; among equals the one with the most pull slots, whose yield is certain."""
         # Rounded, so that rounding errors do not decide between equals.
         return max(self.splits, key=lambda split: (float(f"{getattr(split, self.by):.12g}"), split.pull))
+
+    def plot(self) -> NDArray[Any]:
+        """Draw yield and cost of every split, and return both axes."""
+        from fedslot.views.plan import show_plan  # slow to import
+
+        return show_plan(self)
+
+    def __repr__(self) -> str:
+        best = self.best
+        yields = f"{best.expected_received:.2f} received in {best.expected_cost_max:.2f} slots"
+        return (
+            f"Plan({self.slots} slots, {len(self.splits)} splits; best: pull {best.pull}, push {best.push}, {yields})"
+        )
+
+    def _repr_html_(self) -> str:
+        from fedslot.views.html import table
+
+        ranked = sorted(self.splits, key=lambda split: -getattr(split, self.by))[:NEAR]
+        header = ["", "pull", "push", "probability of sending", "received", "of them pushed", "value", "cost in slots"]
+        rows = [
+            [
+                "best" if split is self.best else "",
+                f"{split.pull}",
+                f"{split.push}",
+                f"{split.probability:.3g}",
+                f"{split.expected_received:.2f}",
+                f"{split.expected_received_push:.2f}",
+                f"{split.expected_value:.2f}",
+                f"{split.expected_cost_max:.2f}",
+            ]
+            for split in sorted(ranked, key=lambda split: split.pull)
+        ]
+        note = f"The best {len(rows)} of {len(self.splits)} splits, by {self.by.replace('_', ' ')}."
+        return table(header, rows, f"Plan of a frame of {self.slots} slots", note)
 
 
 def plan(

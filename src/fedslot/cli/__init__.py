@@ -19,6 +19,7 @@ faults.py       what goes wrong, as one line and an exit code
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -69,6 +70,7 @@ app.add_typer(data_app, name="data")
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command, by default that of the process, and return its exit code; errors are one line on stderr."""
+    os.environ.setdefault("MPLBACKEND", "Agg")  # figures go into files, also where there is a display
     if "" not in sys.path:
         sys.path.insert(0, "")  # the current folder may hold the user's own strategy, model or channel
     return exit_code(lambda: app(args=words, prog_name="fedslot", standalone_mode=False))

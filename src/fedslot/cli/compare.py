@@ -62,7 +62,7 @@ def compare(
     from rich.console import Console
 
     from fedslot.experiments.comparison import compare as compare_strategies
-    from fedslot.experiments.comparison import plan_tasks
+    from fedslot.experiments.comparison import plan_tasks, run_labels
     from fedslot.experiments.variants import make_variants, notes
 
     variants = make_variants(strategies)
@@ -71,7 +71,7 @@ def compare(
     check_cluster(dask)
     for note in notes(wanted, variants):
         typer.echo(note, err=True)
-    labels = [f"{variants[i // seeds].label}, seed {task.scenario.seed}" for i, task in enumerate(tasks)]
+    labels = run_labels(variants, tasks)
     with live_view(out, live, open, port):
         with (
             watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,

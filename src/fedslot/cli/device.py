@@ -14,7 +14,7 @@ from fedslot.cli.mqtt import (
     CertOption,
     KeyOption,
     WaitOption,
-    log_to_stderr,
+    network_log,
     read_broker,
 )
 from fedslot.cli.options import OverrideOption, complete_scenario, read_scenario, stoppable
@@ -52,7 +52,6 @@ def device(
     """
     from fedslot.errors import InputError
 
-    log_to_stderr()
     wanted = _read_ues(ue, ues)
     where = read_broker(broker, tls_ca, cert, key)
     if scenario is None and override:
@@ -60,7 +59,7 @@ def device(
 
     from fedslot.deployment.mqtt import fetch_scenario, run_devices, scenario_devices
 
-    with stoppable("the parameter server goes on without it"):
+    with network_log(), stoppable("the parameter server goes on without it"):
         known = read_scenario(scenario, override) if scenario else fetch_scenario(where.of(wanted[0]), cell, wait)
         devices = scenario_devices(known, wanted, where, cell)
         run_devices(devices, wait)

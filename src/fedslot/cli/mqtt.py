@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,10 +37,13 @@ def read_broker(url: str, ca: str | None, cert: str | None, key: str | None) -> 
     return Broker(url, ca, cert, key)
 
 
-def log_to_stderr() -> None:
-    """Show what happens on the network, a line each."""
-    logger = logging.getLogger("fedslot")
-    if not logger.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-        logger.addHandler(handler)
+@contextmanager
+def network_log() -> Iterator[None]:
+    """Show what happens on the network, a line each on stderr."""
+    logger, handler = logging.getLogger("fedslot"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

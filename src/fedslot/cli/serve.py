@@ -17,7 +17,7 @@ from fedslot.cli.mqtt import (
     CertOption,
     KeyOption,
     WaitOption,
-    log_to_stderr,
+    network_log,
     read_broker,
 )
 from fedslot.cli.options import (
@@ -73,7 +73,6 @@ def serve(
 
     Example: fedslot serve quickstart --broker mqtt://127.0.0.1:1883 --out out/cell
     """
-    log_to_stderr()
     wanted, where = read_scenario(scenario, override), read_broker(broker, tls_ca, cert, key)
 
     from fedslot.callbacks import Report
@@ -93,7 +92,7 @@ def serve(
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
     words = [word for word in sys.argv[1:] if word not in ("--resume", "--force")]
     again = f"continue with: {shlex.join(['fedslot', *words, '--resume'])}"
-    with Threads(), watch([label], wanted.rounds, again) as display:
+    with Threads(), network_log(), watch([label], wanted.rounds, again) as display:
         server = ParameterServer(
             wanted,
             model,

@@ -84,18 +84,15 @@ def sweep(
     """
     from rich.console import Console
 
-    from fedslot.experiments.study import Study, parse_grid, say
-    from fedslot.experiments.sweeps import FailedRunsError, plan_tasks
+    from fedslot.experiments.study import Study, parse_grid
+    from fedslot.experiments.sweeps import FailedRunsError, plan_tasks, run_labels
     from fedslot.experiments.sweeps import sweep as sweep_grid
     from fedslot.scenario import parse_overrides
 
     study = Study.load(scenario, parse_overrides(override), parse_grid(grid) if grid else None, seeds)
     goals = read_targets(targets)
     tasks = plan_tasks(study, out)
-    labels = [
-        f"{say(study.combinations[index // study.seeds])}, seed {task.scenario.seed}"
-        for index, task in enumerate(tasks)
-    ]
+    labels = run_labels(study, tasks)
     note_effects(scenario, study.scenarios)
     check_cluster(dask)
     with live_view(out, live, open, port):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from fedslot.deployment.timing import Timing
 if TYPE_CHECKING:
     from fedslot.scenario import Scenario
 
+CLOCK = secrets.token_hex(8)  # the name of this process's clock
 ABSENT = {"least": -math.inf, "most": math.inf, "told": math.nan}  # numbers of a turn that JSON writes as null
 
 
@@ -30,6 +32,7 @@ class Announcement:
     frame: a name of this announcement that no other has; updates name it, so that none is taken for another frame's.
     round: the frame's number, from 0. model: the version of the global model to train. scenario: the hash of the
         scenario, apart from its length.
+    sent: when it was sent, in seconds by the PS's clock. clock: a name of this clock, new when the PS starts.
     timing: when the slots are. slots: number of uplink slots.
     pull: the UEs with a reserved slot, in the order of their slots.
     window: the turn of a UE that may push; None if none may.
@@ -44,6 +47,8 @@ class Announcement:
     round: int
     model: str
     scenario: str
+    sent: float
+    clock: str
     timing: Timing
     slots: int
     pull: list[int]
@@ -68,6 +73,8 @@ class Announcement:
             round=frame.round,
             model=model,
             scenario=scenario_key(scenario),
+            sent=time.monotonic(),
+            clock=CLOCK,
             timing=timing,
             slots=frame.slots,
             pull=frame.grant.pull.tolist(),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 from fedslot.errors import InputError
 
 MOST_SECONDS = 86_400.0
+REMEMBERED = 16  # announcements by which a device knows the clock of the PS
 
 
 @dataclass(frozen=True)
 class Timing:
     """Lengths in seconds; all times are counted from the announcement of the frame.
 
-    PS and devices each count from the moment at which they sent or heard the announcement, by their own clocks, which
-    need not agree.
+    PS and devices each count by their own clocks, which need not agree: `Clock` finds out how far they are apart.
 
     slot: length of an uplink slot.
     downlink: length of the downlink slot, from the announcement to the first uplink slot. Devices fetch the model and
@@ -56,3 +57,29 @@ class Timing:
         2
         """
         return max(0, math.floor((now - self.opens(first)) / self.slot) + 1)
+
+
+class Clock:
+    """Tells a device by its own clock when the PS sent an announcement.
+
+    The PS says by its own clock when it sent a message. The device hears it later by the difference of the two clocks
+    and a delay. The least of the last differences comes closest to that of the clocks, so that an announcement that
+    waited in a queue does not delay the slots. Clocks may drift apart by some milliseconds in this many frames.
+
+    >>> clock = Clock()
+    >>> clock.sent("ps", sent=10.0, heard=110.5), clock.sent("ps", sent=20.0, heard=120.1)
+    (110.5, 120.1)
+    >>> clock.sent("ps", sent=30.0, heard=130.9)
+    130.1
+    """
+
+    def __init__(self) -> None:
+        self._whose, self._later = "", deque[float](maxlen=REMEMBERED)
+
+    def sent(self, whose: str, sent: float, heard: float) -> float:
+        """Return when an announcement was sent, by the clock of `heard`. whose: the name of the clock of `sent`."""
+        if whose != self._whose:  # another PS, or the same after a restart
+            self._whose = whose
+            self._later.clear()
+        self._later.append(heard - sent)
+        return sent + min(self._later)

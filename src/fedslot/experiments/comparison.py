@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from fedslot.errors import InputError, RefusedError, whole_number
-from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of, scale_of
+from fedslot.experiments.estimates import COLUMNS, Estimate, describe, difference_scale_of, scale_of
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Settings, Task, check
@@ -22,7 +24,13 @@ from fedslot.records import LENGTH
 from fedslot.results import Result, Rule
 from fedslot.runs import load
 from fedslot.scenario import Scenario, as_scenario, read_fields
+from fedslot.views.progress import shown
 from fedslot.yaml_text import write_yaml
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fedslot.views.curves import X
 
 TARGETS = (0.7, 0.8, 0.9)
 RULES: tuple[Rule, ...] = ("max", "frame", "sum")
@@ -59,7 +67,7 @@ def common_horizon(results: Iterable[Result]) -> int:
     return min(known, default=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Results of several strategies under the same seeds.
 
@@ -137,6 +145,42 @@ class Comparison:
             columns=["strategy", "measure", *COLUMNS],
         )
 
+    def ranks(self) -> dict[str, float]:
+        """Return the mean accuracy at the horizon by strategy; minus infinity where there is none."""
+        found = {name: estimates["accuracy_at_horizon"] for name, estimates in self.estimates().items()}
+        return {name: estimate.mean if estimate.complete else -math.inf for name, estimate in found.items()}
+
+    def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
+        """Draw the test accuracy of all strategies over slots or rounds, the mean over seeds with its 95% band.
+
+        They are drawn in a new figure or in given axes, which are returned. Of many strategies the best have bands.
+        """
+        from fedslot.views.curves import plot_accuracy  # slow to import
+
+        tables = {name: [result.rounds for result in results] for name, results in self.runs.items()}
+        return plot_accuracy(tables, x, axes, self.horizon, self.ranks())
+
+    def __repr__(self) -> str:
+        seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
+        return f"Comparison({', '.join(self.strategies)}: {seeds}, horizon of {self.horizon} slots)"
+
+    def _repr_html_(self) -> str:
+        from fedslot.views.html import table
+
+        differences = self.differences()
+        header = ["strategy", "final accuracy", f"accuracy at {self.horizon} slots"]
+        header += ["difference in points"] if differences else []
+        header += [f"slots to {target:g}" for target in self.targets]
+        rows = []
+        for name, estimates in self.estimates().items():
+            row = [name, *(estimates[key].text(".3f") for key in ("final_accuracy", "accuracy_at_horizon"))]
+            if differences:
+                row.append(differences[name].text("+.2f", factor=100) if name in differences else "")
+            rows.append(row + [estimates[self.slots_to(target)].text(".0f") for target in self.targets])
+        kind = describe(len(self.seeds))
+        note = f"Differences are to {self.strategies[0]}, paired seed by seed." if differences else ""
+        return table(header, rows, f"Comparison: {kind}" if kind else "Comparison", note)
+
     def save(self, out: Path) -> None:
         """Write `comparison.csv` (estimates), `differences.csv` (paired) and `runs.csv` (one row per run)."""
         write_atomically(out / "comparison.csv", self.table().to_csv(index=False))
@@ -158,6 +202,7 @@ def compare(
     dask: str | None = None,
     listener: Listener | None = None,
     frames: bool = True,
+    progress: bool | None = None,
 ) -> Comparison:
     """Run strategies under the same seeds and compare them.
 
@@ -170,6 +215,7 @@ def compare(
     force: start over in a folder that holds a comparison, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
     frames: whether each run keeps the trace of its frames, `frames.csv`.
+    progress: whether to show bars; None: in a notebook only. listener: called with the rounds of all runs instead.
 
     >>> from fedslot import Scenario, compare
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
@@ -189,7 +235,9 @@ def compare(
         same = partial(_check_same, folder, scenario)
         with claim(folder, COMPARISON, description, same, resume=resume, force=force) as held:
             settings = Settings(threads, resume, frames)
-            failures = run_all(tasks, settings, workers=workers, dask=dask, listener=listener)
+            with shown(progress, run_labels(variants, tasks), max(task.scenario.rounds for task in tasks)) as display:
+                heard = listener or display
+                failures = run_all(tasks, settings, workers=workers, dask=dask, listener=heard)
             if failures:
                 held.withdraw()  # stays if there are runs to continue
                 raise failure_of(tasks, failures)
@@ -215,6 +263,12 @@ def plan_tasks(scenario: Scenario, variants: Sequence[Variant], seeds: int, out:
         for variant, chosen in zip(variants, scenarios(scenario, variants), strict=True)
         for seed in range(scenario.seed, scenario.seed + seeds)
     ]
+
+
+def run_labels(variants: Sequence[Variant], tasks: Sequence[Task]) -> list[str]:
+    """Return the names of the runs of a comparison."""
+    seeds = len(tasks) // len(variants)
+    return [f"{variants[index // seeds].label}, seed {task.scenario.seed}" for index, task in enumerate(tasks)]
 
 
 def run_folder(out: Path, variant: Variant, seed: int) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,22 +12,26 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
-from fedslot.experiments.estimates import COLUMNS, Estimate, may_be_best, scale_of
+from fedslot.experiments.estimates import COLUMNS, Estimate, describe, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
-from fedslot.experiments.study import SEEDS, Study, folder_name, say_value
+from fedslot.experiments.study import SEEDS, Study, folder_name, say, say_value
 from fedslot.experiments.tasks import Listener, Settings, Task
 from fedslot.folders import SWEEP, claim, write_atomically
 from fedslot.records import LENGTH
 from fedslot.results import Result
 from fedslot.runs import load
 from fedslot.scenario import Scenario, as_scenario
+from fedslot.views.progress import shown
 from fedslot.yaml_text import YAMLError, parse_yaml
 
+MOST_ROWS = 12  # number of combinations in a table
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """The results of a study.
 
@@ -108,6 +113,45 @@ class Sweep:
             columns=[*self.study.grid, "measure", *COLUMNS],
         )
 
+    def plot(self, measure: str = "accuracy_at_horizon") -> NDArray[Any]:
+        """Draw a measure over the grid, as a heat map or as curves, and return the axes of its panels.
+
+        measure: `final_accuracy`, `accuracy_at_horizon`, or a name that `slots_to` returns.
+        """
+        from fedslot.views.sweep import plot_sweep  # slow to import
+
+        known = ["final_accuracy", "accuracy_at_horizon", *map(self.slots_to, self.targets)]
+        if measure not in known:
+            raise InputError("measure", measure, f"one of {', '.join(known)}")
+        return plot_sweep(self, measure)
+
+    def __repr__(self) -> str:
+        axes = " x ".join(f"{key} ({len(values)})" for key, values in self.study.grid.items())
+        failed = f", {len(self.failures)} runs failed" if self.failures else ""
+        return f"Sweep({axes}: {self.study.seeds} seed{'s' if self.study.seeds > 1 else ''}{failed})"
+
+    def _repr_html_(self) -> str:
+        from fedslot.views.html import table
+
+        slots = [self.slots_to(target) for target in self.targets]
+        measures = {"final_accuracy": ".3f", "accuracy_at_horizon": ".3f", **dict.fromkeys(slots, ".0f")}
+        header = [*self.study.grid, "final accuracy", f"accuracy at {self.horizon} slots"]
+        header += [f"slots to {target:g}" for target in self.targets]
+        ranked = sorted(range(len(self._estimates)), key=self._rank)
+        rows = [
+            [say_value(value) for value in self.study.combinations[index].values()]
+            + [self._estimates[index][name].text(form) for name, form in measures.items()]
+            for index in sorted(ranked[:MOST_ROWS])
+        ]
+        count = f"the best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
+        kind = describe(self.study.seeds)
+        failed = f"{len(self.failures)} of {len(self.runs)} runs failed." if self.failures else ""
+        return table(header, rows, f"Sweep, {count} combinations{f': {kind}' if kind else ''}", failed)
+
+    def _rank(self, index: int) -> float:
+        estimate = self._estimates[index].get("accuracy_at_horizon")
+        return -estimate.mean if estimate is not None and estimate.complete else math.inf
+
     def save(self, out: Path) -> None:
         """Write `runs.csv` (one row per run) and `sweep.csv` (estimates)."""
         write_atomically(out / "runs.csv", self.table().to_csv(index=False))
@@ -137,6 +181,7 @@ def sweep(
     listener: Listener | None = None,
     frames: bool = False,
     on_failure: Literal["raise", "record"] = "raise",
+    progress: bool | None = None,
 ) -> Sweep:
     """Run every combination of a grid with every seed. A run that fails does not stop the others.
 
@@ -148,6 +193,7 @@ def sweep(
     force: start over in a folder that holds a sweep, which is deleted.
     dask: address of a Dask scheduler whose workers do the runs.
     frames: whether each run keeps the trace of its frames, `frames.csv`.
+    progress: whether to show bars; None: in a notebook only. listener: called with the rounds of all runs instead.
     on_failure: what to do about failed runs when all are over and saved: `raise` a FailedRunsError, whose `sweep` has
         the others, or only `record` them in `Sweep.failures`. If all runs failed, the error is always raised.
 
@@ -175,7 +221,9 @@ def sweep(
         same = partial(_check_same, folder, study)
         with claim(folder, SWEEP, study.to_yaml(), same, resume=resume, force=force):
             settings = Settings(threads, resume, frames)
-            failures = run_all(tasks, settings, workers=workers, dask=dask, listener=listener)
+            with shown(progress, run_labels(study, tasks), max(task.scenario.rounds for task in tasks)) as display:
+                heard = listener or display
+                failures = run_all(tasks, settings, workers=workers, dask=dask, listener=heard)
             runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
             if out is None:
                 runs = [run and run.in_memory() for run in runs]
@@ -192,6 +240,14 @@ def plan_tasks(study: Study, out: Path) -> list[Task]:
         Task(scenario.replace({"seed": seed}), out / "runs" / f"{folder_name(combination)}-seed{seed}")
         for combination, scenario in zip(study.combinations, study.scenarios, strict=True)
         for seed in range(study.scenario.seed, study.scenario.seed + study.seeds)
+    ]
+
+
+def run_labels(study: Study, tasks: Sequence[Task]) -> list[str]:
+    """Return the names of the runs of a study."""
+    return [
+        f"{say(study.combinations[index // study.seeds])}, seed {task.scenario.seed}"
+        for index, task in enumerate(tasks)
     ]
 
 

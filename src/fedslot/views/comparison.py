@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.estimates import ACCURACY, LEAST, Estimate, interval
-from fedslot.results import Result
+from fedslot.experiments.estimates import LEAST, Estimate
+from fedslot.views.curves import Curves, by_round, by_slots, choose_bands, draw_curves
 from fedslot.views.style import COLUMN, looks
 
-POINTS = 400  # number of points of a curve over slots
-BANDS = 3  # curves that have a band, if there are more than these and one; more bands cover each other
 LETTER = 0.058  # mean width of a letter of a legend in inches
-
-Array = NDArray[np.float64]
 
 
 def accuracy_by_slots(comparison: Comparison) -> Figure:
     """Draw test accuracy against slots spent by the clock, the main result."""
-    longest = max(result.slots_spent for results in comparison.runs.values() for result in results)
-    slots = np.linspace(0, longest, POINTS)
-    curves = {
-        name: (slots, np.array([_at_slots(result, slots) for result in results]))
-        for name, results in comparison.runs.items()
-        if not _is_free(results)
-    }
-    levels = {
-        name: float(np.mean([result.final_accuracy for result in results]))
-        for name, results in comparison.runs.items()
-        if _is_free(results)
-    }
-    figure = _curves(comparison, curves, "Slots spent", levels)
+    figure = _curves(comparison, *by_slots(_tables(comparison)), "Slots spent")
     for axes in figure.axes:
         axes.axvline(comparison.horizon, color="#999999", linewidth=0.8, linestyle="--", zorder=1)
     return figure
@@ -46,12 +29,7 @@ def accuracy_by_slots(comparison: Comparison) -> Figure:
 
 def accuracy_by_round(comparison: Comparison) -> Figure:
     """Draw test accuracy against global rounds, as most papers do."""
-    curves = {}
-    for name, results in comparison.runs.items():
-        shortest = min(len(result.rounds) for result in results)
-        accuracies = [result.rounds["test_accuracy"].to_numpy()[:shortest] for result in results]
-        curves[name] = (np.arange(shortest, dtype=float), np.array(accuracies))
-    return _curves(comparison, curves, "Global round")
+    return _curves(comparison, by_round(_tables(comparison)), {}, "Global round")
 
 
 def slots_to_targets(comparison: Comparison) -> Figure:
@@ -111,26 +89,7 @@ FIGURES = {
 
 def with_bands(comparison: Comparison) -> list[str]:
     """Return the strategies whose curves have bands: all if they are few, else those with the best accuracy."""
-    estimates = comparison.estimates()
-    if len(comparison.seeds) < LEAST:
-        return []
-    if len(estimates) <= BANDS + 1:
-        return comparison.strategies
-    return sorted(estimates, key=lambda name: -_rank(estimates[name]["accuracy_at_horizon"]))[:BANDS]
-
-
-def band(axes: Axes, x: Array, curves: Array, label: str, *, banded: bool = True, **look: Any) -> None:
-    """Draw the mean of curves (seeds, points) where every seed has a value, with its 95% confidence band.
-
-    The band is computed on the logit scale. The curves of two seeds have none; they are drawn themselves, thinly.
-    """
-    here = ~np.isnan(curves).any(axis=0)
-    x, curves = x[here], curves[:, here]
-    axes.plot(x, curves.mean(axis=0), label=label, **look)
-    if len(curves) >= LEAST and banded:
-        axes.fill_between(x, *interval(curves, ACCURACY), color=look["color"], alpha=0.18, linewidth=0)
-    elif len(curves) == 2:
-        axes.plot(x, curves.T, color=look["color"], linewidth=0.4, alpha=0.6)
+    return [] if len(comparison.seeds) < LEAST else choose_bands(comparison.ranks())
 
 
 def zoom(whole: Axes, near: Axes) -> None:
@@ -154,28 +113,23 @@ def legend_above(figure: Figure, axes: Axes, title: str = "") -> None:
     figure.legend(handles, names, loc="outside upper center", ncols=columns, title=title or None, title_fontsize=7)
 
 
-def _curves(
-    comparison: Comparison,
-    curves: Mapping[str, tuple[Array, Array]],
-    xlabel: str,
-    levels: Mapping[str, float] | None = None,
-) -> Figure:
-    """Draw curves (x, accuracies by seed) by strategy twice: as a whole, and the heights where they end.
+def _tables(comparison: Comparison) -> dict[str, list[pd.DataFrame]]:
+    return {name: [result.rounds for result in results] for name, results in comparison.runs.items()}
+
+
+def _curves(comparison: Comparison, curves: Curves, levels: Mapping[str, float], xlabel: str) -> Figure:
+    """Draw curves by strategy twice: as a whole, and the heights where they end.
 
     levels: accuracies of strategies that have no curve, drawn as horizontal lines.
     """
-    names = [*curves, *(levels or {})]
+    names, best = [*curves, *levels], with_bands(comparison)
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN + 0.06 * len(names)), width_ratios=(2, 3))
-    banded, styles = with_bands(comparison), looks(names)
     for axes in panels:
-        for name, (x, accuracies) in curves.items():
-            band(axes, x, accuracies, name, banded=name in banded, **styles[name])
-        for name, accuracy in (levels or {}).items():
-            axes.axhline(accuracy, label=name, **styles[name])
-        axes.set(xlabel=xlabel, ylabel="Test accuracy", xlim=(0, max((x[-1] for x, _ in curves.values()), default=1)))
+        draw_curves(axes, curves, levels, best)
+        axes.set(xlabel=xlabel, ylabel="Test accuracy")
     zoom(*panels)
     panels[1].set_title("the shaded heights")
-    title = f"with 95% bands: {', '.join(banded)}" if 0 < len(banded) < len(names) else ""
+    title = f"with 95% bands: {', '.join(best)}" if 0 < len(best) < len(names) else ""
     legend_above(figure, panels[0], title)
     return figure
 
@@ -196,21 +150,3 @@ def _range(axes: Axes, position: int, estimate: Estimate, color: str) -> None:
     if not estimate.count:
         words = estimate.scale.missing
     axes.annotate(words, (where, position), (4, 0), textcoords="offset points", va="center", fontsize=5.5, color=color)
-
-
-def _rank(estimate: Estimate) -> float:
-    """Return the mean, or minus infinity where there is none, for sorting."""
-    return estimate.mean if estimate.complete else -math.inf
-
-
-def _is_free(results: Sequence[Result]) -> bool:
-    """Return whether runs spend no slots, so that they have an accuracy but no curve over slots."""
-    return not any(result.slots_spent for result in results)
-
-
-def _at_slots(result: Result, slots: Array) -> Array:
-    """Return the accuracy of the last complete round at each of the slots; NaN before the first and after the last."""
-    spent = result.rounds["slots_spent"].to_numpy()
-    accuracy = np.concatenate([[np.nan], result.rounds["test_accuracy"].to_numpy()])
-    found = accuracy[np.searchsorted(spent, slots, side="right")]
-    return np.where(slots > spent[-1], np.nan, found)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
+import numpy as np
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
-from fedslot.access.planner import Plan
 from fedslot.folders import write_atomically
 
 BLUE, ORANGE, GREEN, GREY = (
@@ -19,12 +23,44 @@ BLUE, ORANGE, GREEN, GREY = (
 )  # safe for colour-blind readers
 
 
+SIZE = (7.0, 6.0)  # inches
+
+
+class Plan(Protocol):
+    """The splits of a frame and the best of them, as `fedslot.access.Plan` holds them."""
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def splits(self) -> Sequence[Any]: ...
+
+    @property
+    def best(self) -> Any: ...
+
+
+def show_plan(plan: Plan) -> NDArray[Any]:
+    """Draw a plan for the screen, and return the axes of yield and of cost."""
+    figure = plt.figure(figsize=SIZE, layout="constrained")
+    _draw(plan, figure)
+    return np.array(figure.axes)
+
+
 def plot_plan(plan: Plan, path: Path | None = None) -> Figure:
     """Draw yield and cost against the number of pull slots; the paper's approximation is dashed.
 
     path: file to save to, as .png, .pdf or .svg; None: not saved.
     """
-    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
+    _draw(plan, figure)
+    if path is not None:
+        image = io.BytesIO()
+        figure.savefig(image, format=path.suffix[1:].lower(), dpi=150)
+        write_atomically(path, image.getvalue())
+    return figure
+
+
+def _draw(plan: Plan, figure: Figure) -> None:
     above, below = figure.subplots(2, 1, sharex=True)
     pull = [split.pull for split in plan.splits]
     errors = [split.standard_errors for split in plan.splits]
@@ -62,8 +98,3 @@ def plot_plan(plan: Plan, path: Path | None = None) -> Figure:
     limited = any(split.pull + split.push < plan.slots for split in plan.splits)
     rest = "push slots as the limit per frame allows" if limited else "the rest are open to push"
     below.set_xlabel(f"pull slots, of {plan.slots} uplink slots ({rest})")
-    if path is not None:
-        image = io.BytesIO()
-        figure.savefig(image, format=path.suffix[1:].lower(), dpi=150)
-        write_atomically(path, image.getvalue())
-    return figure

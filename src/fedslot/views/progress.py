@@ -1,11 +1,14 @@
-"""Live progress of runs: bars on a terminal, plain lines when piped."""
+"""Live progress of runs: bars on a terminal and in a notebook, plain lines when piped."""
 
 from __future__ import annotations
 
+import html
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -13,45 +16,63 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from fedslot.round import Round
 
 MOST_BARS = 12  # number of runs that are shown at a time
+REFRESH = 0.2  # seconds between updates of a notebook
+
+
+class Shown(Protocol):
+    """Shows the rounds of runs: called with the index of a run and each of its rounds, or None when it is over."""
+
+    def __call__(self, index: int, round: Round | None) -> None: ...
+
+
+@contextmanager
+def shown(wanted: bool | None, labels: Sequence[str], rounds: int) -> Iterator[Shown | None]:
+    """Show the progress of runs; None: in a notebook only, since scripts print what they themselves want."""
+    if not (in_notebook() if wanted is None else wanted):
+        yield None
+        return
+    with Display(labels, rounds) as display:
+        yield display
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 class Display:
     """Shows the progress of several runs: round, accuracy, slots spent, time left.
 
     labels: a name per run; rounds: the largest number of rounds of a run.
+    console: by default standard error, or the output of the cell in a notebook.
     """
 
     def __init__(self, labels: Sequence[str], rounds: int, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
         self.labels, self.rounds = labels, rounds
         self._over = 0
         self._under_way: dict[int, Round] = {}
         self._began, self._given = time.monotonic(), 0.0
-        self._bars: dict[int, TaskID] = {}
-        self._all: TaskID | None = None
-        self._progress: Progress | None = None
+        self._bars: _Bars | None = None
+        if console is None and in_notebook():
+            self._bars = _NotebookBars()
+        self.console = console or Console(stderr=True)
+        if self._bars is None and self.console.is_terminal:
+            self._bars = _TerminalBars(self.console)
+        self._shown: list[int] = []  # runs that have a bar
 
     def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._progress = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
-                TextColumn("left"),
-                TimeRemainingColumn(compact=True),
-                console=self.console,
-            )
-            self._progress.start()
+        if self._bars is not None:
+            self._bars.start()
             if len(self.labels) > 1:
-                self._all = self._progress.add_task("all runs", total=len(self.labels), note="")
+                self._bars.show(None, "all runs", 0, len(self.labels), "")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+        if self._bars is not None:
+            self._bars.stop()
 
     def __call__(self, index: int, round: Round | None) -> None:
         """Record a round of a run; None means that the run is over."""
@@ -62,23 +83,25 @@ class Display:
             last = self._under_way.pop(index, None)
         else:
             self._under_way[index] = last = round
-        if self._progress is not None:
-            self._draw(self._progress, index, round)
+        if self._bars is not None:
+            self._draw(self._bars, index, round)
         elif last is not None and self._is_worth_a_line(round):
             self._print(index, last)
 
-    def _draw(self, progress: Progress, index: int, round: Round | None) -> None:
-        if self._all is not None:
-            progress.update(self._all, completed=self._done)
+    def _draw(self, bars: _Bars, index: int, round: Round | None) -> None:
+        many = len(self.labels) > 1
+        if many:
+            bars.show(None, "all runs", self._done, len(self.labels), "")
         if round is None:
-            if index in self._bars and self._all is not None:  # its bar is free for another run
-                progress.remove_task(self._bars.pop(index))
+            if index in self._shown and many:  # its bar is free for another run
+                self._shown.remove(index)
+                bars.hide(index)
             return
-        note = f"accuracy {round.test_accuracy:.3f}  slots {round.slots_spent}"
-        if index not in self._bars and len(self._bars) < MOST_BARS:
-            self._bars[index] = progress.add_task(self.labels[index], total=self.rounds, note=note)
-        if index in self._bars:
-            progress.update(self._bars[index], completed=round.round + 1, note=note)
+        if index not in self._shown and len(self._shown) < MOST_BARS:
+            self._shown.append(index)
+        if index in self._shown:
+            note = f"accuracy {round.test_accuracy:.3f}  slots {round.slots_spent}"
+            bars.show(index, self.labels[index], round.round + 1, self.rounds, note)
 
     def _is_worth_a_line(self, round: Round | None) -> bool:
         """Return whether to print a line: ten lines in all for a single run, else one line per run."""
@@ -103,3 +126,88 @@ class Display:
     def _done(self) -> float:
         """Number of runs that are done, with fractions of those under way."""
         return self._over + sum((round.round + 1) / self.rounds for round in self._under_way.values())
+
+
+class _Bars(Protocol):
+    """Bars, each known by the index of its run; None for that of all runs."""
+
+    def start(self) -> None: ...
+
+    def show(self, index: int | None, label: str, done: float, total: int, note: str) -> None: ...
+
+    def hide(self, index: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class _TerminalBars:
+    """Bars on a terminal, by rich."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TextColumn("left"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+        )
+        self._tasks: dict[int | None, TaskID] = {}
+
+    def start(self) -> None:
+        self._progress.start()
+
+    def show(self, index: int | None, label: str, done: float, total: int, note: str) -> None:
+        if index not in self._tasks:
+            self._tasks[index] = self._progress.add_task(label, total=total, note=note)
+        self._progress.update(self._tasks[index], completed=done, note=note)
+
+    def hide(self, index: int) -> None:
+        self._progress.remove_task(self._tasks.pop(index))
+
+    def stop(self) -> None:
+        self._progress.stop()
+
+
+class _NotebookBars:
+    """Bars in the output of a cell, without widgets, so that a saved notebook shows how the runs ended."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int | None, tuple[str, float, int, str]] = {}
+        self._handle: Any = None
+        self._began = self._drawn = time.monotonic()
+
+    def start(self) -> None:
+        from IPython import display
+
+        self._display: Any = display
+        self._handle = self._display.display(self._display.HTML(""), display_id=True)
+
+    def show(self, index: int | None, label: str, done: float, total: int, note: str) -> None:
+        self._rows[index] = (label, done, total, note)
+        if time.monotonic() - self._drawn > REFRESH:
+            self._draw()
+
+    def hide(self, index: int) -> None:
+        del self._rows[index]
+
+    def stop(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        rows = "".join(self._row(*row) for row in self._rows.values())
+        table = f'<table style="font-variant-numeric: tabular-nums">{rows}</table>'
+        self._handle.update(self._display.HTML(table))
+
+    def _row(self, label: str, done: float, total: int, note: str) -> str:
+        left = (total - done) * (self._drawn - self._began) / done if done else 0.0
+        cells = [
+            html.escape(label),
+            f'<progress value="{done:.3f}" max="{total}"></progress>',
+            f"{done:.0f}/{total}",
+            html.escape(note),
+            f"{left:.0f} s left" if done < total else "done",
+        ]
+        return "<tr>" + "".join(f'<td style="text-align: left">{cell}</td>' for cell in cells) + "</tr>"

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
-
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from fedslot.folders import write_atomically
 
 COLUMN = 3.5  # inches, one column of a two-column paper
+
+# without those that say where figures appear, which a notebook has set
+DEFAULTS: Any = {
+    name: value for name, value in matplotlib.rcParamsDefault.items() if name not in ("backend", "interactive")
+}
 
 Look = dict[str, Any]
 """Colour and line style of a curve."""
@@ -65,7 +67,7 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 def style() -> Iterator[None]:
     """Draw figures in this style, whatever the user's settings of Matplotlib are."""
     with (
-        plt.rc_context(matplotlib.rcParamsDefault),
+        plt.rc_context(DEFAULTS),
         plt.rc_context(
             {
                 "font.size": 8,
@@ -91,6 +93,8 @@ def style() -> Iterator[None]:
         ),
     ):
         yield
+        interactive = matplotlib.is_interactive()
+    matplotlib.interactive(interactive)  # the first figure of a notebook makes it so
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from logging import getLogger
 from pathlib import Path
@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
+from fedslot.callbacks import Callback
 from fedslot.deployment.faults import Fault
 from fedslot.deployment.flower import nodes
 from fedslot.deployment.flower.arrays import to_arrays, to_flat
@@ -32,7 +33,7 @@ logger = getLogger("flwr")
 class SlotAccess(FedAvg):
     """A stock strategy on frames of pull and push slots: FedAvg, or another by `class Mine(SlotAccess, FedAdam)`.
 
-    `scenario`, `model`, `held_out`, `out`, `resume`, `force`, `seeded` and `limits` are those of
+    `scenario`, `model`, `held_out`, `out`, `resume`, `force`, `seeded`, `limits`, `callbacks` and `frames` are those of
     `fedslot.deployment.server.ParameterServer`, which is the attribute `server`.
 
     deadline: seconds after which a round is closed.
@@ -57,6 +58,8 @@ class SlotAccess(FedAvg):
         wait: float = 60.0,
         poll: float = POLL,
         limits: Limits = Limits(),  # noqa: B008
+        callbacks: Sequence[Callback] = (),
+        frames: bool = True,
         **options: Any,
     ) -> None:
         # the scheduler decides who trains, and the frame has no slots for federated evaluation
@@ -78,6 +81,8 @@ class SlotAccess(FedAvg):
             keyed=keyed,
             limits=limits,
             weight=self.weighted_by_key,
+            callbacks=callbacks,
+            frames=frames,
         )
 
     def start(

@@ -106,7 +106,8 @@ class Link:
     name: the client's name; empty for one that the broker makes up.
     subscriptions: topics to hear, each with whether retained messages are wanted.
     on_message: called in the connection's own thread, and must be quick.
-    on_up: called whenever the connection is there (again). on_failure: called with a line if it cannot go on.
+    on_up, on_lost: called whenever the connection is there (again), and when it is lost.
+    on_failure: called with a line if it cannot go on.
     will: topic and content of the last will, which is retained.
     most_bytes: messages that are larger are not delivered by the broker; None for any.
     """
@@ -118,12 +119,13 @@ class Link:
         on_message: OnMessage,
         *,
         on_up: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
         on_failure: Callable[[str], None] = lambda line: None,
         will: tuple[str, bytes] | None = None,
         most_bytes: int | None = None,
     ) -> None:
         self.broker, self._subscriptions, self._most_bytes = broker, list(subscriptions), most_bytes
-        self._on_message, self._on_up, self._on_failure = on_message, on_up, on_failure
+        self._on_message, self._on_up, self._on_lost, self._on_failure = on_message, on_up, on_lost, on_failure
         self.connections = 0  # number of times that the connection was made
         self.largest: int | None = None  # bytes of the largest message that the broker takes; None if it does not say
         self._up, self._changed, self._failure = threading.Event(), threading.Event(), ""
@@ -232,6 +234,7 @@ class Link:
         was_up = self.up
         self._up.clear()
         if was_up:
+            self._safely(self._on_lost)
             self._brief = self._brief + 1 if time.monotonic() - self._since < BRIEF else 0
         if self._brief >= MOST_BRIEF:  # brokers do not tell, but two clients of one name displace each other for ever
             self._fail("the connection is lost again and again; is another client here under the same name?")
@@ -239,7 +242,7 @@ class Link:
         elif was_up:
             logger.warning("the connection to %s is lost (%s); connecting again", self.broker.url, reason)
         elif not self._changed.is_set():
-            self._fail("the broker closed the connection; does it accept our certificate?")
+            self._fail("the broker closed the connection; does it want TLS, or another certificate?")
 
     def _published(self, client: PahoClient, data: Any, mid: int, reason: Any, properties: Any) -> None:
         what = self._sent.pop(mid, "a message")

@@ -20,6 +20,7 @@ from fedslot.deployment.announcement import Announcement, Backlog, Own
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.mqtt.broker import Broker, Link
 from fedslot.deployment.mqtt.messages import (
+    CLOCK,
     FINISHED,
     FRAME,
     MODEL,
@@ -31,6 +32,7 @@ from fedslot.deployment.mqtt.messages import (
     UPDATE,
     Topics,
     pack,
+    read_clock,
     read_model,
     read_status,
     ue_name,
@@ -38,6 +40,7 @@ from fedslot.deployment.mqtt.messages import (
     write_status,
 )
 from fedslot.deployment.screening import Refusal, Update
+from fedslot.deployment.timing import Clock
 from fedslot.errors import RefusedError
 
 WEIGHT = "num-examples"
@@ -102,16 +105,16 @@ class Workers:
 
 @dataclass(frozen=True)
 class Plan:
-    """A UE's part in a frame. heard: when the announcement was heard, by `time.monotonic`."""
+    """A UE's part in a frame. sent: when the announcement was sent, by this device's `time.monotonic`."""
 
     announced: Announcement
     turn: Turn
-    heard: float
+    sent: float
 
     @property
     def now(self) -> float:
         """Seconds since the announcement."""
-        return time.monotonic() - self.heard
+        return time.monotonic() - self.sent
 
     @property
     def first(self) -> int:
@@ -156,13 +159,13 @@ class Device:
         self.failure = ""
         self.over = threading.Event()  # the training is over, or the device failed
         self._workers, self._shared = workers or Workers(), workers is not None
-        self._topics, self._node, self._backlog = Topics(cell), secrets.token_hex(8), Backlog(ue)
+        self._topics, self._node, self._backlog, self._clock = Topics(cell), secrets.token_hex(8), Backlog(ue), Clock()
         self._model: tuple[object, memoryview] = (None, memoryview(b""))
         self._plan: Plan | None = None  # of the frame that was announced last
         self._waiting: Plan | None = None  # until the model comes
         self._running = False  # whether a PS was here since this device is
         will = self._topics.of(ue_name(ue), STATUS), write_status(OFFLINE, self._node)
-        subscriptions = [(self._topics.of(PS, what), what != FRAME) for what in (STATUS, FRAME, MODEL)]
+        subscriptions = [(self._topics.of(PS, what), what in (STATUS, MODEL)) for what in (STATUS, CLOCK, FRAME, MODEL)]
         self._link = Link(
             broker if isinstance(broker, Broker) else Broker(broker),
             subscriptions,
@@ -211,6 +214,8 @@ class Device:
                 header, numbers = unpack(content)
                 self._model = header.get("model"), numbers
                 self._train_if_possible()
+            elif what == CLOCK and not retained:
+                self._clock.sent(*read_clock(content), heard)
             elif what == STATUS:
                 self._note_ps(read_status(content)[0])
         except (Refusal, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -225,6 +230,7 @@ class Device:
     def _hear(self, announced: Announcement, heard: float) -> None:
         """Decide whether to send in a frame, before any training."""
         self._plan, self._waiting, self._running = None, None, True
+        sent = self._clock.sent(announced.clock, announced.sent, heard)
         if self.scenario is not None and announced.scenario != self.scenario:
             return self.fail("the PS trains another scenario than this device; start the device again")
         turn = announced.turn(self.ue)
@@ -232,14 +238,14 @@ class Device:
         has_update = known or (self.ready(announced.round) if self.ready else self._backlog(announced))
         if turn is None or not (turn.slot or has_update) or (turn := turn.settle(self.own)) is None:
             return
-        self._plan = self._waiting = Plan(announced, turn, heard)
+        self._plan = self._waiting = Plan(announced, turn, sent)
         self._train_if_possible()
 
     def _train_if_possible(self) -> None:
         plan, (model, numbers) = self._waiting, self._model
         if plan is not None and plan.announced.model == model:
             self._waiting = None
-            deadline = plan.heard + plan.announced.timing.opens(plan.first)
+            deadline = plan.sent + plan.announced.timing.opens(plan.first)
             self._workers.train.add(deadline, lambda: self._work(plan, numbers))
 
     def _work(self, plan: Plan, numbers: memoryview) -> None:
@@ -259,7 +265,7 @@ class Device:
         if not slots or plan.now > timing.closes(slots[0]):
             return logger.warning("%s: not ready for its slot in round %d", ue_name(self.ue), plan.announced.round)
         message = pack({**header, "slots": slots}, weights)
-        self._workers.send.add(plan.heard + timing.opens(slots[0]), lambda: self._send(plan, message, slots[0]))
+        self._workers.send.add(plan.sent + timing.opens(slots[0]), lambda: self._send(plan, message, slots[0]))
 
     def _send(self, plan: Plan, message: bytes, slot: int) -> None:
         """Send an update in its slot, or not at all. Called by the thread that sends."""

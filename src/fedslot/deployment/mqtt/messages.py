@@ -2,6 +2,7 @@
 
     fedslot/CELL/ps/scenario    the scenario as YAML, retained
     fedslot/CELL/ps/status      `running`, `finished` or `offline`, retained; `offline` is the PS's last will
+    fedslot/CELL/ps/clock       what the clock of the PS shows
     fedslot/CELL/ps/frame       an announcement (JSON)
     fedslot/CELL/ps/model       the global model, retained
     fedslot/CELL/ueN/status     `online` or `offline` with the device's name, retained; `offline` is its last will
@@ -29,7 +30,7 @@ from fedslot.errors import InputError
 MAGIC = b"FSL1"
 PREFIX = struct.Struct("<4sI")
 PS = "ps"
-SCENARIO, STATUS, FRAME, MODEL, UPDATE = "scenario", "status", "frame", "model", "update"
+SCENARIO, STATUS, CLOCK, FRAME, MODEL, UPDATE = "scenario", "status", "clock", "frame", "model", "update"
 RUNNING, FINISHED, ONLINE, OFFLINE = "running", "finished", "online", "offline"
 MOST_STATUS_BYTES = 1 << 10
 CELL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -109,6 +110,20 @@ def write_model(model: NDArray[np.float32], round: int) -> bytes:
 def read_model(numbers: memoryview) -> NDArray[np.float32]:
     """Return a model (P,) of one's own from the numbers of a message."""
     return np.frombuffer(numbers, "<f4").astype(np.float32)
+
+
+def write_clock(name: str, now: float) -> bytes:
+    """Return the message that tells the time by the PS's clock."""
+    return json.dumps({"clock": name, "sent": now}).encode()
+
+
+def read_clock(data: bytes) -> tuple[str, float]:
+    """Return the name of the PS's clock and its time; raise `Refusal` if it is neither."""
+    try:
+        message: Any = json.loads(data[:MOST_STATUS_BYTES])
+        return str(message["clock"]), float(message["sent"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Refusal("malformed", f"{type(error).__name__}: {error}") from None
 
 
 def write_status(state: str, node: str) -> bytes:

@@ -7,12 +7,14 @@ import time
 from collections.abc import Set as AbstractSet
 from logging import getLogger
 
+from fedslot.deployment.announcement import CLOCK as CLOCK_NAME
 from fedslot.deployment.announcement import Announcement
 from fedslot.deployment.faults import NO_NODE, Fault
 from fedslot.deployment.frame import Frame
 from fedslot.deployment.mqtt.broker import Broker, Link
 from fedslot.deployment.mqtt.inbox import Inbox, Slotted
 from fedslot.deployment.mqtt.messages import (
+    CLOCK,
     FINISHED,
     FRAME,
     MODEL,
@@ -27,6 +29,7 @@ from fedslot.deployment.mqtt.messages import (
     read_status,
     ue_of,
     version,
+    write_clock,
     write_model,
     write_status,
 )
@@ -37,6 +40,7 @@ from fedslot.errors import InputError, RefusedError
 
 MOST_NODES = 8  # devices that may claim the same UE at once
 LOOK_AGAIN = 0.02  # seconds
+CLOCK_MESSAGES = 12  # before the first frame
 logger = getLogger(__name__)
 
 
@@ -47,6 +51,7 @@ class Attendance:
         self.ues = ues
         self._lock = threading.Lock()
         self._nodes: dict[str, int] = {}
+        self._unreadable: set[str] = set()
 
     def note(self, name: str, message: bytes) -> None:
         """Take a status message. name: whose topic it came on."""
@@ -54,7 +59,9 @@ class Attendance:
         try:
             state, node = read_status(message)
         except Refusal as refusal:
-            logger.warning("a status of %s cannot be read (%s)", name, refusal.detail)
+            if ue is not None and name not in self._unreadable:  # once, so that nobody can fill the log
+                self._unreadable.add(name)
+                logger.warning("a status of %s cannot be read (%s)", name, refusal.detail)
             return
         with self._lock:
             if ue is None or state != ONLINE:
@@ -104,7 +111,7 @@ class MqttServer:
             broker,
             [(self._topics.of("+", UPDATE), False), (self._topics.of("+", STATUS), True)],
             self._message,
-            on_up=self._attendance.clear,
+            on_lost=self._attendance.clear,
             on_failure=self._fail,
             will=(self._topics.of(PS, STATUS), write_status(OFFLINE, PS)),
             most_bytes=self._inbox.most_bytes + HEADER_BYTES,
@@ -160,16 +167,14 @@ class MqttServer:
         made = version(model)
         spent, received = server.now.slots_spent, server.received.tolist()
         announcement = Announcement.of(frame, server.scenario, made, self.timing, spent, received)
-        written = announcement.write()
-        announced = time.monotonic()
-        self._inbox.open(announcement.frame, frame.round, self.timing, announced, server.roster.nodes)
+        self._inbox.open(announcement.frame, frame.round, self.timing, announcement.sent, server.roster.nodes)
         # the announcement comes first, because devices count from it and a model takes its time;
         # it is of no use later, so that it is sent once and not kept
-        self._link.publish(self._topics.of(PS, FRAME), written, qos=0)
+        self._link.publish(self._topics.of(PS, FRAME), announcement.write(), qos=0)
         if made != self._model_sent:
             self._link.publish(self._topics.of(PS, MODEL), write_model(model, frame.round), retain=True)
             self._model_sent = made
-        return announced
+        return announcement.sent
 
     def _close(
         self, frame: Frame, online: dict[int, str], updates: list[tuple[int, Slotted]], faults: list[Fault]
@@ -200,6 +205,13 @@ class MqttServer:
         if needed and not online:
             command = f"fedslot device --ues 0-{self.server.scenario.data.ues - 1} --broker {self._link.broker.url}"
             raise RefusedError(f"no device came within {wait:g} s; start devices with: {command}")
+        self._tell_time()
+
+    def _tell_time(self) -> None:
+        """Let devices know the PS's clock before slots depend on it."""
+        for _ in range(CLOCK_MESSAGES):
+            self._link.publish(self._topics.of(PS, CLOCK), write_clock(CLOCK_NAME, time.monotonic()), qos=0)
+            time.sleep(LOOK_AGAIN)
 
     def _online(self) -> dict[int, str]:
         return self.server.roster.online({node for node, _ in self._attendance.claims})

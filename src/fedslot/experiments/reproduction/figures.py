@@ -22,7 +22,8 @@ from fedslot.experiments.reproduction.experiments import (
 )
 from fedslot.experiments.reproduction.published import published
 from fedslot.results import Rule
-from fedslot.views.comparison import band, legend_above, zoom
+from fedslot.views.comparison import legend_above, zoom
+from fedslot.views.curves import band
 from fedslot.views.style import COLUMN
 
 COLORS = {

@@ -1,0 +1,136 @@
+"""Results in Python: short lines, tables in a notebook, and figures that show the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+
+import fedslot
+from fedslot import Comparison, InputError, Result, Scenario, Sweep
+from fedslot.access import plan
+
+SMALL = {"rounds": 5, "data.ues": 20, "training.epochs": 1, "strategy.warmup": 2}
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    """Without windows, whatever the settings of this machine are."""
+    with mpl.rc_context():
+        plt.switch_backend("Agg")
+        yield
+        plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return Scenario.load("quickstart", SMALL)
+
+
+@pytest.fixture(scope="module")
+def result(scenario: Scenario) -> Result:
+    return fedslot.run(scenario)
+
+
+@pytest.fixture(scope="module")
+def comparison(scenario: Scenario) -> Comparison:
+    return fedslot.compare(scenario, ["push-pull", "fedavg", "ps-alone"], 3, workers=1, targets=[0.2, 0.99])
+
+
+@pytest.fixture(scope="module")
+def found(scenario: Scenario) -> Sweep:
+    grid = {"frame.pull": [2, 5], "push.contenders": [2, 5, 9]}
+    return fedslot.sweep(scenario, grid, 2, workers=1, targets=[0.2])
+
+
+def test_reprs_are_short(result: Result, comparison: Comparison, found: Sweep) -> None:
+    assert repr(result) == f"Result(push-pull, seed 0: 5 rounds, {result.slots_spent} slots, test accuracy " + (
+        f"{result.final_accuracy:.3f})"
+    )
+    horizon = comparison.horizon
+    assert repr(comparison) == f"Comparison(push-pull, fedavg, ps-alone: 3 seeds, horizon of {horizon} slots)"
+    assert repr(found) == "Sweep(frame.pull (2) x push.contenders (3): 2 seeds)"
+    assert repr(plan(20, 10)).startswith("Plan(20 slots, 21 splits; best: pull 20, push 0, 20.00 received in")
+
+
+def test_html_has_the_numbers(result: Result, comparison: Comparison, found: Sweep) -> None:
+    page = result._repr_html_()
+    assert f"{result.final_accuracy:.4f}" in page
+    assert "<svg" in page
+    table = comparison._repr_html_()
+    estimates = comparison.estimates()["fedavg"]
+    assert estimates["accuracy_at_horizon"].text(".3f") in table
+    assert comparison.differences()["fedavg"].text("+.2f", factor=100) in table
+    assert "never" in table, "no run reached 0.99"
+    heat = found._repr_html_()
+    assert heat.count("<tr>") == 1 + 6
+    assert found.estimates()[5]["final_accuracy"].text(".3f") in heat
+    best = plan(20, 10, value_ratio=4.0)
+    assert f"{best.best.expected_value:.2f}" in best._repr_html_()
+
+
+def test_html_is_escaped(scenario: Scenario) -> None:
+    odd = fedslot.compare(scenario.replace({"rounds": 1}), {"<b>&": {"strategy.name": "fedavg"}}, 1, workers=1)
+    assert "&lt;b&gt;&amp;" in odd._repr_html_()
+    assert "<b>&" not in odd._repr_html_()
+
+
+def test_a_run_without_rounds_has_a_line_too(result: Result, tmp_path: Path) -> None:
+    empty = Result(result.scenario, result.rounds.iloc[:0])
+    assert repr(empty) == "Result(push-pull, seed 0: no rounds)"
+    assert "rounds" in empty._repr_html_()
+
+
+def test_the_curve_of_a_run_is_its_accuracy(result: Result) -> None:
+    axes = result.plot(x="rounds")
+    (line,) = axes.get_lines()
+    assert np.asarray(line.get_ydata()).tolist() == result.rounds["test_accuracy"].tolist()
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Global round", "Test accuracy")
+    assert axes.get_title() == "push-pull, seed 0"
+    over_slots = result.plot(axes=axes)
+    assert over_slots is axes, "given axes are drawn into"
+    x, y = (np.asarray(data) for data in axes.get_lines()[1].get_data())
+    assert x[-1] == result.slots_spent
+    for slots, accuracy in zip(x, y, strict=True):
+        assert accuracy == result.accuracy_at(slots)
+
+
+def test_the_curves_of_a_comparison_are_means_over_seeds(comparison: Comparison) -> None:
+    axes = comparison.plot()
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
+    assert labels == ["push-pull", "fedavg", "ps-alone"]
+    lines = {str(line.get_label()): line for line in axes.get_lines()}
+    x, y = (np.asarray(data) for data in lines["fedavg"].get_data())
+    slots = x[len(x) // 2]
+    assert y[len(x) // 2] == pytest.approx(np.mean([run.accuracy_at(slots) for run in comparison.runs["fedavg"]]))
+    assert len(axes.collections) == 2, "a band for each curve, but not for a level"
+    assert comparison.horizon in [line.get_xdata()[0] for line in axes.get_lines()]  # type: ignore[index]
+    alone = np.mean([run.final_accuracy for run in comparison.runs["ps-alone"]])
+    assert lines["ps-alone"].get_ydata()[0] == pytest.approx(alone)  # type: ignore[index]
+
+
+def test_a_sweep_is_a_heat_map(found: Sweep) -> None:
+    (axes,) = found.plot("final_accuracy")
+    (image,) = axes.get_images()
+    means = [[found.estimates()[3 * pull + push]["final_accuracy"].mean for pull in range(2)] for push in range(3)]
+    assert np.asarray(image.get_array()) == pytest.approx(np.array(means))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Pull slots, Q", "Contenders, N")
+    with pytest.raises(InputError, match=r"measure: 'loss' is not allowed; it must be one of final_accuracy"):
+        found.plot("loss")
+
+
+def test_a_plan_has_two_panels() -> None:
+    best = plan(12, 5, value_ratio=3.0)
+    above, below = best.plot()
+    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in above.get_lines()}
+    assert lines["value"] == pytest.approx([split.expected_value for split in best.splits])
+    assert "slots" in below.get_ylabel()
+
+
+def test_an_unknown_axis_is_refused(result: Result) -> None:
+    with pytest.raises(InputError, match="x: 'time' is not allowed; it must be slots or rounds"):
+        result.plot(x="time")  # type: ignore[arg-type]
