@@ -3,11 +3,11 @@
     import fedslot
     scenario = fedslot.Scenario.load("quickstart", {"frame.pull": 5})
     result = fedslot.run(scenario)
-    result.rounds.plot(x="slots_spent", y="test_accuracy")
+    result.plot()
 
 The public names below are imported on first use, so that `import fedslot` is quick. The packages `fedslot.access`
-(closed forms, planner), `fedslot.valuation`, `fedslot.aggregation`, `fedslot.data`, `fedslot.deployment.flower` and
-`fedslot.deployment.mqtt` have public names of their own.
+(closed forms, planner), `fedslot.valuation`, `fedslot.aggregation`, `fedslot.data`, `fedslot.tracking`,
+`fedslot.deployment.flower` and `fedslot.deployment.mqtt` have public names of their own.
 """
 
 from __future__ import annotations

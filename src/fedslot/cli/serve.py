@@ -26,6 +26,7 @@ from fedslot.cli.options import (
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
+    TrackOption,
     note_effects,
     read_scenario,
     watch,
@@ -68,6 +69,7 @@ def serve(
     resume: ResumeOption = False,
     force: ForceOption = False,
     frames: FramesOption = True,
+    track: TrackOption = [],  # noqa: B006
 ) -> None:
     """Run a scenario on devices that speak MQTT, as their parameter server.
 
@@ -83,6 +85,7 @@ def serve(
     from fedslot.local_training import make_model
     from fedslot.runs import load as load_run
     from fedslot.threads import Threads
+    from fedslot.tracking.trackers import make_trackers
 
     note_effects(scenario, [wanted])
     timing = Timing(slot_seconds, downlink_seconds, slot_seconds / 2 if tolerance is None else tolerance)
@@ -102,7 +105,7 @@ def serve(
             force=force,
             seeded=not free,
             unasked=True,
-            callbacks=[Report(partial(display, 0))],
+            callbacks=[Report(partial(display, 0)), *make_trackers(track, label)],
             frames=frames,
         )
         MqttServer(server, where, timing, cell=cell, wait=wait).run()
