@@ -51,7 +51,7 @@ def run(
     note_effects(scenario, [wanted])
     check_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
-    again = _again(scenario, override, out, threads, dask, track)
+    again = _again(scenario, override, out, threads, dask, track, frames)
     trackers = make_trackers(track, label)
     with ExitStack() as stack:
         display = stack.enter_context(watch([label], wanted.rounds, f"continue with: {again}"))
@@ -73,7 +73,9 @@ def run(
     )
 
 
-def _again(scenario: str, override: list[str], out: Path, threads: int, dask: str | None, track: list[str]) -> str:
+def _again(
+    scenario: str, override: list[str], out: Path, threads: int, dask: str | None, track: list[str], frames: bool
+) -> str:
     """Return the command that continues the run."""
     words = ["fedslot", "run", scenario]
     for word in override:
@@ -85,4 +87,6 @@ def _again(scenario: str, override: list[str], out: Path, threads: int, dask: st
         words += ["--dask", dask]
     for tool in track:
         words += ["--track", tool]
+    if not frames:
+        words.append("--no-frames")
     return shlex.join(words)
