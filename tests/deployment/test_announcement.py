@@ -72,6 +72,37 @@ def test_what_is_no_announcement_is_refused(text: bytes) -> None:
         Announcement.read(text)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pull": "x"},
+        {"pull": [1.5]},
+        {"pull": None},
+        {"round": "0"},
+        {"round": True},
+        {"round": None},
+        {"arrivals": "often"},
+        {"sent": None},
+        {"told": []},
+        {"backlogged": {}},
+        {"window": {"slots": "5"}},
+        {"window": {"channel": 3}},
+        {"timing": {"slot": -1.0}},
+        {"timing": {"slot": "a"}},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_fields_of_other_types_are_refused(change: dict[str, object]) -> None:
+    fields = json.loads(_heard(scenario(), 5, [1]).write())
+    for key, value in change.items():
+        fields[key] = (
+            {**fields[key], **value} if isinstance(value, dict) and isinstance(fields.get(key), dict) else value
+        )
+    with pytest.raises(ValueError):
+        Announcement.read(json.dumps(fields).encode())
+
+
 def test_the_hash_of_a_scenario_does_not_depend_on_its_length() -> None:
     assert scenario_key(scenario(rounds=3)) == scenario_key(scenario(rounds=30, time_budget=90))
     assert scenario_key(scenario(seed=1)) != scenario_key(scenario())

@@ -11,17 +11,29 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields as fields_of
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fedslot.deployment.frame import Frame, Turn
 from fedslot.deployment.timing import Timing
+from fedslot.errors import shorten
 
 if TYPE_CHECKING:
     from fedslot.scenario import Scenario
 
 CLOCK = secrets.token_hex(8)  # the name of this process's clock
+KINDS = {  # what the types of fields admit
+    "int": int,
+    "str": str,
+    "float": int | float,
+    "float | None": int | float | None,
+    "list[int]": list,
+    "list[int] | None": list | None,
+    "dict[str, float]": dict,
+}
+T = TypeVar("T", bound="Turn | Announcement")
 ABSENT = {"least": -math.inf, "most": math.inf, "told": math.nan}  # numbers of a turn that JSON writes as null
 
 
@@ -112,14 +124,30 @@ class Announcement:
             fields: dict[str, Any] = json.loads(data)
             window: Any = fields.pop("window")
             if window is not None:
-                window = Turn(**(window | {key: number for key, number in ABSENT.items() if window[key] is None}))
-            return cls(**{**fields, "timing": Timing(**fields["timing"]), "window": window})
+                window = _checked(
+                    Turn(**(window | {key: number for key, number in ABSENT.items() if window[key] is None}))
+                )
+            return _checked(cls(**{**fields, "timing": Timing(**fields["timing"]), "window": window}))
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"no announcement ({type(error).__name__}: {error})") from None
 
 
 def _written(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _checked(made: T) -> T:
+    """Return what was read, if its fields have the types that they should."""
+    for one in fields_of(made):
+        kind, value = str(one.type), getattr(made, one.name)
+        whole = "int" not in kind or value is None or all(type(item) is int for item in _items(value))
+        if not whole or not isinstance(value, KINDS.get(kind, object)):
+            raise ValueError(f"{one.name} is {shorten(value)}")
+    return made
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
 
 
 def scenario_key(scenario: Scenario) -> str:

@@ -45,6 +45,12 @@ from fedslot.errors import RefusedError
 
 WEIGHT = "num-examples"
 MOST_CHARACTERS = 200  # of an error that the PS is told
+READERS: dict[str, Callable[[bytes], object]] = {
+    FRAME: Announcement.read,
+    CLOCK: read_clock,
+    MODEL: unpack,
+    STATUS: read_status,
+}
 logger = getLogger(__name__)
 
 Train = Callable[[NDArray[np.float32], int], Update]
@@ -136,8 +142,8 @@ class Device:
     train: called as `train(model, round)` with the global model (P,); returns an `Update`, the local model with the
         number of training samples. It runs in a thread of its own, and may take longer than a frame.
     cell: the cell's name. own: the UE's own `noise` and `samples`, by which strategies may choose who pushes.
-    ready: called as `ready(round)`, tells whether the UE has an update to push. None: by chance, so that as many UEs
-        push as the scenario says. Not called in seeded frames, where the PS decides it.
+    ready: called as `ready(round)`, tells at once whether the UE has an update to push. None: by chance, so that as
+        many UEs push as the scenario says. Not called in seeded frames, where the PS decides it.
     scenario: the hash of the scenario for which `train` is made; frames of another one are refused. None: any.
     workers: the threads, to be shared by many devices in one process.
     """
@@ -208,20 +214,23 @@ class Device:
         heard = time.monotonic()
         _, what = self._topics.parse(topic)
         try:
-            if what == FRAME and not retained:
-                self._hear(Announcement.read(content), heard)
-            elif what == MODEL:
-                header, numbers = unpack(content)
-                self._model = header.get("model"), numbers
-                self._train_if_possible()
-            elif what == CLOCK and not retained:
-                self._clock.sent(*read_clock(content), heard)
-            elif what == STATUS:
-                self._note_ps(read_status(content)[0])
-        except (Refusal, ValueError, TypeError, KeyError, AttributeError) as error:
+            message: Any = READERS[what](content)
+        except (Refusal, ValueError) as error:
             logger.warning("%s: %s cannot be read (%s)", ue_name(self.ue), topic, error)
+            return
+        if what == FRAME and not retained:
+            self._hear(message, heard)
+        elif what == CLOCK and not retained:
+            name, sent = message
+            self._clock.sent(name, sent, heard)
+        elif what == MODEL:
+            header, numbers = message
+            self._model = header.get("model"), numbers
+            self._train_if_possible()
+        elif what == STATUS:
+            self._note_ps(*message)
 
-    def _note_ps(self, state: str) -> None:
+    def _note_ps(self, state: str, node: str) -> None:
         """Note whether the PS is here. `finished` may be of an earlier training than the one that we wait for."""
         if state == FINISHED and self._running:
             self.over.set()
@@ -257,7 +266,8 @@ class Device:
         try:
             update = self.train(read_model(numbers), plan.announced.round)
             weights = np.asarray(update.model, dtype=np.float32)
-            header["metrics"] = {**update.metrics, WEIGHT: int(update.examples)}
+            numbers_found = {name: float(value) for name, value in update.metrics.items() if math.isfinite(value)}
+            header["metrics"] = {**numbers_found, WEIGHT: int(update.examples)}
         except Exception as error:  # of the user's own training: the PS shall know
             logger.exception("%s: training failed in round %d", ue_name(self.ue), plan.announced.round)
             weights, header["error"] = np.empty(0, np.float32), f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
