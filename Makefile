@@ -1,10 +1,10 @@
-# make demo | demo-mqtt | test | test-portable | test-engines | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | demo-mqtt | test | test-portable | test-engines | test-browser | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo demo-mqtt test test-portable test-engines mosquitto lint format bench reproduce clean
+.PHONY: demo demo-mqtt test test-portable test-engines test-browser mosquitto chromium lint format bench reproduce clean
 
 demo: .venv/ready
 	rm -rf $(DEMO)
@@ -16,7 +16,7 @@ demo-mqtt: .venv/mqtt mosquitto
 	$(BIN)/python examples/mqtt/demo.py out/demo-mqtt
 
 test: .venv/ready
-	$(BIN)/pytest -n auto --ignore tests/engines
+	$(BIN)/pytest -n auto --ignore tests/engines --ignore tests/browser
 
 # the tests that compute, as other processors would run them
 COMPUTING := tests/access tests/data/test_partition.py tests/learning tests/strategies tests/valuation \
@@ -29,6 +29,10 @@ test-portable: .venv/ready
 # real Dask, Flower and MQTT processes on the loopback
 test-engines: .venv/engines mosquitto
 	$(BIN)/pytest -n 3 --dist loadfile tests/engines
+
+# the live view in a real browser
+test-browser: .venv/browser chromium
+	$(BIN)/pytest -n 2 --dist loadfile tests/browser
 
 # minutes of computing; writes benchmarks/RESULTS.md
 bench: .venv/ready
@@ -57,6 +61,12 @@ mosquitto:
 	    { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get install -y -qq mosquitto > /dev/null; } || \
 	    echo "mosquitto is missing and cannot be installed here; as root: apt-get install mosquitto"
 
+# a browser, by the system's packages; without root the tests that need it are skipped and say so
+chromium:
+	@command -v chromium > /dev/null || \
+	    { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get install -y -qq chromium > /dev/null; } || \
+	    echo "chromium is missing and cannot be installed here; as root: apt-get install chromium"
+
 clean:
 	rm -rf .venv out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -71,4 +81,8 @@ clean:
 
 .venv/engines: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dask,flower,mqtt,tensorboard,mlflow]'
+	touch $@
+
+.venv/browser: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,live,browser]'
 	touch $@

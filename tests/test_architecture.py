@@ -177,6 +177,16 @@ def test_only_the_cluster_knows_dask_and_only_when_asked():
     }
 
 
+def test_only_the_live_view_imports_bokeh_and_only_when_asked():
+    users = {_name(file) for file in FILES if {"bokeh", "tornado"} & {name.split(".")[0] for name in _imports(file)}}
+    assert users
+    assert all(name.startswith("fedslot.views.live.") for name in users)
+    modules = "fedslot, fedslot.cli, fedslot.views.report, fedslot.views.live.beside"
+    script = f"import sys, {modules}; print('bokeh' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "cli").rglob("*.py")), ids=_name)
 def test_the_command_line_puts_heavy_imports_off(file):
     """Neither heavy libraries nor modules of ours that load them, before a command runs."""

@@ -6,6 +6,7 @@ options.py      arguments that several commands share
 run.py          fedslot run
 compare.py      fedslot compare
 sweep.py        fedslot sweep
+watch.py        fedslot watch
 plan.py         fedslot plan
 reproduce.py    fedslot reproduce
 serve.py        fedslot serve
@@ -36,6 +37,7 @@ from fedslot.cli.run import run
 from fedslot.cli.scenarios import presets, schema
 from fedslot.cli.serve import serve
 from fedslot.cli.sweep import sweep
+from fedslot.cli.watch import watch
 
 app = typer.Typer(
     name="fedslot",
@@ -61,7 +63,7 @@ def root(
     """Simulate, analyse and deploy federated learning over push-pull wireless access."""
 
 
-for command in (run, compare, sweep, plan, reproduce, serve, device, presets, schema):
+for command in (run, compare, sweep, watch, plan, reproduce, serve, device, presets, schema):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -12,7 +12,10 @@ from fedslot.cli.options import (
     DaskOption,
     ForceOption,
     FramesOption,
+    LiveOption,
+    OpenOption,
     OverrideOption,
+    PortOption,
     ResumeOption,
     ScenarioArgument,
     StrategiesOption,
@@ -21,6 +24,7 @@ from fedslot.cli.options import (
     TrackOption,
     WorkersOption,
     check_cluster,
+    live_view,
     note_effects,
     read_scenario,
     read_targets,
@@ -44,6 +48,9 @@ def compare(
     force: ForceOption = False,
     frames: FramesOption = True,
     track: TrackOption = [],  # noqa: B006
+    live: LiveOption = False,
+    open: OpenOption = False,
+    port: PortOption = None,
 ) -> None:
     """Compare strategies with the same seeds: means with 95% confidence intervals, costs under both rules.
 
@@ -65,30 +72,31 @@ def compare(
     for note in notes(wanted, variants):
         typer.echo(note, err=True)
     labels = run_labels(variants, tasks)
-    with (
-        watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
-        tracking(display, track, tasks, labels, out) as listener,
-    ):
-        comparison = compare_strategies(
-            wanted,
-            strategies,
-            seeds,
-            out,
-            targets=goals,
-            workers=workers,
-            threads=threads,
-            resume=resume,
-            force=force,
-            dask=dask,
-            listener=listener,
-            frames=frames,
-        )
-    with stoppable(SAME_AND_RESUME):
-        from fedslot.views.report import write_report
-        from fedslot.views.tables import comparison_tables
+    with live_view(out, live, open, port):
+        with (
+            watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
+            tracking(display, track, tasks, labels, out) as listener,
+        ):
+            comparison = compare_strategies(
+                wanted,
+                strategies,
+                seeds,
+                out,
+                targets=goals,
+                workers=workers,
+                threads=threads,
+                resume=resume,
+                force=force,
+                dask=dask,
+                listener=listener,
+                frames=frames,
+            )
+        with stoppable(SAME_AND_RESUME):
+            from fedslot.views.report import write_report
+            from fedslot.views.tables import comparison_tables
 
-        report = write_report(comparison, out)
-        console = Console(markup=False, emoji=False)
-        for table in comparison_tables(comparison, console):
-            console.print(table)
-        console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)
+            report = write_report(comparison, out)
+            console = Console(markup=False, emoji=False)
+            for table in comparison_tables(comparison, console):
+                console.print(table)
+            console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)

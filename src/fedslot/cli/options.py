@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,6 +103,17 @@ TrackOption = Annotated[
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
+LiveOption = Annotated[
+    bool,
+    typer.Option("--live", help="Show in a browser what happens; needs fedslot\\[live]. See also `fedslot watch`."),
+]
+OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
+PortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--port", min=1, max=65535, help="Port of the page; by default a free one from 5006 on.", show_default=False
+    ),
+]
 SAME_AND_RESUME = "continue with the same command and --resume"
 DaskOption = Annotated[
     str | None,
@@ -145,6 +157,26 @@ def watch(labels: Sequence[str], rounds: int, again: str) -> Iterator[Display]:
 
     with stoppable(again), Display(labels, rounds) as display:
         yield display
+
+
+@contextmanager
+def live_view(out: Path, live: bool, open: bool, port: int | None) -> Iterator[None]:
+    """Show a folder in a browser meanwhile, if any of the options is given.
+
+    In a terminal the page stays after the end until Ctrl-C; elsewhere it ends with the command.
+    """
+    if not (live or open or port is not None):
+        yield
+        return
+    from fedslot.views.live.beside import beside
+
+    with beside(out, port, open, lambda address: typer.secho(f"live view: {address}", err=True)) as view:
+        yield
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            with suppress(KeyboardInterrupt):
+                if view.comes_up():
+                    typer.secho(f"the page stays at {view.address} until Ctrl-C", err=True)
+                    view.wait()
 
 
 @contextmanager

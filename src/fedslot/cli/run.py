@@ -14,12 +14,16 @@ from fedslot.cli.options import (
     DaskOption,
     ForceOption,
     FramesOption,
+    LiveOption,
+    OpenOption,
     OverrideOption,
+    PortOption,
     ResumeOption,
     ScenarioArgument,
     ThreadsOption,
     TrackOption,
     check_cluster,
+    live_view,
     note_effects,
     read_scenario,
     watch,
@@ -36,6 +40,9 @@ def run(
     dask: DaskOption = None,
     frames: FramesOption = True,
     track: TrackOption = [],  # noqa: B006
+    live: LiveOption = False,
+    open: OpenOption = False,
+    port: PortOption = None,
 ) -> None:
     """Run a scenario, and write scenario.yaml, rounds.csv, frames.csv, summary.json and a checkpoint into a folder.
 
@@ -51,29 +58,32 @@ def run(
     note_effects(scenario, [wanted])
     check_cluster(dask)
     label = f"{wanted.strategy.name}, seed {wanted.seed}"
-    again = _again(scenario, override, out, threads, dask, track)
+    again = _again(scenario, override, out, threads, dask, track, live or open)
     trackers = make_trackers(track, label)
-    with ExitStack() as stack:
-        display = stack.enter_context(watch([label], wanted.rounds, f"continue with: {again}"))
-        distribute = stack.enter_context(distributed_training(dask)) if dask else None
-        result = run_scenario(
-            wanted,
-            out,
-            resume=resume,
-            force=force,
-            threads=threads,
-            distribute=distribute,
-            callbacks=[Report(partial(display, 0)), *trackers],
-            frames=frames,
+    with live_view(out, live, open, port):
+        with ExitStack() as stack:
+            display = stack.enter_context(watch([label], wanted.rounds, f"continue with: {again}"))
+            distribute = stack.enter_context(distributed_training(dask)) if dask else None
+            result = run_scenario(
+                wanted,
+                out,
+                resume=resume,
+                force=force,
+                threads=threads,
+                distribute=distribute,
+                callbacks=[Report(partial(display, 0)), *trackers],
+                frames=frames,
+            )
+        summary = result.summary()
+        typer.echo(
+            f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "
+            f"{summary['slots_spent']} slots ({summary['cost_sum']} by the sum rule); results in {out}"
         )
-    summary = result.summary()
-    typer.echo(
-        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "
-        f"{summary['slots_spent']} slots ({summary['cost_sum']} by the sum rule); results in {out}"
-    )
 
 
-def _again(scenario: str, override: list[str], out: Path, threads: int, dask: str | None, track: list[str]) -> str:
+def _again(
+    scenario: str, override: list[str], out: Path, threads: int, dask: str | None, track: list[str], live: bool
+) -> str:
     """Return the command that continues the run."""
     words = ["fedslot", "run", scenario]
     for word in override:
@@ -85,4 +95,6 @@ def _again(scenario: str, override: list[str], out: Path, threads: int, dask: st
         words += ["--dask", dask]
     for tool in track:
         words += ["--track", tool]
+    if live:
+        words += ["--live"]
     return shlex.join(words)

@@ -12,7 +12,10 @@ from fedslot.cli.options import (
     DaskOption,
     ForceOption,
     FramesOption,
+    LiveOption,
+    OpenOption,
     OverrideOption,
+    PortOption,
     ResumeOption,
     TargetsOption,
     ThreadsOption,
@@ -21,6 +24,7 @@ from fedslot.cli.options import (
     check_cluster,
     complete_override,
     complete_scenario,
+    live_view,
     note_effects,
     read_targets,
     stoppable,
@@ -67,6 +71,9 @@ def sweep(
     force: ForceOption = False,
     frames: FramesOption = False,
     track: TrackOption = [],  # noqa: B006
+    live: LiveOption = False,
+    open: OpenOption = False,
+    port: PortOption = None,
 ) -> None:
     """Run all combinations of values with several seeds; write one table of all runs, and heat maps.
 
@@ -88,42 +95,43 @@ def sweep(
     labels = run_labels(study, tasks)
     note_effects(scenario, study.scenarios)
     check_cluster(dask)
-    with (
-        watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
-        tracking(display, track, tasks, labels, out) as listener,
-    ):
-        try:
-            found = sweep_grid(
-                study.scenario,
-                study.grid,
-                study.seeds,
-                out,
-                targets=goals,
-                workers=workers,
-                threads=threads,
-                resume=resume,
-                force=force,
-                dask=dask,
-                listener=listener,
-                frames=frames,
-            )
-        except FailedRunsError as error:
-            found = error.sweep
-    if len(found.failures) < len(tasks):
-        with stoppable(SAME_AND_RESUME):
-            from fedslot.views.sweep import write_figures
-            from fedslot.views.tables import sweep_table
+    with live_view(out, live, open, port):
+        with (
+            watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
+            tracking(display, track, tasks, labels, out) as listener,
+        ):
+            try:
+                found = sweep_grid(
+                    study.scenario,
+                    study.grid,
+                    study.seeds,
+                    out,
+                    targets=goals,
+                    workers=workers,
+                    threads=threads,
+                    resume=resume,
+                    force=force,
+                    dask=dask,
+                    listener=listener,
+                    frames=frames,
+                )
+            except FailedRunsError as error:
+                found = error.sweep
+        if len(found.failures) < len(tasks):
+            with stoppable(SAME_AND_RESUME):
+                from fedslot.views.sweep import write_figures
+                from fedslot.views.tables import sweep_table
 
-            write_figures(found, out)
-            console = Console(highlight=False, markup=False, emoji=False)
-            console.print(sweep_table(found, console))
-            where = f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures"
-            console.print(where, soft_wrap=True)
-    if found.failures:
-        _list_failures(found, labels)
-        if dask is not None:
-            typer.echo("these ran on the workers, which need the scenario's data sets and modules too", err=True)
-        raise typer.Exit(1)
+                write_figures(found, out)
+                console = Console(highlight=False, markup=False, emoji=False)
+                console.print(sweep_table(found, console))
+                where = f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures"
+                console.print(where, soft_wrap=True)
+        if found.failures:
+            _list_failures(found, labels)
+            if dask is not None:
+                typer.echo("these ran on the workers, which need the scenario's data sets and modules too", err=True)
+            raise typer.Exit(1)
 
 
 def _list_failures(found: Sweep, labels: list[str]) -> None:

@@ -9,4 +9,5 @@ sweep.py        figures of a sweep
 plan.py         the figure of a plan
 html.py         tables and facts in a notebook
 progress.py     live progress of runs
+live/           the live view in a browser, and its panels in a report
 """

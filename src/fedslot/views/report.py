@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, StrictUndefined
 
@@ -13,7 +14,11 @@ from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, describe
 from fedslot.folders import write_atomically
 from fedslot.views.comparison import FIGURES, with_bands
+from fedslot.views.live.extra import HOW_TO_INSTALL, has_bokeh
 from fedslot.views.style import save, style
+
+if TYPE_CHECKING:
+    from fedslot.views.live.embedded import Embedded
 
 
 def captions(comparison: Comparison) -> dict[str, str]:
@@ -43,7 +48,10 @@ def captions(comparison: Comparison) -> dict[str, str]:
 
 
 def write_report(comparison: Comparison, out: Path) -> Path:
-    """Draw the figures (PNG and PDF), write `report.html` and return its path."""
+    """Draw the figures (PNG and PDF), write `report.html` and return its path.
+
+    If Bokeh is installed, the report has the panels of the live view too.
+    """
     images = {}
     with style():
         for name, draw in FIGURES.items():
@@ -69,7 +77,18 @@ def write_report(comparison: Comparison, out: Path) -> Path:
         kind=describe(len(comparison.seeds)),
         least=LEAST,
         version=__version__,
+        live=_panels(comparison),
+        how_to_install=HOW_TO_INSTALL,
     )
     file = out / "report.html"
     write_atomically(file, page)
     return file
+
+
+def _panels(comparison: Comparison) -> Embedded | None:
+    """Return the interactive panels; None where Bokeh is not installed."""
+    if not has_bokeh():
+        return None
+    from fedslot.views.live.embedded import embed
+
+    return embed(comparison)

@@ -1,0 +1,106 @@
+"""The panels of a comparison inside a report: complete in one file, with BokehJS in it, and without a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from bokeh.document import Document
+from bokeh.embed import components
+from bokeh.models import ColumnDataSource
+from bokeh.resources import Resources
+
+from fedslot.experiments.comparison import Comparison
+from fedslot.results import Result
+from fedslot.views.live.page import Page, read_part, template
+from fedslot.views.live.panels import EVENTS, Data, curve_columns, frame_columns, mean_curve, round_columns
+from fedslot.views.live.watched import FRAME_COLUMNS, WatchedRun
+
+MOST_ROWS = 30_000  # rows of frames in a report
+MOST_POINTS = 400  # points of a curve
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Markup of the panels. style, library, script: contents of the page's head, and after the panels.
+
+    note: what was left out, in words; empty if nothing was.
+    """
+
+    style: str
+    library: str
+    script: str
+    panels: str
+    note: str
+
+    @property
+    def megabytes(self) -> float:
+        """Size of the parts."""
+        return sum(map(len, (self.style, self.library, self.script, self.panels))) / 1e6
+
+
+def embed(comparison: Comparison) -> Embedded:
+    """Return the panels of a comparison: curves of all runs, frames of each strategy's first seed."""
+    runs = {
+        (name, seed): (WatchedRun(f"{name}, seed {seed}", name, result.folder or Path(), result.scenario), result)
+        for name, results in comparison.runs.items()
+        for seed, result in zip(comparison.seeds, results, strict=True)
+    }
+    first = [runs[name, comparison.seeds[0]] for name in comparison.strategies]
+    page = Page([run for run, _ in runs.values()], [run for run, _ in first], live=False)
+    most = MOST_ROWS // len(first)
+    left_out = False
+    for _, result in first:
+        frames = last_frames(_frames(result), most)
+        left_out |= len(frames) < len(_frames(result))
+        page.all_rounds.append(ColumnDataSource(_small(round_columns(result.rounds))))
+        page.all_frames.append(ColumnDataSource(_small(frame_columns(frames))))
+    panels = page.panels
+    panels.rounds.data = dict(page.all_rounds[0].data)
+    panels.frames.data = dict(page.all_frames[0].data)
+    figures = panels.figures
+    for index, source in panels.curves.items():
+        source.data = _small(curve_columns(_thin(list(runs.values())[index][1].rounds)))
+    for name, source in panels.means.items():
+        source.data = _small(mean_curve([result.rounds for result in comparison.runs[name]]))
+    document = Document()
+    page.add_to(document)
+    script, divs = components(
+        {str(root.name): root for root in document.roots if root.name in {*figures, "controls", "pulse"}}
+    )
+    return Embedded(
+        style=read_part("panels.css"),
+        library=Resources(mode="inline", components=["bokeh", "bokeh-widgets"], log_level="warn").render_js(),
+        script=script,
+        panels=template("panels.html").render(div=divs, events=EVENTS) + divs["pulse"],
+        note="frames of the last rounds only" if left_out else "",
+    )
+
+
+def last_frames(frames: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Return the frames of the last rounds, whole ones, with at most so many rows."""
+    if len(frames) <= most:
+        return frames
+    begin = int(frames["round"].iloc[-most - 1])  # the last round that does not fit
+    return frames.loc[frames["round"] > begin]
+
+
+def _frames(result: Result) -> pd.DataFrame:
+    """Return the frames of a run, without rows if they were not written."""
+    frames: pd.DataFrame | None = result.frames
+    return pd.DataFrame(columns=list(FRAME_COLUMNS), dtype=float) if frames is None else frames
+
+
+def _thin(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Return at most so many rounds that a curve cannot show more, the last among them."""
+    step = max(1, -(-len(rounds) // MOST_POINTS))
+    return rounds.iloc[::-step][::-1]
+
+
+def _small(data: Data) -> Data:
+    """Return columns with the precision that a screen shows."""
+    return {
+        name: column.astype(np.float32) if isinstance(column, np.ndarray) else column for name, column in data.items()
+    }

@@ -1,0 +1,223 @@
+"""A folder that is watched: which runs it holds or will hold, their rows so far, progress and time left."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fedslot.errors import InputError, RefusedError
+from fedslot.folders import COMPARISON, KINDS, REPRODUCTION, RUN, SWEEP, Kind
+from fedslot.scenario import Scenario
+from fedslot.views.live.growing import GrowingTable
+
+SCENARIO, ROUNDS, FRAMES, SUMMARY = RUN.marker, "rounds.csv", "frames.csv", "summary.json"
+MOST_ROUNDS, MOST_FRAME_ROWS = 20_000, 60_000  # rows that are held of each run
+TABLES_OF_FRAMES = 8  # runs whose frames are held at a time
+BUSY = 0.1  # share of the time that polling may take
+PERIOD = 0.4  # seconds between polls
+PACE = 120.0  # seconds over which the time left is estimated
+
+WHOLE = ("round", "slots", "pulled", "wasted", "contenders", "push_received", "collided")
+COSTS = ("cost_max", "cost_frame", "slots_spent")
+ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds"), "float64")
+FRAME_COLUMNS = {"round": "int64", "slot": "int64", "event": "str"} | dict.fromkeys(("ue", "value", "noise"), "float64")
+
+
+@dataclass(frozen=True)
+class WatchedRun:
+    """A run that a folder holds or will hold.
+
+    label: its name on the page. group: its strategy or combination; runs of a group differ in their seeds.
+    """
+
+    label: str
+    group: str
+    folder: Path
+    scenario: Scenario
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is complete."""
+        return (self.folder / SUMMARY).exists()
+
+    def part_done(self, rounds: pd.DataFrame) -> float:
+        """Return the part of the run that is done, from 0 to 1, by its rounds or by its time budget."""
+        if self.is_finished:
+            return 1.0
+        if not len(rounds):
+            return 0.0
+        done, spent = rounds["round"].iloc[-1] + 1, rounds["slots_spent"].iloc[-1]
+        budget = self.scenario.time_budget
+        return float(min(1.0, max(done / self.scenario.most_rounds, 0 if budget is None else spent / budget)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a folder. kind: what messages call it. digest: changes when other runs belong to it."""
+
+    path: Path
+    kind: str
+    runs: tuple[WatchedRun, ...]
+    digest: str
+
+    @property
+    def groups(self) -> list[str]:
+        """Strategies or combinations, in the order of their runs."""
+        return list(dict.fromkeys(run.group for run in self.runs))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the runs of a folder are.
+
+    done: from 0 to 1. finished: number of runs. left: seconds, None if unknown. quiet: seconds without news.
+    """
+
+    done: float
+    finished: int
+    left: float | None
+    quiet: float
+
+
+def kind_of(path: Path) -> Kind | None:
+    """Return the kind of results in a folder; None if there are none."""
+    return next((kind for kind in KINDS if (path / kind.marker).is_file()), None)
+
+
+def read_plan(path: Path) -> Plan:
+    """Return the runs that belong to a run, comparison, sweep or reproduction; refuse any other folder."""
+    kind = kind_of(path)
+    if kind is None:
+        what = "holds no run, comparison or sweep" if path.is_dir() else "is no folder"
+        raise RefusedError(f"{path} {what}; give the folder that --out named")
+    return Plan(path, kind.name, tuple(_runs(path, kind)), _digest(path, kind))
+
+
+def _runs(path: Path, kind: Kind) -> list[WatchedRun]:
+    if kind is RUN:
+        scenario = Scenario.load(path / SCENARIO)
+        name = scenario.strategy.name
+        return [WatchedRun(f"{name}, seed {scenario.seed}", name, path, scenario)]
+    if kind is REPRODUCTION:
+        return [_found(folder, path) for folder in _run_folders(path)]
+    from fedslot.experiments import comparison, study, sweeps  # they load PyTorch, which a single run does not need
+
+    if kind is COMPARISON:
+        scenario, variants, seeds, _ = comparison.read_comparison(path)
+        tasks = comparison.plan_tasks(scenario, variants, seeds, path)
+        groups = [variant.label for variant in variants]
+    else:
+        grid = study.Study.load(path / SWEEP.marker)
+        tasks, seeds = sweeps.plan_tasks(grid, path), grid.seeds
+        groups = [study.say(combination) for combination in grid.combinations]
+    return [
+        WatchedRun(f"{groups[i // seeds]}, seed {task.scenario.seed}", groups[i // seeds], task.folder, task.scenario)
+        for i, task in enumerate(tasks)
+    ]
+
+
+def _found(folder: Path, path: Path) -> WatchedRun:
+    name = folder.relative_to(path).as_posix()
+    return WatchedRun(name, re.sub(r"-seed\d+$", "", name), folder, Scenario.load(folder / SCENARIO))
+
+
+def _run_folders(path: Path) -> list[Path]:
+    return sorted(file.parent for pattern in REPRODUCTION.runs for file in path.glob(f"{pattern}/{SCENARIO}"))
+
+
+def _digest(path: Path, kind: Kind) -> str:
+    content = (path / kind.marker).read_bytes()
+    if kind is REPRODUCTION:  # which runs it has is seen from its folders only
+        content += "".join(map(str, _run_folders(path))).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+class Watched:
+    """The runs of a folder with their rows so far; what cannot be read is told by `fault` and never raised."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.plan: Plan | None = None
+        self.fault = ""
+        self._rounds: dict[Path, GrowingTable] = {}
+        self._frames: OrderedDict[Path, GrowingTable] = OrderedDict()
+        self._next = 0.0
+        self._pace: deque[tuple[float, float]] = deque()
+        self._news = time.monotonic()
+
+    def poll(self) -> None:
+        """Read whatever is new in the folder, unless that was done a moment ago."""
+        began = time.monotonic()
+        if began < self._next:
+            return
+        self._poll_plan()
+        if self.plan:
+            for table in [*self._rounds.values(), *self._frames.values()]:
+                table.poll()
+            self._note_pace()
+        self._next = time.monotonic() + max(PERIOD, (time.monotonic() - began) / BUSY)
+
+    def _poll_plan(self) -> None:
+        kind = kind_of(self.path)
+        if kind is None:
+            what = "has vanished" if self.plan else "is not there yet"
+            self.fault = f"{self.path} {what if not self.path.is_dir() else 'holds no results yet'}"
+            return
+        try:
+            if self.plan is None or self.plan.digest != _digest(self.path, kind):
+                self.plan = read_plan(self.path)
+                self._rounds = {run.folder: self.rounds(run) for run in self.plan.runs}
+            self.fault = ""
+        except (InputError, RefusedError) as error:
+            self.fault = str(error)
+        except OSError as error:
+            self.fault = f"{error.filename or self.path} cannot be read ({error.strerror})"
+
+    def rounds(self, run: WatchedRun) -> GrowingTable:
+        """Return the rounds of a run, which every poll reads."""
+        return self._rounds.get(run.folder) or GrowingTable(run.folder / ROUNDS, ROUND_COLUMNS, MOST_ROUNDS)
+
+    def frames(self, run: WatchedRun) -> GrowingTable:
+        """Return the frames of a run, which polls read from now on."""
+        table = self._frames.pop(run.folder, None)
+        if table is None:
+            table = GrowingTable(run.folder / FRAMES, FRAME_COLUMNS, MOST_FRAME_ROWS)
+            table.poll()
+        self._frames[run.folder] = table  # as the latest
+        while len(self._frames) > TABLES_OF_FRAMES:
+            self._frames.popitem(last=False)
+        return table
+
+    def faults(self, run: WatchedRun) -> str:
+        """Return what is wrong with the folder or the files of a run; empty if nothing is."""
+        frames = self._frames.get(run.folder)
+        return self.fault or self.rounds(run).fault or (frames.fault if frames else "")
+
+    def _parts(self) -> list[float]:
+        return [run.part_done(self.rounds(run).rows) for run in self.plan.runs] if self.plan else []
+
+    def _note_pace(self) -> None:
+        parts, now = self._parts(), time.monotonic()
+        done = sum(parts) / max(1, len(parts))
+        if not self._pace or done != self._pace[-1][1]:
+            if self._pace and done < self._pace[-1][1]:  # it was started over
+                self._pace.clear()
+            self._pace.append((now, done))
+            self._news = now
+        while len(self._pace) > 2 and self._pace[0][0] < now - PACE:
+            self._pace.popleft()
+
+    def progress(self) -> Progress:
+        """Return how far the runs are and how long they will take at the pace of the last minutes."""
+        parts, now = self._parts(), time.monotonic()
+        done, left = (self._pace[-1][1], None) if self._pace else (0.0, None)
+        if len(self._pace) > 1 and done < 1:
+            (first, before), (last, _) = self._pace[0], self._pace[-1]
+            left = max(0.0, (1 - done) * (last - first) / (done - before) - (now - last))
+        return Progress(done, sum(part >= 1 for part in parts), left, now - self._news)

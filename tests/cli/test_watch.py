@@ -1,0 +1,208 @@
+"""`fedslot watch` and `--live` as a user meets them: a process, its line, its page, its end."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from email.message import Message
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+import fedslot
+from fedslot.views.live import extra
+
+Start = Callable[..., subprocess.Popen[str]]
+Refusal = Callable[[list[str]], str]
+QUICK = ["-o", "rounds=3", "-o", "data.ues=20", "-o", "training.epochs=1", "-o", "strategy.warmup=1"]
+SCENARIO = {"rounds": 3, "data.ues": 20, "training.epochs": 1, "strategy.warmup": 1}
+LIMIT = 120.0  # seconds
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("live") / "run"
+    fedslot.run(fedslot.Scenario.load("quickstart", SCENARIO), folder)
+    return folder
+
+
+def watching(start: Start, *words: str) -> tuple[subprocess.Popen[str], str]:
+    """Start `fedslot watch`; return the process and the address that it printed."""
+    process = start(sys.executable, "-m", "fedslot", "watch", *words, stdout=-1, stderr=-1, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert "can be seen at" in line, process.communicate()[1]
+    return process, next(word for word in line.split() if word.startswith("http"))
+
+
+class Answer(NamedTuple):
+    """An answer of a server."""
+
+    status: int
+    headers: Message
+    text: str
+
+
+def get(address: str, path: str = "", **headers: str) -> Answer:
+    """Fetch a path from where an address leads, by way of the loopback."""
+    parts = urlsplit(address)
+    connection = HTTPConnection("127.0.0.1", parts.port, timeout=LIMIT)
+    try:
+        connection.request("GET", path or f"{parts.path}?{parts.query}", headers=headers)
+        with connection.getresponse() as response:
+            text = "" if response.status == 101 else response.read().decode()
+            return Answer(response.status, response.headers, text)
+    finally:
+        connection.close()
+
+
+def websocket(address: str, origin: str, cookie: str = "") -> str:
+    """Ask for a websocket with a made-up session; return all that the server sends until it closes the connection."""
+    lines = ["GET /ws HTTP/1.1", "Host: here", "Connection: Upgrade", "Upgrade: websocket", f"Origin: {origin}"]
+    lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", f"Cookie: {cookie}"]
+    lines += ["Sec-WebSocket-Protocol: bokeh, nonsense", "", ""]
+    with socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=LIMIT) as connection:
+        connection.sendall("\r\n".join(lines).encode())
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := connection.recv(4096):
+            answer += piece
+    return answer.decode("latin-1")
+
+
+def test_a_page_on_the_loopback_until_ctrl_c(start: Start, run: Path) -> None:
+    process, address = watching(start, str(run))
+    assert urlsplit(address).hostname == "127.0.0.1"
+    response = get(address)
+    assert response.status == 200
+    assert str(run) in response.text
+    assert "https://" not in response.text, "all scripts come from here"
+    assert " 403 " in websocket(address, "http://evil.example")
+    tunnel = websocket(address, "http://localhost:8000")
+    assert " 101 " in tunnel
+    assert "ACK" not in tunnel, "only pages that were served from here have sessions"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+
+
+def test_other_hosts_need_the_token(start: Start, run: Path) -> None:
+    _, address = watching(start, str(run), "--host", "0.0.0.0")
+    assert "?token=" in address
+    refused = get(address, "/")
+    assert refused.status == 302
+    told = get(address, refused.headers["Location"])
+    assert told.status == 403
+    assert "token" in told.text
+    assert get(address, "/?token=guess").status == 302
+    response = get(address)
+    assert response.status == 200
+    cookie = response.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert get(address, "/", Cookie=cookie.split(";")[0]).status == 200
+    own = f"http://{urlsplit(address).netloc}"
+    assert "ACK" not in websocket(address, own)
+    assert " 403 " in websocket(address, "http://evil.example", cookie.split(";")[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["watch", "nowhere"], "nowhere is no folder"),
+        (["watch", "."], "holds no run, comparison or sweep"),
+        (["watch"], "fedslot watch needs FOLDER"),
+        (["watch", ".", "--port", "70000"], "--port"),
+    ],
+)
+def test_what_cannot_be_watched(refusal: Refusal, words: list[str], expected: str) -> None:
+    assert expected in refusal(words)
+
+
+@pytest.mark.parametrize(
+    "words", [["watch", "."], ["run", "quickstart", "--live"], ["compare", "quickstart", "--open"]], ids=" ".join
+)
+def test_without_bokeh_one_line_says_what_to_install(
+    refusal: Refusal, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extra, "has_bokeh", lambda: False)
+    assert "needs Bokeh; install it with: pip install 'fedslot[live]'" in refusal(words)
+
+
+def test_a_port_in_use_ends_a_run_before_it_begins(refusal: Refusal) -> None:
+    from fedslot.views.live.address import Where
+
+    with Where().bind() as taken:
+        port = str(taken.getsockname()[1])
+        assert "cannot be served on" in refusal(["run", "quickstart", "--live", "--port", port])
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_run_with_a_page_beside_it_and_ctrl_c_ends_both(start: Start, tmp_path: Path) -> None:
+    words = ["run", "quickstart", "-o", "rounds=2000", "--live", "--out", str(tmp_path / "run")]
+    process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if line.startswith("live view: "))
+    address = line.split()[-1]
+    assert get(address).status == 200
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 130
+    assert "--live" in errors, "the command that continues"
+    assert "Traceback" not in errors
+    with pytest.raises(OSError):
+        get(address)
+
+
+def test_the_page_ends_with_a_run_that_is_killed(start: Start, tmp_path: Path) -> None:
+    words = ["run", "quickstart", "-o", "rounds=2000", "--live", "--out", str(tmp_path / "run")]
+    process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    address = next(line for line in process.stderr if line.startswith("live view: ")).split()[-1]
+    process.kill()
+
+    def is_gone() -> bool:
+        try:
+            get(address)
+        except OSError:
+            return True
+        return False
+
+    until(is_gone)
+
+
+def test_a_run_does_not_die_of_its_page(start: Start, tmp_path: Path) -> None:
+    """The viewer is killed in the middle; the run ends as ever."""
+    words = ["compare", "quickstart", *QUICK, "--strategies", "fedavg", "--seeds", "1", "--workers", "1"]
+    words += ["-o", "rounds=60", "--live", "--out", str(tmp_path / "out")]
+    process = start(sys.executable, "-m", "fedslot", *words, stdout=-1, stderr=-1, text=True)
+    viewer: list[str] = []
+
+    def has_viewer() -> bool:
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                if "--beside" in words and str(tmp_path / "out") in words:
+                    viewer.append(entry.name)
+        return bool(viewer)
+
+    until(has_viewer)
+    subprocess.run(["kill", "-9", viewer[0]], check=True)
+    output, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, errors
+    assert "report" in output
