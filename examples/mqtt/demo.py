@@ -28,6 +28,7 @@ SCENARIO = {
     "push.contenders": 4,
     "fleet.noise": 0.05,
 }
+WAIT = ["--wait", "300"]  # the first run on a machine compiles for some seconds
 TIMES = ["--slot-seconds", "0.03", "--downlink-seconds", "0.3", "--tolerance", "0.03"]
 
 
@@ -38,9 +39,20 @@ def main(out: Path) -> None:
     with ExitStack() as stack:
         broker(stack, port)
         print(f"broker, parameter server and {DEVICES} devices start; to look on: fedslot watch {out}\n", flush=True)
-        devices = command(stack, "device", "--ues", f"0-{DEVICES - 1}", "--broker", url)
+        devices = command(stack, "device", "--ues", f"0-{DEVICES - 1}", "--broker", url, *WAIT)
         serve = command(
-            stack, "serve", "quickstart", *overrides, "--free", "--broker", url, "--out", str(out), "--force", *TIMES
+            stack,
+            "serve",
+            "quickstart",
+            *overrides,
+            "--free",
+            "--broker",
+            url,
+            "--out",
+            str(out),
+            "--force",
+            *TIMES,
+            *WAIT,
         )
         if serve.wait() or devices.wait():
             sys.exit("the demonstration failed")

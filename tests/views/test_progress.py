@@ -131,6 +131,7 @@ def test_notebooks_show_progress_by_themselves_and_scripts_if_asked(
     assert "frame.pull=5, seed 0" in lines
     cell = Cell(monkeypatch)
     fedslot.sweep(scenario, {"frame.pull": [2, 5]}, 1, workers=1)
+    assert all("all runs" in page for page in cell.pages), "one display, not one for each run"
     assert "2/2" in cell.pages[-1]
     count = len(cell.pages)
     fedslot.run(scenario, progress=False)

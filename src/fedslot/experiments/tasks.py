@@ -84,6 +84,7 @@ def attempt(task: Task, settings: Settings, report: Callable[[Round], object]) -
             threads=settings.threads,
             callbacks=[Report(report)],
             frames=settings.frames,
+            progress=False,
         )
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         return reason(error)

@@ -31,8 +31,8 @@ function refresh() {
     show_cells()
     return
   }
-  if (origin === "cell") pick(cells.selected.indices.map((i) => cells.data.ue[i])[0])
-  if (origin === "dot") pick(ues.selected.indices.map((i) => ues.data.ue[i])[0])
+  if (origin === "cell") pick(cells)
+  if (origin === "dot") pick(ues)
   const at = scrub()
   if (at === null) return
   show_round(at)
@@ -153,8 +153,11 @@ function show_ues(table) {
   write("fs-ues", shown.length ? words : "")
 }
 
-function pick(number) {
-  if (number !== undefined && !Number.isNaN(number)) ue_picked.value = number
+// Follow the UE that was tapped; nothing stays selected, so that it can be tapped again.
+function pick(source) {
+  const tapped = source.selected.indices.map((i) => source.data.ue[i]).filter((ue) => !Number.isNaN(ue))
+  source.selected.indices = []
+  if (tapped.length) ue_picked.value = tapped[0]
 }
 
 // The slots and the value of one UE over all rounds.
