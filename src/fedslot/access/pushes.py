@@ -193,12 +193,14 @@ def best_barring(slots: int, pmf: Floats) -> float:
         yields: Floats = p * (alone @ (numbers * pmf[numbers]))
         return yields
 
-    low, high = 0.0, 1.0
-    for _ in range(6):  # there may be several maxima: scan, then refine around the highest
-        grid = np.linspace(low, high, 33)
+    # There may be several maxima: scan, then refine around the highest. Crowds of n have theirs at L/n, of a width in
+    # proportion to it, so that steps are proportional too.
+    grid = np.geomspace(slots / int(numbers[-1]), 1.0, 257)
+    for _ in range(6):
         peak = int(np.argmax(received(grid)))
-        low, high = float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, 32)])
-    return float(grid[peak])
+        best, low, high = float(grid[peak]), float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, len(grid) - 1)])
+        grid = np.linspace(low, high, 33)
+    return best
 
 
 def _tell_part(tell: Progress, done: int, of: int, part: float) -> None:
