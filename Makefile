@@ -1,14 +1,16 @@
-# make demo | demo-mqtt | test | test-portable | test-engines | test-browser | lint | bench | reproduce | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | demo-mqtt | test | test-portable | test-engines | test-browser | lint | bench | reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo demo-mqtt test test-portable test-engines test-browser mosquitto chromium lint format bench reproduce clean
+.PHONY: demo demo-mqtt test test-portable test-engines test-browser mosquitto chromium lint format bench reproduce equal-slots clean
 
+# 50 labelled samples at the PS, and as many slots as 60 frames of full length
 demo: .venv/ready
 	rm -rf $(DEMO)
-	$(BIN)/fedslot compare quickstart --seeds 5 --out $(DEMO)
+	$(BIN)/fedslot compare quickstart --seeds 5 --strategies merit-push+filtered,greedy-shap,push-pull,fedavg,ps-alone \
+	    -o data.validation_samples=50 -o time_budget=660 -o rounds=660 --out $(DEMO)
 	@echo "Open $(DEMO)/report.html in a browser."
 
 # a broker, a parameter server and 20 devices that train over MQTT
@@ -45,6 +47,14 @@ reproduce: .venv/ready
 	mkdir -p docs/images/reproduction
 	cp out/reproduction/reproduction.md docs/reproduction.md
 	cp out/reproduction/images/reproduction/*.png docs/images/reproduction/
+
+# hours of computing, resumable; then the page and its pictures go into docs/
+equal-slots: .venv/ready
+	$(BIN)/fedslot data fetch mnist fashion-mnist cifar10
+	$(BIN)/fedslot equal-slots --out out/equal-slots
+	mkdir -p docs/images/equal-slots
+	cp out/equal-slots/equal-slots.md docs/equal-slots.md
+	cp out/equal-slots/images/equal-slots/*.png docs/images/equal-slots/
 
 lint: .venv/engines
 	$(BIN)/ruff check .

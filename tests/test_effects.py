@@ -47,6 +47,11 @@ def _told(overrides):
             {"strategy.name": "centralized", "fleet.noise": 0.9},
             ["fleet.noise has no effect where the PS pools the data"],
         ),
+        ({"fleet.noise": 0.0, "fleet.noise_law": "half"}, ["fleet.noise_law has no effect without fleet.noise"]),
+        (
+            {"fleet.noise_law": "equal", "fleet.noise_order": "index"},
+            ["fleet.noise_order has no effect with equal noise"],
+        ),
         ({"strategy.name": f"{__name__}:Own", "frame.pull": 3, "strategy.share": 0.5}, []),
     ],
 )
@@ -93,6 +98,7 @@ OTHER = {
     "training.epochs_by_strategy": {"round-robin": 3},
     "fleet.stragglers": 0.0,
     "fleet.noise": 0.0,
+    "fleet.noise_law": "half",
     "fleet.noise_order": "index",
     "valuation.method": "cyclic",
     "valuation.utility": "accuracy",

@@ -68,6 +68,13 @@ def test_noise_rises_over_the_ues():
     assert not _fleet(fleet__noise=0.0).noise.any()
 
 
+def test_other_laws_of_noise():
+    assert set(_fleet(fleet__noise=0.5, fleet__noise_law="equal").noise) == {0.5}
+    half = _fleet(fleet__noise=0.5, fleet__noise_law="half").noise
+    assert sorted(half) == [0.0] * 500 + [0.5] * 500
+    assert abs(np.corrcoef(half, np.arange(1000))[0, 1]) < 4 / math.sqrt(1000)
+
+
 def test_noise_has_nothing_to_do_with_straggling():
     fleet = _fleet(training__epochs=1000)
     assert abs(np.corrcoef(fleet.noise, fleet.epochs)[0, 1]) < 4 / math.sqrt(1000)

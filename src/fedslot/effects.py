@@ -81,9 +81,14 @@ def _by_training(scenario: Scenario) -> Iterator[tuple[str, str]]:
     else:
         yield "training.epochs_by_strategy", f"under {name}"
     if scenario.fleet.noise == 0:
-        yield "fleet.noise_order", "without fleet.noise"
+        yield from ((f"fleet.{key}", "without fleet.noise") for key in ("noise_law", "noise_order"))
+    elif scenario.fleet.noise_law == "equal":
+        yield "fleet.noise_order", "with equal noise"
     if scenario.pools_data and name in STRATEGIES:
-        yield from ((f"fleet.{key}", "where the PS pools the data") for key in ("stragglers", "noise", "noise_order"))
+        yield from (
+            (f"fleet.{key}", "where the PS pools the data")
+            for key in ("stragglers", "noise", "noise_law", "noise_order")
+        )
 
 
 def _by_data(scenario: Scenario) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from fedslot.data.partition import Partition, Shares, draw, split
 from fedslot.errors import InputError
 from fedslot.rng import COMPUTING, NOISE_LEVELS, STRAGGLERS, stream
 from fedslot.scenario import Computing, Scenario
+from fedslot.scenario import Fleet as FleetSection
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Fleet:
         return cls(
             shares,
             _epochs(scenario.epochs, scenario.fleet.stragglers, ues, seed),
-            _noise(scenario.fleet.noise, scenario.fleet.noise_order, ues, seed),
+            _noise(scenario.fleet, ues, seed),
             seed,
             scenario.fleet.computing,
         )
@@ -95,7 +96,13 @@ def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.i
     return np.where(slow, fewer, epochs)
 
 
-def _noise(noise: float, order: str, ues: int, seed: int) -> NDArray[np.float64]:
+def _noise(section: FleetSection, ues: int, seed: int) -> NDArray[np.float64]:
     """Return the standard deviation of the noise on each UE's update, (K,)."""
-    levels = np.arange(ues) * noise / ues  # sigma_k = (k - 1) sigma / K for k = 1..K
-    return stream(seed, NOISE_LEVELS).permutation(levels) if order == "shuffled" else levels
+    ranks = np.arange(ues)
+    shares = {
+        "linear": ranks / ues,  # sigma_k = (k - 1) sigma / K for k = 1..K
+        "half": (ranks >= ues // 2).astype(float),
+        "equal": np.ones(ues),
+    }
+    levels = section.noise * shares[section.noise_law]
+    return stream(seed, NOISE_LEVELS).permutation(levels) if section.noise_order == "shuffled" else levels

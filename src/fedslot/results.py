@@ -87,9 +87,13 @@ class Result:
         """Number of slots that the run spent, by the scenario's cost rule."""
         return int(self.rounds["slots_spent"].iloc[-1])
 
-    def accuracy_at(self, slots: int) -> float:
-        """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was."""
-        done = self.rounds.loc[self.rounds["slots_spent"] <= slots, "test_accuracy"]
+    def accuracy_at(self, slots: int, rule: Rule | None = None) -> float:
+        """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was.
+
+        rule: the cost rule by which slots count; None: the scenario's.
+        """
+        spent = self.rounds["slots_spent"] if rule is None else self.rounds[f"cost_{rule}"].cumsum()
+        done = self.rounds.loc[spent <= slots, "test_accuracy"]
         return float(done.iloc[-1]) if len(done) else float("nan")
 
     def slots_to(self, accuracy: float, rule: Rule = "max") -> float:

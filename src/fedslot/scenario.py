@@ -102,10 +102,12 @@ class Fleet(Section):
     stragglers: Fraction = 0.5
     """Share of UEs that train fewer epochs: a number uniform in [1, epochs], drawn once per UE."""
     noise: float = Field(0.1, ge=0, le=1e6)
-    """Standard deviation sigma of the noise on updates. UE k of 0..K-1 adds Gaussian noise of standard deviation
-    k * sigma / K to every parameter."""
+    """Standard deviation sigma of the noise on updates, which UEs add to every parameter by `noise_law`."""
+    noise_law: Literal["linear", "half", "equal"] = "linear"
+    """Standard deviation of the noise of UE k of 0..K-1: `linear`, k * sigma / K as in the paper; `half`, 0 for one
+    half of the UEs and sigma for the other; `equal`, sigma for all."""
     noise_order: Literal["shuffled", "index"] = "shuffled"
-    """Whether the noise levels k * sigma / K are assigned to the UEs at random or by index."""
+    """Whether the noise levels are assigned to the UEs at random or by index."""
     computing: Computing | None = None
     """Computing times; null means that every UE is ready as soon as the frame begins."""
 

@@ -105,6 +105,31 @@ def test_the_shorter_the_horizon_the_stronger_the_filter():
     assert norms[0] < 0.5 * norms[-1]
 
 
+def test_the_scale_of_the_signal_is_learned_over_rounds():
+    """The progress has the mean square c = 1e-4 in directions of energy 1; the noise of a round has 6 times as much."""
+    cell = Cell([0.05] * 4)
+    truth = float(cell.progress.view(OUTPUTS, INPUTS)[:, :10].square().mean())
+    states = [result.state for result in cell.run(60, step=1.0)[1:]]
+    assert all(float(state.scale.min()) == float(state.scale.max()) for state in states)  # a single layer
+    late = [float(state.scale[0]) for state in states[40:]]
+    assert late == pytest.approx([truth] * 20, rel=0.5)
+    assert float(states[-1].doubt[0]) < 0.2 * float(states[0].doubt[0])
+
+
+def test_at_the_level_of_guessing_a_small_loss_shortens_the_step():
+    """Half of what was learned is too much to lose, though it is next to nothing of the loss itself."""
+    cell, aggregation = Cell([0.0]), make_aggregation("filtered", {})
+    state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50, first_loss=2.3)
+    for learned, step in ((0.1, 0.8), (1.0, 1.2)):
+        best = 2.3 - learned
+
+        def loss(model: torch.Tensor, best: float = best) -> float:
+            return best + 0.1 if float(model.norm()) > 5 * float(cell.progress.norm()) else best
+
+        worse = replace(cell.updates(10 * cell.progress, 0), val_loss=loss)
+        assert aggregation.apply(state, worse).state.step == pytest.approx(3.0 * step)
+
+
 def test_weights_follow_noise_and_data():
     """The state's energy is tau^2, and weights are n_k / (tau^2 + nu_k); with a long horizon nothing is filtered."""
     noise, sizes = [0.001, 0.02, 0.05], [10, 20, 40]

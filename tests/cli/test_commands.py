@@ -85,7 +85,7 @@ def test_compare_prints_a_table_and_writes_a_report(fedslot_command: Command, tm
         (["compare", "quickstart", "--strategies", "push-pull,os:system"], "strategy.name: 'os:system' is not allowed"),
         (["compare", "quickstart", "--strategies", "ucb{exploration: x}"], "strategy.options.exploration: 'x'"),
         (["compare", "quickstart", "--strategies", "ucb{exploration: 1"], "strategies: 'ucb{exploration: 1'"),
-        (["compare", "quickstart", "--seeds", "1000000"], "seeds: 1000000 is not allowed; it must be at most 20000"),
+        (["compare", "quickstart", "--seeds", "1000000"], "seeds: 1000000 is not allowed; it must be at most 16666"),
         (["presets", "nonsense"], "preset: 'nonsense' is not allowed; it must be one of"),
     ],
 )

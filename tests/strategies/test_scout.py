@@ -40,9 +40,9 @@ def test_when_all_are_known_the_frame_is_the_pool_alone():
     assert (len(grant.pull), grant.slots) == (2, 2)
 
 
-def test_deviating_updates_make_frames_longer():
-    assert _schedule(_known([0.0] * 8, [1] * 8, energy=10.9)).slots == 3
-    assert _schedule(_known([1.0] * 8, [1] * 8)).slots == 5, "the scenario's slots are the limit"
+def test_noise_makes_frames_longer():
+    """With all UEs alike, r = spread 1 + noise 100 sigma^2, relative to progress 1; the best is Y (Y + 1) >= r."""
+    assert [_schedule(_known([sigma] * 8, [1] * 8, energy=2.0)).slots for sigma in (0.0, 0.2, 0.3)] == [2, 2, 3]
 
 
 def test_a_frame_of_one_slot_pulls_a_known_ue():

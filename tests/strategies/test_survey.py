@@ -79,12 +79,23 @@ def test_without_noise_everyone_is_in_the_pool():
     assert sorted(survey.pool(100).tolist()) == [0, 1, 3, 4]
 
 
-@given(st.floats(0.01, 9.0))
-def test_the_number_of_updates_makes_the_most_progress_per_slot(ratio):
-    survey = replace(Survey.blank(3), paired=1, progress=1.0, energy=1 + ratio)
+@given(st.floats(0.01, 2.3), st.floats(0.0, 9.0))
+def test_the_number_of_updates_makes_the_most_progress_per_slot(spread, power):
+    """Of UEs that all have the same noise."""
+    survey = replace(
+        Survey.blank(3), paired=1, progress=1.0, energy=1 + spread, noise=np.full(3, power**0.5), noise_gain=1.0
+    )
     count = survey.best_updates(np.arange(3), most=50)
-    rate = {y: y / (y + ratio) / (y + 1) for y in range(2, 51)}
+    rate = {y: y / (y + spread + power) / (y + 1) for y in range(2, 51)}
     assert rate[count] == pytest.approx(max(rate.values()))
+
+
+def test_a_noisy_ue_in_the_pool_hardly_lengthens_the_frame():
+    """Updates are weighed by their noise: of 20 UEs, one that adds nothing but noise leaves the others as they are."""
+    clean = replace(Survey.blank(20), paired=1, progress=1.0, energy=2.0, noise_gain=1.0)
+    noisy = replace(clean, noise=np.array([1000.0, *np.zeros(19)]))
+    assert noisy.best_updates(np.arange(20), most=50) == clean.best_updates(np.arange(20), most=50) == 2
+    assert noisy.best_updates(np.array([0]), most=50) == 50
 
 
 def test_the_number_of_updates_has_limits():

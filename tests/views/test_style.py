@@ -32,6 +32,14 @@ def test_names_keep_their_look_in_other_figures() -> None:
     assert together == alone
 
 
+def test_the_only_variant_of_a_strategy_has_its_look() -> None:
+    found = looks(["scout+filtered", "ucb", "ucb{exploration: 2}", "fedavg+median", "fedavg+krum"])
+    assert found["scout+filtered"] == LOOKS["scout"]
+    assert found["ucb"] == LOOKS["ucb"]
+    assert len({(look["color"], str(look["linestyle"])) for look in found.values()}) == len(found)
+    assert LOOKS["fedavg"] not in (found["fedavg+median"], found["fedavg+krum"])
+
+
 @given(st.lists(st.text(min_size=1), unique=True, max_size=len(OTHERS)))
 def test_colours_differ_within_a_figure(names: list[str]) -> None:
     found = looks([*STRATEGIES, *(name for name in names if name not in STRATEGIES)])

@@ -5,14 +5,15 @@
 1. Weights. The noise sigma_k of a UE is the mean of its estimates so far. Measured as a change of the layers' outputs,
    a step has the mean squared length tau^2, and its noise nu_k = sigma_k^2 noise_gain. w_k ~ n_k / (tau^2 + nu_k).
 2. Momentum m of sum w_k d_k, with the variance v of its noise.
-3. Filter. Gradients are products with a layer's inputs. So in a direction in which these have the energy lambda, the
-   mean square of m is c lambda + v. Over `horizon` rounds signals add up in amplitude and noise in power, so that the
-   Wiener filter has the gain horizon c lambda / (horizon c lambda + v).
-4. Step: the filtered momentum times a factor from 1, the average itself, to `step`. It shrinks when the model has
+3. Scale. Gradients are products with a layer's inputs. So in a direction in which these have the energy lambda, the
+   mean square of m is c lambda + v. The scale c of a layer is fitted over the last `horizon` rounds.
+4. Filter. Over `horizon` rounds signals add up in amplitude and noise in power, so that the Wiener filter has the gain
+   horizon c lambda / (horizon c lambda + v).
+5. Step: the filtered momentum times a factor from 1, the average itself, to `step`. It shrinks when the model has
    a much higher validation loss than its running means, which is so when steps are too long, and grows otherwise.
-5. Report: of the new model and its running means, the one of least validation loss.
+6. Report: of the new model and its running means, the one of least validation loss.
 
-Networks with other layers than Linear and Conv2d get steps 1 and 5 only.
+Networks with other layers than Linear and Conv2d get steps 1 and 6 only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fedslot.learning.layer_statistics import Basis
 WINDOWS = (5, 20, 80)  # rounds over which models are averaged
 SMOOTHING = 0.2  # weight of a round in tau^2
 LONGER, SHORTER = 1.2, 0.8  # change of the step's factor in a round
-TOO_LONG = 1.5  # ratio of the validation losses of the model and of its best running mean
+TOO_LONG = 0.5  # what a model may lose, of its loss or of what was learned, against its best running mean
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,6 +43,8 @@ class FilterState:
     noise: (K,) sum of the noise estimates of each UE. seen: (K,) their number.
     energy: tau^2. momentum: (P,) m, and variance: v, of its noise. rounds: those with a received update so far.
     step: factor of the next step. means: (windows, P) running means of the models.
+    scale: (P,) c of the layer of each parameter. doubt: (P,) variance of that estimate.
+    first_loss: validation loss before the first round.
     """
 
     noise: NDArray[np.float64]
@@ -52,6 +55,9 @@ class FilterState:
     rounds: int
     step: float
     means: Tensor
+    scale: Tensor
+    doubt: Tensor
+    first_loss: float
 
     def traced(self) -> dict[str, NDArray[np.float64]]:
         """Return the noise estimates that `frames.csv` shows."""
@@ -71,43 +77,72 @@ class Filtered:
     horizon: float = Field(30.0, gt=0, le=1e6)
 
     def init(self, model: Tensor, ues: int) -> FilterState:
-        means = model.repeat(len(WINDOWS), 1)
-        seen, momentum = np.zeros(ues, dtype=np.int64), torch.zeros_like(model)
-        return FilterState(np.zeros(ues), seen, 0.0, momentum, 0.0, 0, 1.0, means)
+        zeros, means = torch.zeros_like(model), model.repeat(len(WINDOWS), 1)
+        seen = np.zeros(ues, dtype=np.int64)
+        return FilterState(np.zeros(ues), seen, 0.0, zeros, 0.0, 0, 1.0, means, zeros, zeros, 0.0)
 
     def apply(self, state: FilterState, updates: Updates) -> Aggregate[FilterState]:
-        round = state.rounds + 1
+        round, complete = state.rounds + 1, updates.statistics.complete
         noise, seen, sigma = _noise_levels(state, updates)
         weights, energy = _weights(state, updates, sigma)
-        keep = self.momentum if updates.statistics.complete else 0.0
+        keep = self.momentum if complete else 0.0
         momentum = keep * state.momentum + (1 - keep) * torch.as_tensor(weights).to(updates.steps) @ updates.steps
         variance = keep**2 * state.variance + (1 - keep) ** 2 * float(weights**2 @ sigma**2)
         started = 1 - keep**round  # the momentum began at 0
-        model = updates.start + state.step * self._filter(momentum / started, variance / started**2, updates)
+        average, power, scale, doubt = momentum / started, variance / started**2, state.scale, state.doubt
+        if complete:
+            scale, doubt = self._fit(state, average, power, updates)
+            average = self._filter(average, power, scale + doubt.sqrt(), updates)
+        model = updates.start + state.step * average
         windows = torch.tensor([min(round, window) for window in WINDOWS]).to(model)
         means = state.means + (model - state.means) / windows.unsqueeze(1)
         models = [model, *means]
         losses = [updates.val_loss(candidate) for candidate in models]
-        step = state.step * (SHORTER if losses[0] > TOO_LONG * min(losses) else LONGER)
-        step = min(max(step, 1.0), self.step if updates.statistics.complete else 1.0)
-        after = FilterState(noise, seen, energy, momentum, variance, round, step, means)
+        first_loss = state.first_loss if state.rounds else updates.val_loss(updates.start)
+        step = self._next_step(state.step, losses, first_loss) if complete else 1.0
+        after = FilterState(noise, seen, energy, momentum, variance, round, step, means, scale, doubt, first_loss)
         return Aggregate(model, models[losses.index(min(losses))], after)
 
-    def _filter(self, step: Tensor, variance: float, updates: Updates) -> Tensor:
-        """Return a step (P,) with noise of known variance after the Wiener filter of each layer."""
-        statistics = updates.statistics
-        if not statistics.complete:
-            return step
-        layers = zip(statistics.matrices(step), statistics.bases(updates.start), strict=True)
-        return statistics.flatten([self._filter_layer(matrix, basis, variance) for matrix, basis in layers])
+    def _fit(self, state: FilterState, average: Tensor, power: float, updates: Updates) -> tuple[Tensor, Tensor]:
+        """Return the scale c of each parameter's layer after this round, and the variance of its estimate, (P,) each.
 
-    def _filter_layer(self, matrix: Tensor, basis: Basis, variance: float) -> Tensor:
-        rotated, energies = matrix @ basis.vectors, basis.energies
-        # least squares of the mean squares (d,), less the noise, as c times the energies
-        scale = ((rotated.square().mean(dim=0) - variance) @ energies) / energies.square().sum().clamp(min=1e-30)
-        signal = self.horizon * scale.clamp(min=0) * energies
-        gain = signal / (signal + variance) if variance > 0 else torch.ones_like(energies)
-        return (rotated * gain) @ basis.vectors.mT
+        A mean square over `out` outputs has the variance 2 (c lambda + v)^2 / out, by whose inverse it is weighed.
+        """
+        statistics = updates.statistics
+        new = max(1 / self.horizon, 1 / (state.rounds + 1))  # weight of this round
+        related = (1 + self.momentum**2) / (1 - self.momentum**2)  # successive rounds share noise
+        scales, doubts = [], []
+        layers = zip(
+            *map(statistics.matrices, (average, state.scale, state.doubt)), statistics.bases(updates.start), strict=True
+        )
+        for matrix, before, doubt, basis in layers:
+            squares, energies = (matrix @ basis.vectors).double().square().mean(dim=0), basis.energies.double()
+            weights = energies / (float(before[0, 0]) * energies + power).square().clamp(min=1e-30)
+            total = (weights @ energies).clamp(min=1e-30)
+            scale = (1 - new) * before + new * float(weights @ (squares - power) / total)
+            scales.append(scale.clamp(min=0))
+            doubts.append((1 - new) ** 2 * doubt + new**2 * related * 2 / len(matrix) / float(total))
+        return statistics.flatten(scales), statistics.flatten(doubts)
+
+    def _filter(self, average: Tensor, power: float, scale: Tensor, updates: Updates) -> Tensor:
+        """Return an average step (P,), with noise of a known variance, after the Wiener filter of each layer."""
+        statistics = updates.statistics
+        layers = zip(*map(statistics.matrices, (average, scale)), statistics.bases(updates.start), strict=True)
+        return statistics.flatten(
+            [self._filter_layer(matrix, basis, power, float(scale[0, 0])) for matrix, scale, basis in layers]
+        )
+
+    def _filter_layer(self, matrix: Tensor, basis: Basis, power: float, scale: float) -> Tensor:
+        if power == 0:
+            return matrix
+        signal = self.horizon * scale * basis.energies
+        return (matrix @ basis.vectors * (signal / (signal + power))) @ basis.vectors.mT
+
+    def _next_step(self, step: float, losses: list[float], first_loss: float) -> float:
+        """Return the factor of the next step; losses: of the model and of its running means."""
+        best = min(losses)
+        too_long = losses[0] - best > TOO_LONG * min(best, max(first_loss - best, 0.0))
+        return min(max(step * (SHORTER if too_long else LONGER), 1.0), self.step)
 
 
 def _noise_levels(

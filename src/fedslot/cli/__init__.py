@@ -9,6 +9,7 @@ sweep.py        fedslot sweep
 watch.py        fedslot watch
 plan.py         fedslot plan
 reproduce.py    fedslot reproduce
+equal_slots.py  fedslot equal-slots
 serve.py        fedslot serve
 device.py       fedslot device
 mqtt.py         options of these two
@@ -30,6 +31,7 @@ from fedslot import __version__
 from fedslot.cli.compare import compare
 from fedslot.cli.data import data_app
 from fedslot.cli.device import device
+from fedslot.cli.equal_slots import equal_slots
 from fedslot.cli.faults import exit_code
 from fedslot.cli.plan import plan
 from fedslot.cli.reproduce import reproduce
@@ -63,7 +65,7 @@ def root(
     """Simulate, analyse and deploy federated learning over push-pull wireless access."""
 
 
-for command in (run, compare, sweep, watch, plan, reproduce, serve, device, presets, schema):
+for command in (run, compare, sweep, watch, plan, reproduce, equal_slots, serve, device, presets, schema):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

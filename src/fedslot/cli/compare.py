@@ -36,7 +36,7 @@ from fedslot.cli.options import (
 
 def compare(
     scenario: ScenarioArgument,
-    strategies: StrategiesOption = "push-pull,greedy-shap,only-pull,fedavg,centralized",
+    strategies: StrategiesOption = "push-pull,greedy-shap,only-pull,fedavg,centralized,ps-alone",
     seeds: Annotated[int, typer.Option(help="Number of seeds; the scenario's is the first.")] = 3,
     override: OverrideOption = [],  # noqa: B006
     targets: TargetsOption = "0.7,0.8,0.9",

@@ -11,4 +11,5 @@ pool.py         many tasks: in this process, in several processes or on a Dask c
 processes.py    tasks in several local processes
 cluster.py      tasks, or the local training of one run, on a Dask cluster
 reproduction/   the paper's figures from our own runs
+equal_slots/    which strategies win at equal slots, on three data sets
 """

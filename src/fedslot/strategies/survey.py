@@ -18,7 +18,7 @@ from fedslot.messages import Measured, Receipt, UEs
 
 MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which change slowly
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
-LEAST_PROGRESS = 0.1  # of an update's squared length: the first estimates may be negative by chance
+LEAST_PROGRESS = 0.3  # of an update's squared length: the first estimates may be negative by chance
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,19 @@ class Survey:
 
         A step along the mean of Y updates makes progress in proportion to Y / (Y + r), where r is the squared length of
         deviation and noise relative to that of the progress, and takes Y + 1 slots with the downlink. The best Y is the
-        least with Y (Y + 1) >= r, about sqrt(r).
+        least with Y (Y + 1) >= r, about sqrt(r). Updates are weighed by the inverse of that squared length, so r is the
+        harmonic mean over the pool.
 
-        >>> survey = replace(Survey.blank(4), paired=1, energy=3.0, progress=1.0)
-        >>> [replace(survey, energy=1 + r).best_updates(np.arange(4), most=9) for r in (1.0, 5.9, 6.1, 8.9)]
+        >>> survey = replace(Survey.blank(4), paired=1, energy=1.0, progress=1.0, noise_gain=1.0)
+        >>> noisy = [replace(survey, noise=np.full(4, r**0.5)) for r in (1.0, 5.9, 6.1, 8.9)]
+        >>> [survey.best_updates(np.arange(4), most=9) for survey in noisy]
         [2, 2, 3, 3]
         """
         progress = max(self.progress, LEAST_PROGRESS * self.energy)
         if not self.paired or progress <= 0:
             return min(LEAST_UPDATES, most)
-        ratio = (self.spread + float(np.mean(self.noise[pool] ** 2)) * self.noise_gain) / progress
+        power = self.noise[pool] ** 2 * self.noise_gain
+        ratio = 1 / float(np.mean(progress / np.maximum(self.spread + power, 1e-300)))
         return min(most, max(LEAST_UPDATES, math.ceil(math.sqrt(ratio + 0.25) - 0.5)))
 
     def longest_ago(self, ues: UEs, count: int) -> UEs:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -48,11 +50,13 @@ DASHES: list[Any] = ["-", "--", "-.", (0, (5, 1, 1, 1, 1, 1))]
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """Return the look of each curve of a figure: that of its name, whatever the order and the other curves are.
 
-    Strategies of fedslot have a look of their own. Any other name gets one by its hash; if two names hit the same, the
-    alphabetically later one takes the next.
+    Strategies of fedslot have a look of their own, which the only variant of one shares, e.g. `scout+filtered`. Any
+    other name gets one by its hash; if two names hit the same, the alphabetically later one takes the next.
     """
     given = list(names)
-    found = {name: LOOKS[name] for name in given if name in LOOKS}
+    strategies = Counter(map(_strategy, given))
+    found = {name: LOOKS[_strategy(name)] for name in given if _strategy(name) in LOOKS}
+    found = {name: look for name, look in found.items() if name in LOOKS or strategies[_strategy(name)] == 1}
     taken = []
     for name in sorted(set(given) - set(found)):
         first = zlib.crc32(name.encode())
@@ -61,6 +65,11 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
         taken.append((color, dash))
         found[name] = {"color": color, "linestyle": dash}
     return {name: found[name] for name in given}
+
+
+def _strategy(name: str) -> str:
+    """Return the strategy of a variant such as `ucb+fedadam{exploration: 2}`."""
+    return re.split(r"[+{]", name, maxsplit=1)[0]
 
 
 @contextmanager

@@ -1,0 +1,6 @@
+"""Which strategies win at equal slots: the comparisons of `docs/equal-slots.md`, and that page.
+
+settings.py    the comparisons: data sets, labels, noise, strategies
+measures.py    what is measured, paired with the reference strategy
+page.py        the page as Markdown, from its template `page.md`, and its figures
+"""

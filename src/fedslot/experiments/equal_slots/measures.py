@@ -1,0 +1,118 @@
+"""What is measured at equal slots, paired seed by seed with the reference strategy, and the aims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.equal_slots.settings import REFERENCE, SHORT, WINNERS, Setting
+from fedslot.experiments.estimates import ACCURACY, ACCURACY_DIFFERENCE, SLOTS, Estimate
+from fedslot.results import Result, Rule
+
+RULES: tuple[Rule, ...] = ("max", "frame")
+
+
+@dataclass(frozen=True)
+class Measures:
+    """A comparison of a setting.
+
+    Shares are on the log scale, like slots.
+    """
+
+    setting: Setting
+    comparison: Comparison
+
+    @property
+    def names(self) -> list[str]:
+        """Labels of the strategies."""
+        return self.comparison.strategies
+
+    def accuracy(self, name: str, slots: int | None = None, rule: Rule = "max") -> Estimate:
+        """Return the accuracy after some slots, by default after all."""
+        return Estimate.of([run.accuracy_at(slots or self.setting.budget, rule) for run in self._runs(name)], ACCURACY)
+
+    def gain(self, name: str, rule: Rule = "max", reference: str = REFERENCE) -> Estimate:
+        """Return the difference of the accuracy after all slots to that of the reference."""
+        pairs = zip(self.accuracy(name, None, rule).values, self.accuracy(reference, None, rule).values, strict=True)
+        return Estimate.of([own - other for own, other in pairs], ACCURACY_DIFFERENCE)
+
+    def slots(self, name: str, target: float, rule: Rule = "max") -> Estimate:
+        """Return the slots to a target accuracy."""
+        return Estimate.of([run.slots_to(target, rule) for run in self._runs(name)], SLOTS)
+
+    def share(self, name: str, target: float, rule: Rule = "max") -> Estimate:
+        """Return the slots to a target accuracy as a share of those of the reference."""
+        pairs = zip(self.slots(name, target, rule).values, self.slots(REFERENCE, target, rule).values, strict=True)
+        return Estimate.of([own / other for own, other in pairs], SLOTS)
+
+    def catch_up(self, name: str, rule: Rule = "max") -> Estimate:
+        """Return the share of all slots after which the accuracy is that of the reference after all slots."""
+        budget, pairs = self.setting.budget, zip(self._runs(name), self._runs(REFERENCE), strict=True)
+        shares = [own.slots_to(other.accuracy_at(budget, rule), rule) / budget for own, other in pairs]
+        return Estimate.of(shares, SLOTS)
+
+    def seconds(self, name: str) -> float:
+        """Return the mean computing time of a run in seconds."""
+        return float(np.mean([run.rounds["seconds"].sum() for run in self._runs(name)]))
+
+    def _runs(self, name: str) -> Sequence[Result]:
+        return self.comparison.runs[name]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """An aim and what was measured; `most` and `least` are the limits of its mean, of which one is given."""
+
+    setting: str
+    name: str
+    what: str
+    rule: Rule
+    measured: Estimate
+    most: float | None = None
+    least: float | None = None
+    unit: float = 100.0  # percent, or percentage points
+
+    @property
+    def reached(self) -> bool:
+        """Whether the mean is within the limit."""
+        mean = self.measured.mean
+        return bool(mean <= self.most) if self.most is not None else bool(mean >= (self.least or 0.0))
+
+    @property
+    def verdict(self) -> str:
+        """The result in a few words."""
+        if self.reached:
+            return "reached"
+        if not self.measured.complete:
+            return f"missed: {self.measured.reached} runs get there"
+        limit = self.most if self.most is not None else (self.least or 0.0)
+        return f"missed by {abs(self.measured.mean - limit) * self.unit:.1f}"
+
+    @property
+    def text(self) -> str:
+        """What was measured."""
+        return self.measured.text("+.2f" if self.least is not None else ".0f", factor=self.unit)
+
+
+def aims(found: dict[str, Measures]) -> Iterator[Aim]:
+    """Return all aims in the settings that were measured, for both winners and both costs."""
+    for key, measures in found.items():
+        title = measures.setting.title
+        for name in WINNERS:
+            for rule in RULES:
+                if key in {"mnist-200", "mnist-5000"}:
+                    share = measures.share(name, 0.9, rule)
+                    yield Aim(title, name, "slots to 0.90, % of greedy-shap's: at most 25", rule, share, most=0.25)
+                    gain = measures.gain(name, rule)
+                    yield Aim(title, name, "points more after 4200 slots: at least 2.5", rule, gain, least=0.025)
+                elif key in {"fashion-200", "fashion-5000", "cifar10-200", "cifar10-5000"}:
+                    what = "slots to greedy-shap's accuracy after 4200, %: at most 33"
+                    yield Aim(title, name, what, rule, measures.catch_up(name, rule), most=1 / 3)
+                elif key.endswith("-clean"):
+                    best = max((REFERENCE, "fedavg", SHORT), key=lambda peer: measures.accuracy(peer).mean)
+                    gain = measures.gain(name, rule, best)
+                    what = f"points more than the best other, {best}: not below 0 by more than the interval"
+                    yield Aim(title, name, what, rule, gain, least=float(np.nan_to_num(gain.mean - gain.high)))

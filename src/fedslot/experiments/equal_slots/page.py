@@ -1,0 +1,97 @@
+"""The page on equal slots: tables and figures of the settings that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from fedslot import __version__
+from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.equal_slots.measures import RULES, Measures, aims
+from fedslot.experiments.equal_slots.settings import (
+    AGGREGATIONS,
+    BUDGET,
+    FIRST_SEED,
+    REFERENCE,
+    SCHEDULERS,
+    SETTINGS,
+    WINNERS,
+    Setting,
+    chosen,
+)
+from fedslot.experiments.estimates import Estimate
+from fedslot.experiments.loading import load
+from fedslot.folders import write_atomically
+from fedslot.views.comparison import accuracy_by_slots
+from fedslot.views.style import save, style
+
+PAGE, IMAGES = "equal-slots.md", "images/equal-slots"
+MOMENTS = (420, 1000, 2100, BUDGET)  # slots after which accuracies are shown
+
+
+def finished(out: Path, budget: int | None = None) -> dict[str, tuple[Setting, Comparison]]:
+    """Return the settings that were measured into a folder, with their comparisons."""
+    found = {}
+    for name, setting in chosen(SETTINGS, budget).items():
+        if (out / "runs" / name / "comparison.csv").is_file():
+            comparison = load(out / "runs" / name)
+            assert isinstance(comparison, Comparison)  # its table says so
+            found[name] = (setting, comparison)
+    return found
+
+
+def publish(found: Mapping[str, tuple[Setting, Comparison]], out: Path) -> list[Path]:
+    """Write the figures (PNG and PDF) and `equal-slots.md`, and return the paths of all files."""
+    files: list[Path] = []
+    with style():
+        for key, (setting, comparison) in found.items():
+            if setting.group == "main":
+                files += save(accuracy_by_slots(comparison), out / IMAGES / key)
+    write_atomically(out / PAGE, write(found))
+    return [*files, out / PAGE]
+
+
+def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
+    """Return the page as Markdown."""
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {
+        "accuracy": lambda estimate: estimate.text(".3f"),
+        "slots": lambda estimate: estimate.text(".0f"),
+        "points": lambda estimate: estimate.text("+.2f", factor=100),
+        "percent": lambda estimate: estimate.text(".0f", factor=100),
+        "brief": _brief,
+    }
+    template = environment.from_string(resources.files(__package__).joinpath("page.md").read_text("utf-8"))
+    measured = {key: Measures(setting, comparison) for key, (setting, comparison) in found.items()}
+
+    def group(name: str) -> dict[str, Measures]:
+        return {key: one for key, one in measured.items() if one.setting.group == name}
+
+    runs = [run for one in measured.values() for results in one.comparison.runs.values() for run in results]
+    return template.render(
+        main=group("main"),
+        robust=group("robust"),
+        table=group("table").get("table"),
+        aims=list(aims(group("main"))),
+        moments=MOMENTS,
+        rules=RULES,
+        reference=REFERENCE,
+        winners=WINNERS,
+        schedulers=SCHEDULERS,
+        aggregations=AGGREGATIONS,
+        first_seed=FIRST_SEED,
+        budget=BUDGET,
+        images=IMAGES,
+        hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
+        version=__version__,
+    )
+
+
+def _brief(estimate: Estimate, form: str) -> str:
+    """Return a mean without its interval, or how many runs have a value."""
+    return f"{estimate.mean:{form}}" if estimate.complete else estimate.text(form)

@@ -1,0 +1,131 @@
+"""The comparisons at equal slots: a cell each, the strategies that are compared in it, and the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedslot.errors import InputError
+from fedslot.scenario import Scenario
+
+FIRST_SEED = 10  # the defaults of `scout`, `merit-push` and `filtered` were chosen on seeds 0 to 2
+SEEDS = 5
+BUDGET = 4200  # slots: 200 frames of 20 uplink slots and a downlink slot
+REFERENCE = "greedy-shap"
+WINNERS = ("merit-push+filtered", "scout+filtered")
+PAPER = (REFERENCE, "push-pull", "fedavg")
+SHORT = "fedavg{frame.slots: 2, frame.pull: 2}"  # frames as short as those of the winners, and nothing else
+CONTROL = "ps-alone"
+PEERS = ("planned", "ucb", "power-of-choice", "round-robin")
+SCHEDULERS = ("merit-push", "scout", *PAPER, *PEERS)
+AGGREGATIONS = ("average", "fedavgm", "fedadam", "median", "filtered")
+OUT = Path("out/equal-slots")  # the default folder
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One comparison.
+
+    title: its heading on the page. preset, overrides: the cell.
+    strategies: as `fedslot.compare` takes them. targets: accuracies to reach. budget: slots of each run.
+    group: `main` and `robust` settings are shown by different tables, and `table` is one.
+    """
+
+    title: str
+    preset: str
+    overrides: Mapping[str, Any]
+    strategies: tuple[str, ...]
+    targets: tuple[float, ...]
+    budget: int = BUDGET
+    group: str = "main"
+
+    def scenario(self) -> Scenario:
+        """Return the scenario of the first seed, without a strategy of its own."""
+        fixed = {"seed": FIRST_SEED, "rounds": self.budget, "time_budget": self.budget, "valuation.method": "kriging"}
+        return Scenario.load(self.preset, {**fixed, **self.overrides})
+
+
+def _mnist(labels: int | None, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return {"data.validation_samples": labels, **(more or {})}
+
+
+def _fashion(labels: int | None, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return _mnist(labels, {"data.dataset": "fashion-mnist", **(more or {})})
+
+
+def _cifar(labels: int | None, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Utilities on 500 of 5000 labelled samples, as in the preset, or on all of fewer."""
+    return _mnist(labels, {"valuation.samples": 500 if labels is None else None, **(more or {})})
+
+
+FEW = 200  # labelled samples of the PS
+MAIN = (*WINNERS, *PAPER, CONTROL)
+CLEAN = {"fleet.noise": 0.0}
+CLEAN_PEERS = (*WINNERS, REFERENCE, "fedavg", SHORT, CONTROL)
+ROBUST = (*WINNERS, REFERENCE, CONTROL)
+
+
+def _robust(title: str, change: Mapping[str, Any], targets: tuple[float, ...] = (0.85, 0.9)) -> Setting:
+    """Return MNIST with few labels and one change."""
+    return Setting(title, "paper", _mnist(FEW, change), ROBUST, targets, group="robust")
+
+
+SETTINGS: dict[str, Setting] = {
+    "mnist-200": Setting(
+        "MNIST, 200 labelled samples",
+        "paper",
+        _mnist(FEW),
+        (*MAIN, *PEERS),
+        (0.85, 0.9, 0.92),
+    ),
+    "mnist-5000": Setting("MNIST, 5000 labelled samples", "paper", _mnist(None), MAIN, (0.85, 0.9, 0.92)),
+    "mnist-200-clean": Setting(
+        "MNIST, 200 labelled samples, no noise", "paper", _mnist(FEW, CLEAN), CLEAN_PEERS, (0.9, 0.92, 0.95)
+    ),
+    "fashion-200": Setting("Fashion-MNIST, 200 labelled samples", "paper", _fashion(FEW), MAIN, (0.75, 0.78, 0.8)),
+    "fashion-5000": Setting("Fashion-MNIST, 5000 labelled samples", "paper", _fashion(None), MAIN, (0.75, 0.78, 0.8)),
+    "fashion-200-clean": Setting(
+        "Fashion-MNIST, 200 labelled samples, no noise", "paper", _fashion(FEW, CLEAN), CLEAN_PEERS, (0.78, 0.8, 0.83)
+    ),
+    "cifar10-200": Setting(
+        "CIFAR-10 with the CNN, 200 labelled samples", "paper-cifar10", _cifar(FEW), MAIN, (0.35, 0.4, 0.45)
+    ),
+    "cifar10-5000": Setting(
+        "CIFAR-10 with the CNN, 5000 labelled samples", "paper-cifar10", _cifar(None), ROBUST, (0.35, 0.4, 0.45)
+    ),
+    "cifar10-200-clean": Setting(
+        "CIFAR-10 with the CNN, 200 labelled samples, no noise",
+        "paper-cifar10",
+        _cifar(FEW, CLEAN),
+        CLEAN_PEERS,
+        (0.4, 0.45, 0.5),
+    ),
+    "skewed": _robust("label mixes of alpha = 0.1", {"data.alpha": 0.1}, (0.8, 0.85)),
+    "half-noisy": _robust("half of the UEs clean, half with noise 0.1", {"fleet.noise_law": "half"}),
+    "equal-noise": _robust("noise 0.03 on all UEs", {"fleet.noise_law": "equal", "fleet.noise": 0.03}),
+    "many-ues": _robust("1000 UEs", {"data.ues": 1000}, (0.8, 0.85)),
+    "capture": _robust("capture channel", {"push.channel": "capture"}),
+    "irsa": _robust("IRSA channel", {"push.channel": "irsa"}),
+    "arrivals": _robust("a UE becomes backlogged every other slot", {"push.arrivals": 0.5}),
+    "table": Setting(
+        "Scheduler x aggregation",
+        "paper",
+        _mnist(FEW),
+        tuple(f"{name}+{aggregation}" for name in SCHEDULERS for aggregation in AGGREGATIONS),
+        (0.85, 0.9),
+        budget=2100,
+        group="table",
+    ),
+}
+
+
+def chosen(names: Iterable[str], budget: int | None = None) -> dict[str, Setting]:
+    """Return the settings of these names, all if there are none; budget: replaces theirs, for a quick look."""
+    wanted = list(names) or list(SETTINGS)
+    for name in wanted:
+        if name not in SETTINGS:
+            raise InputError("setting", name, f"one of {', '.join(SETTINGS)}")
+    found = {name: SETTINGS[name] for name in wanted}
+    return found if budget is None else {name: replace(setting, budget=budget) for name, setting in found.items()}

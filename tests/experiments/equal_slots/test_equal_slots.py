@@ -1,0 +1,151 @@
+"""The comparisons at equal slots: settings that can run, measures against hand-made runs, the page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedslot.errors import InputError
+from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.equal_slots.measures import Aim, Measures, aims
+from fedslot.experiments.equal_slots.page import write
+from fedslot.experiments.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
+from fedslot.experiments.estimates import SLOTS, Estimate
+from fedslot.experiments.tasks import check
+from fedslot.experiments.variants import make_variants, scenarios
+from fedslot.results import Result
+from fedslot.scenario import Scenario
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_can_run(name: str) -> None:
+    setting = SETTINGS[name]
+    for scenario in scenarios(setting.scenario(), make_variants(list(setting.strategies))):
+        check(scenario, data=False)
+        assert scenario.time_budget == setting.budget
+        assert scenario.rounds == setting.budget, "frames of a slot would fit as often"
+        assert scenario.seed == FIRST_SEED, "none of those that the defaults were chosen on"
+
+
+def test_settings_are_called_by_name() -> None:
+    assert list(chosen(["skewed", "mnist-200"])) == ["skewed", "mnist-200"]
+    assert list(chosen([])) == list(SETTINGS)
+    assert {setting.budget for setting in chosen([], budget=300).values()} == {300}
+    with pytest.raises(InputError, match="one of mnist-200"):
+        chosen(["mnist-2000"])
+
+
+def _run(accuracies: list[float], cost_max: int, cost_frame: int) -> Result:
+    """A run whose frames all cost the same."""
+    count = len(accuracies)
+    rounds = pd.DataFrame(
+        {
+            "test_accuracy": accuracies,
+            "cost_max": [cost_max] * count,
+            "cost_frame": [cost_frame] * count,
+            "slots_spent": [cost_max * (i + 1) for i in range(count)],
+            "seconds": [2.0] * count,
+        }
+    )
+    return Result(Scenario(rounds=count), rounds)
+
+
+def _made_up(setting: Setting, reference: list[float], winner: list[float]) -> Comparison:
+    """A comparison in which the winners' frames take 4 slots by the clock and 5 in all, the others' 20 slots."""
+    runs = {}
+    for variant in make_variants(list(setting.strategies)):
+        if variant.label in WINNERS:
+            runs[variant.label] = [_run(winner, 4, 5)] * 3
+        elif variant.label == "ps-alone":
+            runs[variant.label] = [_run([0.5], 0, 0)] * 3
+        else:
+            runs[variant.label] = [_run(reference, 20, 20)] * 3
+    return Comparison(setting.scenario(), [10, 11, 12], runs, setting.targets)
+
+
+SMALL = replace(SETTINGS["mnist-200"], budget=100)
+MEASURES = Measures(SMALL, _made_up(SMALL, [0.5, 0.6, 0.85, 0.89, 0.9], [0.4, 0.88, 0.9, *[0.93] * 22]))
+
+
+def test_measures_of_hand_made_runs() -> None:
+    winner = WINNERS[0]
+    assert MEASURES.accuracy(winner, 8).mean == pytest.approx(0.88)
+    assert MEASURES.accuracy(winner, 9, "frame").mean == pytest.approx(0.4), (
+        "the second frame ends after 10 announced slots"
+    )
+    assert MEASURES.gain(winner).mean == pytest.approx(0.03)
+    assert MEASURES.slots(winner, 0.9).mean == pytest.approx(12)
+    assert MEASURES.slots(winner, 0.9, "frame").mean == pytest.approx(15)
+    assert MEASURES.share(winner, 0.9).mean == pytest.approx(12 / 100)
+    assert MEASURES.share(winner, 0.9, "frame").mean == pytest.approx(15 / 100)
+    assert MEASURES.catch_up(winner).mean == pytest.approx(12 / 100)
+    assert MEASURES.catch_up(REFERENCE).mean == pytest.approx(1)
+    assert MEASURES.slots("ps-alone", 0.9).count == 0
+    assert MEASURES.accuracy("ps-alone", 1).mean == pytest.approx(0.5)
+    assert MEASURES.seconds(winner) == pytest.approx(50)
+
+
+def test_aims_of_hand_made_runs() -> None:
+    found = {(aim.name, aim.what.split(":")[0], aim.rule): aim for aim in aims({"mnist-200": MEASURES})}
+    assert len(found) == 8  # two winners, two aims, two costs
+    assert all(aim.reached for aim in found.values())
+    slow = Measures(SMALL, _made_up(SMALL, [0.9] * 5, [0.5] * 24 + [0.91]))
+    assert not any(aim.reached for aim in aims({"mnist-200": slow}))
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([0.2, 0.24, 0.22], "reached"),
+        ([0.3, 0.26, 0.34], "missed by 5.0"),
+        ([0.2, float("nan"), 0.2], "missed: 2 of 3"),
+    ],
+)
+def test_verdicts(values: list[float], verdict: str) -> None:
+    aim = Aim("MNIST", "scout", "slots", "max", Estimate.of(values, SLOTS), most=0.25)
+    assert aim.verdict.startswith(verdict)
+
+
+def test_the_page_has_a_table_for_everything() -> None:
+    """Every table is well-formed: as many cells in each line as in its header."""
+    made_up = {name: (setting, _made_up(setting, [0.7, 0.9], [0.6, 0.91, 0.95])) for name, setting in SETTINGS.items()}
+    page = write(made_up)
+    for setting in SETTINGS.values():
+        assert setting.title in page
+    tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    assert len(tables) == 1 + 2 * sum(setting.group == "main" for setting in SETTINGS.values()) + 2
+    for table in tables:
+        lines = table.strip().split("\n")
+        assert len(lines) > 2
+        assert len({line.count("|") for line in lines}) == 1, lines[0]
+        assert set(lines[1]) == {"|", "-"}
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    """And nothing else: settings without runs are left out."""
+    page = write({"mnist-200": (SMALL, MEASURES.comparison)})
+    assert "| `merit-push+filtered` | 12 [12, 12] | 15 |" in page.replace("8 [8, 8] | 10 | ", "")
+    assert "Fashion" not in page.split("## What was measured")[1]
+    assert "Where nobody tuned" not in page
+
+
+def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On digits, so that no data set need be there; the second call finds all runs finished."""
+    from fedslot.cli import main
+
+    tiny = Setting("Digits", "quickstart", {"training.epochs": 1}, (WINNERS[1], REFERENCE), (0.1, 0.9), budget=30)
+    monkeypatch.setitem(SETTINGS, "skewed", tiny)
+    words = ["equal-slots", "skewed", "--seeds", "1", "--workers", "1", "--out", str(tmp_path)]
+    assert main(words) == 0
+    page = (tmp_path / "equal-slots.md").read_text("utf-8")
+    assert "### Digits" in page
+    assert (tmp_path / "images" / "equal-slots" / "skewed.png").is_file()
+    rows = (tmp_path / "runs" / "skewed" / "runs.csv").read_bytes()
+    assert main(words) == 0
+    assert (tmp_path / "runs" / "skewed" / "runs.csv").read_bytes() == rows
+    assert main(["equal-slots", "nonsense", "--out", str(tmp_path / "no")]) == 2
+    assert not (tmp_path / "no").exists()
