@@ -62,7 +62,8 @@ class RandomPulls(FedAvg):
         return Grant(pull, push=True, probability=self.cell.barring(len(pull)))
 
     def observe(self, state, receipt, values):
-        frame = {name: np.asarray(part).tolist() for name, part in vars(receipt).items() if name != "measured"}
+        parts = {name: part for name, part in vars(receipt).items() if name not in ("measured", "attempts")}
+        frame = {name: np.asarray(part).tolist() for name, part in parts.items()}
         self.receipts.append(frame)
         return state
 
