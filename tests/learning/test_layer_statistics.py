@@ -24,6 +24,10 @@ NETWORKS = {
         nn.Sequential(nn.Conv2d(1, 3, 3, stride=2, dilation=2), nn.Tanh(), nn.Flatten(), nn.Linear(12, 2)),
         (1, 8, 8),
     ),
+    "uneven": (
+        nn.Sequential(nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(0, 1)), nn.Flatten(), nn.Linear(75, 2)),
+        (2, 7, 8),
+    ),
     "without a bias": (nn.Sequential(nn.Flatten(), nn.Linear(9, 4, bias=False), nn.ReLU(), nn.Linear(4, 2)), (1, 3, 3)),
 }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import unfold
+from torch.nn.functional import pad
 
 from fedslot.learning.models import Model
 
@@ -135,14 +135,32 @@ def _is_plain(layer: nn.Conv2d) -> bool:
 
 
 def _rows(layer: nn.Linear | nn.Conv2d, given: Tensor) -> Tensor:
-    """Return what a layer multiplies its matrix with, (n, d): its inputs, or the patches of its images."""
+    """Return what a layer multiplies its matrix with, (n, d): its inputs, or patches of its images; evenly chosen."""
     if isinstance(layer, nn.Conv2d):
-        assert not isinstance(layer.padding, str)  # see _is_plain
-        patches = unfold(given, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-        rows = patches.mT.reshape(-1, patches.shape[1])
+        rows = _patches(layer, given)
     else:
         rows = given.reshape(-1, given.shape[-1])
+        rows = rows[:: _stride(len(rows))]
     return rows if layer.bias is None else torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
+
+
+def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
+    """Return patches (n, d) of images (N, C, H, W) as the convolution sees them; only the chosen ones are copied."""
+    assert not isinstance(layer.padding, str)  # see _is_plain
+    down, across = layer.padding
+    views = pad(images, (across, across, down, down))
+    sizes = zip((2, 3), layer.kernel_size, layer.dilation, layer.stride, strict=True)
+    for dim, kernel, dilation, stride in sizes:
+        views = views.unfold(dim, dilation * (kernel - 1) + 1, stride)[..., ::dilation]
+    count, _, height, width = views.shape[:4]
+    chosen = torch.arange(0, count * height * width, _stride(count * height * width))
+    image, place = chosen // (height * width), chosen % (height * width)
+    return views.permute(0, 2, 3, 1, 4, 5)[image, place // width, place % width].flatten(1)
+
+
+def _stride(count: int) -> int:
+    """Return the step that takes at most `MOST_ROWS` out of `count`."""
+    return -(-count // MOST_ROWS)
 
 
 def _basis(rows: Tensor) -> Basis:
@@ -151,7 +169,7 @@ def _basis(rows: Tensor) -> Basis:
     Few samples leave most directions without any energy. Ledoit and Wolf's (2004) shrinkage towards equal energies
     gives these what the samples cannot exclude.
     """
-    rows = rows[:: -(-len(rows) // MOST_ROWS)].double()
+    rows = rows.double()
     count, size = rows.shape
     moments = rows.mT @ rows / count
     mean = moments.trace() / size
