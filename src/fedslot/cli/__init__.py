@@ -3,6 +3,9 @@
 Modules here import heavy libraries inside of commands only, so that `--help` is quick.
 
 options.py      arguments that several commands share
+init.py         fedslot init
+doctor.py       fedslot doctor
+show.py         fedslot show
 run.py          fedslot run
 compare.py      fedslot compare
 sweep.py        fedslot sweep
@@ -31,13 +34,16 @@ from fedslot import __version__
 from fedslot.cli.compare import compare
 from fedslot.cli.data import data_app
 from fedslot.cli.device import device
+from fedslot.cli.doctor import doctor
 from fedslot.cli.equal_slots import equal_slots
 from fedslot.cli.faults import exit_code
+from fedslot.cli.init import init
 from fedslot.cli.plan import plan
 from fedslot.cli.reproduce import reproduce
 from fedslot.cli.run import run
 from fedslot.cli.scenarios import presets, schema
 from fedslot.cli.serve import serve
+from fedslot.cli.show import show
 from fedslot.cli.sweep import sweep
 from fedslot.cli.watch import watch
 
@@ -65,7 +71,22 @@ def root(
     """Simulate, analyse and deploy federated learning over push-pull wireless access."""
 
 
-for command in (run, compare, sweep, watch, plan, reproduce, equal_slots, serve, device, presets, schema):
+for command in (
+    init,
+    run,
+    compare,
+    sweep,
+    watch,
+    show,
+    plan,
+    reproduce,
+    equal_slots,
+    serve,
+    device,
+    presets,
+    schema,
+    doctor,
+):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

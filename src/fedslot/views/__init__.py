@@ -8,6 +8,7 @@ tables.py       tables of comparisons and sweeps in the terminal
 sweep.py        figures of a sweep
 plan.py         the figure of a plan
 html.py         tables and facts in a notebook
+text_plot.py    a small plot in the terminal
 progress.py     live progress of runs
 live/           the live view in a browser, and its panels in a report
 """

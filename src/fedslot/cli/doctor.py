@@ -1,0 +1,93 @@
+"""`fedslot doctor`: print what is installed, what the machine has, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib import metadata, util
+from pathlib import Path
+
+import typer
+
+CORE = ("torch", "numpy", "scipy", "pandas", "numba")
+EXTRAS = {  # the module that shows whether an extra is installed, and what the extra is for
+    "dask": ("distributed", "sweeps and comparisons on a cluster"),
+    "flower": ("flwr", "deployment over Flower"),
+    "mqtt": ("paho", "deployment over MQTT"),
+    "live": ("bokeh", "the live view in a browser, and panels in reports"),
+    "tensorboard": ("tensorboard", "--track tensorboard"),
+    "mlflow": ("mlflow", "--track mlflow"),
+}
+PACKAGES = {"paho": "paho-mqtt", "mlflow": "mlflow-skinny"}  # where the module has another name than its package
+PROGRAMS = {"mosquitto": "broker of deployments over MQTT; Debian: apt-get install mosquitto"}
+
+
+def doctor() -> None:
+    """Print versions, processor, cache, data sets and extras, and how to get what is missing.
+
+    Example: fedslot doctor
+    """
+    for title, rows in (
+        ("Versions", _versions()),
+        ("Machine", _machine()),
+        ("Data sets", _data_sets()),
+        ("Extras", _extras()),
+    ):
+        typer.echo(title)
+        width = max(map(len, rows))
+        for name, text in rows.items():
+            typer.echo(f"  {name:<{width}}  {text}")
+
+
+def _versions() -> dict[str, str]:
+    found = {"fedslot": _version("fedslot"), "Python": platform.python_version()}
+    return found | {name: _version(name) for name in CORE}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _machine() -> dict[str, str]:
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "processor": f"{cores} cores for this process, {torch.backends.cpu.get_cpu_capability()} instructions",
+        "CUDA": torch.cuda.get_device_name() if torch.cuda.is_available() else "none; training.device must be cpu",
+    }
+
+
+def _data_sets() -> dict[str, str]:
+    from fedslot.data import cache
+    from fedslot.data.catalogue import CATALOGUE
+
+    told = {"cached": "in the cache", "absent": "missing", "damaged": "damaged"}
+    states = {name: cache.state(name) for name in CATALOGUE}
+    found = {
+        name: told[state] + ("" if state == "cached" else f": fedslot data fetch {name}")
+        for name, state in states.items()
+    }
+    return {"cache": f"{cache.folder()}{_space(cache.folder())}", "digits": "embedded", **found}
+
+
+def _space(folder: Path) -> str:
+    """Return the free space of a folder, or of the nearest one above that exists, as text."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return f", {shutil.disk_usage(there).free / 1e9:.0f} GB free"
+
+
+def _extras() -> dict[str, str]:
+    found = {}
+    for extra, (module, purpose) in EXTRAS.items():
+        package = PACKAGES.get(module, module)
+        state = _version(package) if util.find_spec(module) else f"missing: pip install 'fedslot[{extra}]'"
+        found[extra] = f"{state} ({purpose})"
+    for program, purpose in PROGRAMS.items():
+        found[program] = f"{shutil.which(program) or 'missing'} ({purpose})"
+    return found

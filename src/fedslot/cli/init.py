@@ -1,0 +1,66 @@
+"""`fedslot init`: write a scenario to start from, with every field explained."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedslot.cli.options import complete_scenario
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write; it must not exist yet.")] = Path("scenario.yaml"),
+    source: Annotated[
+        str, typer.Option("--from", help="The preset to start from.", autocompletion=complete_scenario)
+    ] = "quickstart",
+) -> None:
+    """Write a scenario to start from: the fields of a preset, and all others with their defaults as comments.
+
+    Example: fedslot init mine.yaml --from paper && fedslot run mine.yaml
+    """
+    from fedslot.errors import InputError, RefusedError
+    from fedslot.folders import write_atomically
+
+    if file.suffix not in {".yaml", ".yml"}:
+        raise InputError("FILE", str(file), "a name that ends with .yaml")
+    if file.exists():
+        raise RefusedError(f"{file} exists already; choose another name, or delete it first")
+    text = commented(source)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, text)
+    typer.echo(f"{file} is written; change it, then type: fedslot run {file}")
+
+
+def commented(preset: str) -> str:
+    """Return a preset as YAML with a comment on each field; those that it leaves at their defaults are comments too."""
+    from fedslot.errors import InputError
+    from fedslot.scenario import keys, preset_text, presets, ranges, read_fields, split_sections
+    from fedslot.yaml_text import write_yaml
+
+    if preset not in presets():
+        raise InputError("--from", preset, f"one of {', '.join(presets())}")
+    given, allowed, known = split_sections(read_fields(preset)), ranges(), keys()
+    lines = [*(line for line in preset_text(preset).splitlines() if line.startswith("#")), ""]
+    section = ""
+    for key, about in known.items():
+        path, _, name = key.rpartition(".")
+        indent = "  " * key.count(".")
+        default, _, values = allowed[key].removeprefix("default ").partition("; ")
+        active = key in given
+        if path != section and path:
+            section = path
+            bare = not any(other.startswith(f"{path}.") for other in given)
+            active |= bare and "." not in path  # YAML has no section without a field
+            hidden = "# " if bare and not active else ""
+            lines += ["", f"{indent[2:]}{hidden}{path.rpartition('.')[2]}:"]
+        note = f"{' '.join(about.split())} ({values}; default {default})"
+        lines += textwrap.wrap(
+            note, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", break_on_hyphens=False
+        )
+        value = write_yaml([given[key]], one_line=True).strip()[1:-1] if key in given else default
+        if active or not any(other.startswith(f"{key}.") for other in known):
+            lines.append(f"{indent}{'' if active else '# '}{name}: {value}")
+    return "\n".join(lines) + "\n"
