@@ -98,11 +98,10 @@ def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.i
 
 def _noise(section: FleetSection, ues: int, seed: int) -> NDArray[np.float64]:
     """Return the standard deviation of the noise on each UE's update, (K,)."""
-    ranks = np.arange(ues)
-    shares = {
-        "linear": ranks / ues,  # sigma_k = (k - 1) sigma / K for k = 1..K
-        "half": (ranks >= ues // 2).astype(float),
-        "equal": np.ones(ues),
-    }
-    levels = section.noise * shares[section.noise_law]
+    ranks, noise = np.arange(ues), section.noise
+    levels = {
+        "linear": ranks * noise / ues,  # sigma_k = (k - 1) sigma / K for k = 1..K
+        "half": np.where(ranks < ues // 2, 0.0, noise),
+        "equal": np.full(ues, noise),
+    }[section.noise_law]
     return stream(seed, NOISE_LEVELS).permutation(levels) if section.noise_order == "shuffled" else levels

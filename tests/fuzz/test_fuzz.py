@@ -202,7 +202,10 @@ def check_split(split: dict[str, Any], slots: int) -> None:
     assert split["expected_received_push"] <= split["push"] + 1e-9 or split["standard_errors"]
 
 
-COMMANDS = ["run", "compare", "sweep", "plan", "reproduce", "serve", "device", "presets", "schema", "data", "runn", ""]
+COMMANDS = [
+    "run", "compare", "sweep", "plan", "reproduce", "serve", "device", "watch", "show", "init", "presets", "schema",
+    "doctor", "data", "runn", "",
+]  # fmt: skip
 OPTIONS = [
     "-o", "--out", "--seeds", "--grid", "--strategies", "--targets", "--workers", "--threads", "--resume", "--keys",
     "--json", "--slots", "--quick", "--nonsense", "-x", "--out=", "--", "quickstart", "paper", "list", "path",
