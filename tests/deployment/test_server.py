@@ -238,6 +238,16 @@ def test_a_training_that_is_interrupted_has_no_result(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "frames.csv").exists()
 
 
+def test_a_training_that_never_began_leaves_no_folder(tmp_path: Path) -> None:
+    class Broken(fedslot.Callback):
+        def on_start(self, *told: object) -> None:
+            raise RefusedError("not today")
+
+    with pytest.raises(RefusedError, match="not today"):
+        Cell(scenario(rounds=1), out=tmp_path / "out", callbacks=[Broken()]).run()
+    assert not (tmp_path / "out").exists()
+
+
 # Restarts -----------------------------------------------------------------------------------------
 
 

@@ -130,6 +130,8 @@ class Rogue:
         _, what = self.topics.parse(topic)
         if what == "model":
             self.model = content
+        elif what == "status":
+            self.greet()
         elif what == "frame":
             next(self.says)(self, Announcement.read(content))
 
@@ -221,6 +223,27 @@ def test_two_devices_for_one_ue(broker: Mosquitto, tmp_path: Path) -> None:
     assert "taken" in {fault.reason for fault in made.server.faults.all}
     assert first.sent
     assert second.sent
+
+
+@pytest.mark.parametrize("left", ["online", "offline"])
+def test_statuses_that_dead_devices_left(left: str, broker: Mosquitto, tmp_path: Path) -> None:
+    """A broker may retain `online` of a device that died with it, and `offline` of one that was replaced."""
+    scenario = small(data__ues=2, frame__slots=2, frame__pull=2, push__contenders=0, rounds=2)
+    cell, link = f"left-{left}", Link(Broker(broker.url), [], lambda *_: None)
+    topics = Topics(cell)
+    link.open(WAIT)
+    made = make_server(scenario, broker.url, out=tmp_path / "out", cell=cell)
+    with devices_of(scenario, broker.url, [0], cell=cell):
+        for ue in ("ue0", "ue1"):
+            link.publish(topics.of(ue, "status"), write_status(left, "ghost"), retain=True)
+        link.close((topics.of("ghost", "status"), b""))  # once this is delivered, so are those before it
+        with running(made) as raised:
+            until(lambda: hasattr(made.server, "now"))  # it hears statuses
+            with devices_of(scenario, broker.url, [1], cell=cell) as (second,):
+                assert second.over.wait(WAIT)
+    assert raised == []
+    assert made.server.faults.all == []
+    assert fedslot.load(tmp_path / "out").rounds["pulled"].tolist() == [2, 2]
 
 
 def test_a_model_that_the_broker_does_not_take(start: Callable[..., subprocess.Popen[Any]], tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path) -> None
     faults = pd.read_csv(out / "faults.csv")
     assert set(faults.loc[faults["reason"] == "absent", "ue"]) == {2}
     assert set(faults["reason"]) <= {"absent", "silent", "late"}
+    missing = faults.loc[faults["reason"] == "absent", "round"]
+    assert fedslot.load(out).rounds["seconds"][missing].min() >= timing.ends(3)  # no rounds fly by without it
 
 
 # Certificates -------------------------------------------------------------------------------------

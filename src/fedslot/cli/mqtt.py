@@ -13,11 +13,24 @@ import typer
 if TYPE_CHECKING:
     from fedslot.deployment.mqtt import Broker
 
+MOST_SECONDS = 86_400.0
+
+
+def _check_wait(wait: float) -> float:
+    from fedslot.errors import InputError
+
+    if not 0 <= wait <= MOST_SECONDS:  # also NaN, with which the wait would never end
+        raise InputError("--wait", wait, "0 seconds or more, at most a day")
+    return wait
+
+
 BrokerOption = Annotated[
     str, typer.Option(metavar="URL", help="The MQTT broker: mqtt://HOST:1883, or mqtts://HOST:8883 for TLS.")
 ]
 CellOption = Annotated[str, typer.Option(help="Name of the cell, for several on one broker.")]
-WaitOption = Annotated[float, typer.Option(min=0, help="Seconds to wait for the broker and for the other side.")]
+WaitOption = Annotated[
+    float, typer.Option(callback=_check_wait, help="Seconds to wait for the broker and for the other side.")
+]
 CaOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Certificates that may vouch for the broker.", show_default=False)
 ]

@@ -122,8 +122,7 @@ class ParameterServer:
                 self._open(self.folder)
             self._told.start(self.scenario, self.now.round, self._path)
         except BaseException as error:
-            if self.folder:
-                self.folder.close()
+            self._leave_folder()
             self._told.end(None, error)
             raise
         self._running = True
@@ -175,11 +174,14 @@ class ParameterServer:
             if self.folder and result and is_over:
                 self.folder.finish(result.summary())
         finally:
-            if self.folder and self.now.round:
-                self.folder.close()
-            elif self.folder:  # there is nothing to continue, and the next try shall find no folder in its way
-                self.folder.withdraw()
+            self._leave_folder()
         self._told.end(result)
+
+    def _leave_folder(self) -> None:
+        if self.folder and self.now.round:
+            self.folder.close()
+        elif self.folder:  # there is nothing to continue, and the next try shall find no folder in its way
+            self.folder.withdraw()
 
     def _result(self, stopped: bool) -> Result:
         rounds = self.folder.rounds() if self.folder else pd.DataFrame(map(asdict, self._rows))

@@ -50,6 +50,7 @@ def test_origins() -> None:
     assert "localhost:*" in Where().allowed(5006)
     named = Where(host="cell.example", origins=["proxy.example", "other.example:443"])
     assert named.allowed(5006) == ["cell.example:5006", "other.example:443", "proxy.example:5006"]
+    assert Where(host="2001:db8::1").allowed(5006) == ["[2001:db8::1]:5006"]
     assert f"{socket.gethostname()}:5006" in Where(host="0.0.0.0").allowed(5006)
 
 

@@ -193,13 +193,14 @@ class Link:
 
     def close(self, last: tuple[str, bytes] | None = None) -> None:
         """Disconnect without the last will, after a retained message in its place."""
-        if last is not None and self.up:
+        was_up = self.up
+        self._up.clear()  # nothing else is sent from now on
+        if last is not None and was_up:
             done = self._client.publish(*last, qos=1, retain=True)
             try:
                 done.wait_for_publish(ANSWER)
             except (RuntimeError, ValueError):  # the connection broke
                 logger.debug("the last message could not be sent")
-        self._up.clear()
         self._client.disconnect()
         self._client.loop_stop()
 

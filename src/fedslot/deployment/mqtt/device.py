@@ -234,7 +234,9 @@ class Device:
         """Note whether the PS is here. `finished` may be of an earlier training than the one that we wait for."""
         if state == FINISHED and self._running:
             self.over.set()
-        self._running |= state == RUNNING
+        if state == RUNNING:
+            self._running = True
+            self._greet()  # this PS may not have heard of us
 
     def _hear(self, announced: Announcement, heard: float) -> None:
         """Decide whether to send in a frame, before any training."""

@@ -109,7 +109,8 @@ class MqttServer:
         self._before: AbstractSet[int] = set()  # UEs that were here in the last frame
         self._link = Link(
             broker,
-            [(self._topics.of("+", UPDATE), False), (self._topics.of("+", STATUS), True)],
+            # retained statuses may be of devices that died with the broker; those that are here answer `running`
+            [(self._topics.of("+", UPDATE), False), (self._topics.of("+", STATUS), False)],
             self._message,
             on_lost=self._attendance.clear,
             on_failure=self._fail,
@@ -145,10 +146,9 @@ class MqttServer:
         online = self._online()
         self._before = online.keys()
         closes = self._announce(frame) + self.timing.ends(frame.slots)
-        expected = [ue for ue in frame.expected if ue in online]
         while (left := closes - time.monotonic()) > 0 and self._same_connection() and not self._failure:
-            if frame.foreseen and self._inbox.holds(expected):
-                break  # nobody else can send
+            if frame.foreseen and self._inbox.holds(frame.expected):
+                break  # nobody else can send; one that is absent keeps the frame open, so that no rounds fly by
             time.sleep(min(left, LOOK_AGAIN))
         updates, faults = self._inbox.close()
         if self._same_connection():

@@ -71,7 +71,7 @@ class Where:
     def address(self, port: int, token: str | None = None) -> str:
         """Return the address of the page for a browser."""
         name = socket.gethostname() if self.is_any else self.host
-        return f"http://{f'[{name}]' if ':' in name else name}:{port}/" + (f"?token={token}" if token else "")
+        return f"http://{_in_address(name)}:{port}/" + (f"?token={token}" if token else "")
 
     def allowed(self, port: int) -> list[str]:
         """Return from where pages may open websockets: on the loopback from any port, since tunnels have their own."""
@@ -81,7 +81,12 @@ class Where:
         if self.is_any:
             names = {socket.gethostname(), socket.getfqdn(), "localhost", LOOPBACK, *_own_addresses()}
         given = {origin if ":" in origin else f"{origin}:{port}" for origin in self.origins}
-        return sorted({f"{name}:{port}" for name in names} | given)
+        return sorted({f"{_in_address(name)}:{port}" for name in names} | given)
+
+
+def _in_address(name: str) -> str:
+    """Return a host as it is written before a port: an address of IPv6 has brackets."""
+    return f"[{name}]" if ":" in name else name
 
 
 def _own_addresses() -> set[str]:
