@@ -27,7 +27,7 @@ def _same_warnings_after(monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "line"),
     [
         (["pln"], "fedslot has no command pln; did you mean plan?"),
-        (["nonsense"], "fedslot has no command nonsense, only run, compare"),
+        (["nonsense"], "fedslot has no command nonsense, only init, run, compare"),
         (["data", "fecth"], "fedslot data has no command fecth; did you mean fetch?"),
         (["plan", "--slot", "3"], "fedslot plan has no option --slot; did you mean --slots?"),
         (["plan", "-z"], "fedslot plan has no option -z, only --slots"),
