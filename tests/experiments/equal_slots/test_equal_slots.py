@@ -116,6 +116,7 @@ def test_the_page_has_a_table_for_everything() -> None:
     page = write(made_up)
     for setting in SETTINGS.values():
         assert setting.title in page
+    assert "What has not been measured" not in page
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
     assert len(tables) == 1 + 2 * sum(setting.group == "main" for setting in SETTINGS.values()) + 2
     for table in tables:
@@ -126,11 +127,12 @@ def test_the_page_has_a_table_for_everything() -> None:
 
 
 def test_the_page_shows_what_was_measured() -> None:
-    """And nothing else: settings without runs are left out."""
+    """And nothing else: settings without runs are left out, and it says so."""
     page = write({"mnist-200": (SMALL, MEASURES.comparison)})
     assert "| `merit-push+filtered` | 12 [12, 12] | 15 |" in page.replace("8 [8, 8] | 10 | ", "")
-    assert "Fashion" not in page.split("## What was measured")[1]
+    assert "### Fashion" not in page
     assert "Where nobody tuned" not in page
+    assert "more than this page shows: MNIST, 5000 labelled samples; MNIST" in page
 
 
 def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         robust=group("robust"),
         table=group("table").get("table"),
         aims=list(aims(group("main"))),
+        missing=[setting.title for key, setting in SETTINGS.items() if key not in found],
         moments=MOMENTS,
         rules=RULES,
         reference=REFERENCE,
