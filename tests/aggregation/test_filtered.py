@@ -116,6 +116,13 @@ def test_the_scale_of_the_signal_is_learned_over_rounds():
     assert float(states[-1].doubt[0]) < 0.2 * float(states[0].doubt[0])
 
 
+def test_the_scale_of_a_short_horizon_is_that_of_the_last_round():
+    """Also if the horizon is less than a round."""
+    first, second = (Cell([0.05] * 4).run(9, step=1.0, horizon=horizon)[-1].state for horizon in (0.1, 1.0))
+    assert float(first.doubt[0]) >= 0
+    assert float(first.doubt[0]) == pytest.approx(float(second.doubt[0]), rel=0.5)
+
+
 def test_at_the_level_of_guessing_a_small_loss_shortens_the_step():
     """Half of what was learned is too much to lose, though it is next to nothing of the loss itself."""
     cell, aggregation = Cell([0.0]), make_aggregation("filtered", {})

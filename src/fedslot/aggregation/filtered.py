@@ -109,7 +109,7 @@ class Filtered:
         A mean square over `out` outputs has the variance 2 (c lambda + v)^2 / out, by whose inverse it is weighed.
         """
         statistics = updates.statistics
-        new = max(1 / self.horizon, 1 / (state.rounds + 1))  # weight of this round
+        new = min(1.0, max(1 / self.horizon, 1 / (state.rounds + 1)))  # weight of this round
         related = (1 + self.momentum**2) / (1 - self.momentum**2)  # successive rounds share noise
         scales, doubts = [], []
         layers = zip(

@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 
 from fedslot import __version__
 from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.equal_slots.measures import RULES, Measures, aims
+from fedslot.experiments.equal_slots.measures import Measures, aims
 from fedslot.experiments.equal_slots.settings import (
     AGGREGATIONS,
     BUDGET,
@@ -24,6 +24,7 @@ from fedslot.experiments.equal_slots.settings import (
 )
 from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.loading import load
+from fedslot.experiments.variants import make_variants
 from fedslot.folders import write_atomically
 from fedslot.views.comparison import accuracy_by_slots
 from fedslot.views.style import save, style
@@ -78,9 +79,8 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         robust=group("robust"),
         table=group("table").get("table"),
         aims=list(aims(group("main"))),
-        missing=[setting.title for key, setting in SETTINGS.items() if key not in found],
+        missing=_missing(found),
         moments=MOMENTS,
-        rules=RULES,
         reference=REFERENCE,
         winners=WINNERS,
         schedulers=SCHEDULERS,
@@ -91,6 +91,16 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
         version=__version__,
     )
+
+
+def _missing(found: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
+    """Return the settings that were not measured, and those in which strategies are missing."""
+    missing = [setting.title for key, setting in SETTINGS.items() if key not in found]
+    for setting, comparison in found.values():
+        labels = [variant.label for variant in make_variants(list(setting.strategies))]
+        if absent := [label for label in labels if label not in comparison.runs]:
+            missing.append(f"{setting.title}: also {', '.join(absent)}")
+    return missing
 
 
 def _brief(estimate: Estimate, form: str) -> str:

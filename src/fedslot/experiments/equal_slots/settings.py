@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fedslot.errors import InputError
 from fedslot.scenario import Scenario
 
-FIRST_SEED = 10  # the defaults of `scout`, `merit-push` and `filtered` were chosen on seeds 0 to 2
-SEEDS = 5
+FIRST_SEED = 10  # the defaults of `scout`, `merit-push` and `filtered` were chosen on seeds below
 BUDGET = 4200  # slots: 200 frames of 20 uplink slots and a downlink slot
 REFERENCE = "greedy-shap"
 WINNERS = ("merit-push+filtered", "scout+filtered")
@@ -21,7 +19,6 @@ CONTROL = "ps-alone"
 PEERS = ("planned", "ucb", "power-of-choice", "round-robin")
 SCHEDULERS = ("merit-push", "scout", *PAPER, *PEERS)
 AGGREGATIONS = ("average", "fedavgm", "fedadam", "median", "filtered")
-OUT = Path("out/equal-slots")  # the default folder
 
 
 @dataclass(frozen=True)
