@@ -14,6 +14,7 @@ from fedslot.deployment.frame import Turn
 from fedslot.errors import InputError
 
 METRICS_BYTES = 1 << 16  # bytes that a reply may have beside its arrays
+WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have
 HEADER_BYTES = 1 << 10  # bytes that an array may have beside its numbers
 MOST_CHARACTERS = 200  # of a device's words that are written to faults.csv
 MOST_SLOTS = 1 << 10  # slots that a reply may name at all

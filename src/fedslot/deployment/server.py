@@ -20,7 +20,7 @@ from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
 from fedslot.deployment.reception import Criteria, Reply, hear
 from fedslot.deployment.roster import Roster
-from fedslot.deployment.screening import Limits, Update
+from fedslot.deployment.screening import WEIGHT, Limits, Update
 from fedslot.errors import InputError, RefusedError
 from fedslot.held_out import HeldOut, no_values
 from fedslot.learning.models import Model
@@ -50,7 +50,6 @@ from fedslot.strategies import NoState, make_strategy
 from fedslot.trace import Event
 from fedslot.valuation import Valuation
 
-WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have
 AGGREGATION = "aggregation/"  # what names of the aggregation's arrays begin with in a checkpoint
 
 

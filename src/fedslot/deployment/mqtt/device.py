@@ -39,11 +39,10 @@ from fedslot.deployment.mqtt.messages import (
     unpack,
     write_status,
 )
-from fedslot.deployment.screening import Refusal, Update
+from fedslot.deployment.screening import WEIGHT, Refusal, Update
 from fedslot.deployment.timing import Clock
 from fedslot.errors import RefusedError
 
-WEIGHT = "num-examples"
 MOST_CHARACTERS = 200  # of an error that the PS is told
 READERS: dict[str, Callable[[bytes], object]] = {
     FRAME: Announcement.read,
