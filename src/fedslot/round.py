@@ -114,16 +114,9 @@ def splits(scenario: Scenario, limit: float) -> list[Split]:
         wanted = math.ceil(min(push.arrivals * (1 + slots), ues))
     channel = make_channel(push.channel, **push.channel_options)
     barring: Barring = "best" if push.probability == "auto" else push.probability
-    crowds: dict[int, list[int]] = {}  # numbers of pull slots by how many UEs then contend
-    for pull in range(min(slots, ues, math.floor(limit) - 1) + 1):
-        crowds.setdefault(min(wanted, ues - pull), []).append(pull)
-    return sorted(
-        Split(split.pull, split.push, split.probability, split.expected_received_push)
-        for contenders, pulls in crowds.items()
-        for split in plan(
-            slots, contenders, pulls=pulls, frame_limit=limit, barring=barring, channel=channel, frames=1000
-        ).splits
-    )
+    pulls = range(min(slots, ues, math.floor(limit) - 1) + 1)
+    found = plan(slots, wanted, pulls=pulls, ues=ues, frame_limit=limit, barring=barring, channel=channel, frames=1000)
+    return [Split(split.pull, split.push, split.probability, split.expected_received_push) for split in found.splits]
 
 
 def overhead(strategy: Strategy[Any]) -> int:

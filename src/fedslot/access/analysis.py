@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from fedslot.access.checks import check_probability, check_whole
 from fedslot.access.contenders import Contenders, Floats, contender_pmf, likely_range, sending_pmf, thinning
-from fedslot.access.costs import expected_cost_max, paper_push_cost
+from fedslot.access.costs import expected_cost_max, last_success_mean, paper_push_cost
 from fedslot.access.counting import last_slot_counts, last_slot_total, received_counts
 from fedslot.errors import InputError
 
@@ -162,7 +162,8 @@ class _Period:
         pull: reserved slots before the push slots.
         ready: probability that a pulled UE is ready; one that is not wastes its slot.
         """
-        return expected_cost_max(pull, self.last_slot_mean, self.nothing_probability, ready)
+        last_pull = float(last_success_mean(pull, ready))
+        return expected_cost_max(pull, self.last_slot_mean, self.nothing_probability, last_pull)
 
     def expected_cost_sum(self, pull: int, ready: float = 1.0) -> float:
         """Return the expected `cost_sum` of a frame: slot + 1 summed over received UEs, as in the paper's Fig. 6."""

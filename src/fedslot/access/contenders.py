@@ -44,6 +44,19 @@ def contender_pmf(contenders: Contenders) -> Floats:
     return pmf
 
 
+def at_most(number: int, pmf: Floats) -> Floats:
+    """Return the distribution of the smaller one of a number and the number of contenders.
+
+    >>> at_most(1, contender_pmf({0: 0.25, 2: 0.75})).tolist()
+    [0.25, 0.75]
+    """
+    if number >= len(pmf) - 1:
+        return pmf
+    capped = pmf[: number + 1].copy()
+    capped[number] = pmf[number:].sum()
+    return capped
+
+
 def parse_contenders(text: str) -> Contenders:
     """Read contenders from text: `10`, `poisson:8`, `binomial:40:0.25`, or numbers and probabilities `5:0.5,10:0.5`.
 

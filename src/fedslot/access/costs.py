@@ -7,15 +7,15 @@ import numpy as np
 from fedslot.access.contenders import Floats, contender_pmf
 
 
-def expected_cost_max(pull: int, last_slot_mean: float, nothing: float, ready: float = 1.0) -> float:
+def expected_cost_max(pull: int, last_slot_mean: float, nothing: float, last_pull_mean: float) -> float:
     """Return the expected `cost_max`: 1 + Q + X if a push was received, else 1 + the last used pull slot.
 
     last_slot_mean: E[X], X being the last received push slot, 0 if there is none.
     nothing: probability that no push is received.
-    ready: probability that a pulled UE is ready by its slot, independently of the others.
+    last_pull_mean: expected last pull slot whose UE is ready, 0 if there is none.
     """
     # if no push is received, the last pull slot whose UE was ready ends the frame
-    return 1 + pull * (1 - nothing) + last_slot_mean + nothing * float(last_success_mean(pull, ready))
+    return 1 + pull * (1 - nothing) + last_slot_mean + nothing * last_pull_mean
 
 
 def last_success_mean(trials: Floats | float, p: Floats | float) -> Floats:

@@ -8,9 +8,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel, make_channel
 from fedslot.access.checks import check_probability, check_whole
-from fedslot.access.contenders import Contenders, Floats, contender_pmf
-from fedslot.access.costs import expected_cost_max, last_success_mean
+from fedslot.access.contenders import Contenders, Floats, at_most, contender_pmf
+from fedslot.access.costs import expected_cost_max
+from fedslot.access.limits import chance_within, within
 from fedslot.access.pushes import Barring, Progress, Pushes, PushYield
+from fedslot.access.readiness import Readiness, ReadinessBySlot, Ready, make_readiness
 from fedslot.errors import InputError
 
 MOST_SLOTS = 10**9
@@ -28,6 +30,8 @@ MOST_SPLITS = 200_000
 """The largest number of splits in one plan."""
 MOST_WORK = 2 * 10**9
 """The largest number of UEs to simulate, or of points to compute: some ten minutes of one processor."""
+MOST_STATES = 10**8
+"""The largest number of states of the recursion over slots, for UEs that are ready late."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
 NEAR = 7
 """Number of splits in the table of a plan."""
@@ -39,6 +43,7 @@ class FrameSplit:
 
     probability: access barring, the probability with which each contender sends.
     success_probability: of a UE that sends.
+    expected_sent: transmissions in the push slots, received or not; on coded channels each copy is one.
     expected_value: pulled updates count 1, pushed ones `value_ratio`.
     expected_cost_exact: last slot, without the downlink slot, if every pull is received. The paper's eq. (5)
         approximates it by expected_cost_paper (None on other channels than the paper's).
@@ -54,6 +59,7 @@ class FrameSplit:
     push: int
     probability: float
     success_probability: float
+    expected_sent: float
     expected_received_push: float
     expected_received: float
     expected_value: float
@@ -89,6 +95,21 @@ class Plan:
         """The best split; among equals the one with the most pull slots, whose yield is certain."""
         # Rounded, so that rounding errors do not decide between equals.
         return max(self.splits, key=lambda split: (float(f"{getattr(split, self.by):.12g}"), split.pull))
+
+    @property
+    def break_even(self) -> float | None:
+        """The value ratio from which it pays to leave pull slots open; None if no compared split gets more pushes.
+
+        At this ratio a split with more pushes is worth as much as the best one if pushes were worth nothing.
+        """
+        costs = [1.0 if self.by == "expected_value" else split.expected_cost_max for split in self.splits]
+        worths = [
+            ((split.expected_received - split.expected_received_push) / cost, split.expected_received_push / cost)
+            for split, cost in zip(self.splits, costs, strict=True)
+        ]  # the value of a split is the first of these, and the value ratio times the second
+        pulls, pushes = max(worths, key=lambda worth: (float(f"{worth[0]:.12g}"), -worth[1]))
+        ratios = [(pulls - fewer) / (more - pushes) for fewer, more in worths if more > pushes]
+        return max(0.0, min(ratios)) if ratios else None
 
     def plot(self) -> NDArray[Any]:
         """Draw yield and cost of every split, and return both axes."""
@@ -131,7 +152,8 @@ def plan(
     *,
     pulls: Iterable[int] | None = None,
     value_ratio: float = 1.0,
-    ready: float = 1.0,
+    ready: Ready = 1.0,
+    ues: int | None = None,
     budget: float | None = None,
     frame_limit: float | None = None,
     confidence: float | None = None,
@@ -148,7 +170,9 @@ def plan(
     contenders: the number of contenders, or the probability of each number.
     pulls: numbers of pull slots to compare; by default all, 0..M.
     value_ratio: value of a pushed update relative to a pulled one.
-    ready: probability that a pulled UE is ready; one that is not wastes its slot.
+    ready: probability that a pulled UE is ready; one that is not wastes its slot. Or (M,) probabilities that a UE is
+        ready when each slot begins: then contenders, too, use only slots that begin after they are ready.
+    ues: number of UEs in the cell: a UE is pulled once a frame and does not contend then. None: no limit.
     budget: slots to spend. A frame spends its `cost_max`, as in the simulator, so the budget lasts for
         budget / E[cost_max] frames (in the long run, by the renewal theorem).
     frame_limit: the most slots that a frame may cost, T_max of the paper's problem P: E[cost_max] is at most this.
@@ -169,7 +193,6 @@ def plan(
     """
     pmf = contender_pmf(contenders)
     check_whole("slots", slots, least=1, most=MOST_SLOTS)
-    check_probability("ready", ready)
     if barring != "best":
         check_probability("barring", barring)
     _check_number("value_ratio", value_ratio, 0, MOST_VALUE)
@@ -184,23 +207,56 @@ def plan(
     if precision is not None:
         _check_number("precision", precision, 0, 1)
     check_whole("seed", seed)
+    if ues is not None:
+        check_whole("ues", ues, least=1)
+        if len(pmf) - 1 > ues:
+            raise InputError("contenders", len(pmf) - 1, f"at most the number of UEs ({ues})")
     if pulls is None and slots >= MOST_SPLITS:
         raise InputError("slots", slots, f"below {MOST_SPLITS:,} to compare all splits; give a single pull instead")
-    wanted = sorted({*(range(slots + 1) if pulls is None else pulls)})
+    readiness, most_pulls = make_readiness(ready, slots), slots if ues is None else min(slots, ues)
+    if frame_limit is not None and isinstance(readiness, ReadinessBySlot):
+        raise InputError("frame_limit", frame_limit, "left out where readiness depends on the slot")
+    wanted = sorted({*(range(most_pulls + 1) if pulls is None else pulls)})
     for pull in wanted:
-        check_whole("pull", pull, most=slots)
+        check_whole("pull", pull, most=most_pulls)
     medium = make_channel(channel) if isinstance(channel, str) else channel
-    pushes = Pushes(medium, pmf, barring, frames, precision, seed)
-    if not pushes.computed:
+    crowds: dict[int, list[int]] = {}  # numbers of pull slots by how many UEs may contend beside them
+    for pull in wanted:
+        crowds.setdefault(len(pmf) - 1 if ues is None else min(len(pmf) - 1, ues - pull), []).append(pull)
+    first_slots = _first_slots(readiness, slots)
+    cell = {most: Pushes(medium, at_most(most, pmf), barring, frames, precision, seed, first_slots) for most in crowds}
+    if not all(pushes.computed for pushes in cell.values()):
         check_whole("frames", frames, least=2, most=10**7)
-    _check_work(pushes, wanted, slots)
-    if frame_limit is None:
-        yields = pushes.expect([slots - pull for pull in wanted], progress)
-        pairs = list(zip(wanted, yields, strict=True))
-    else:
-        pairs = _within(frame_limit, confidence, wanted, slots, ready, pushes, progress)
-    splits = [_split(pull, push, ready, value_ratio, budget, frame_limit) for pull, push in pairs]
+    _check_work(crowds, cell, slots)
+    pairs: list[tuple[int, PushYield]] = []
+    for most, group in crowds.items():
+        tell = None if progress is None else partial(_tell_after, progress, len(pairs), len(wanted))
+        if frame_limit is None:
+            pairs += zip(group, cell[most].expect([slots - pull for pull in group], tell), strict=True)
+        else:
+            pairs += within(frame_limit, confidence, group, slots, readiness, cell[most], tell)
+    if not pairs:
+        allowed = f"enough for {wanted[0] if wanted else 0} pull slots and the downlink slot"
+        raise InputError("frame_limit", frame_limit, allowed)
+    splits = [
+        _split(pull, push, readiness, value_ratio, budget, frame_limit) for pull, push in sorted(pairs, key=_pull)
+    ]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
+
+
+def _pull(pair: tuple[int, PushYield]) -> int:
+    return pair[0]
+
+
+def _tell_after(progress: Progress, before: int, count: int, done: float, of: int) -> None:
+    """Tell the progress of one of several crowds of contenders."""
+    progress(before + done, max(count, of))
+
+
+def _first_slots(readiness: Readiness, slots: int) -> Callable[[int], Floats] | None:
+    if isinstance(readiness, ReadinessBySlot):
+        return lambda push: readiness.first_slots(slots - push, push)
+    return None
 
 
 def _check_number(field: str, value: object, least: float, most: float) -> None:
@@ -209,9 +265,17 @@ def _check_number(field: str, value: object, least: float, most: float) -> None:
         raise InputError(field, value, f"a number from {least:,} to {most:,}")
 
 
-def _check_work(pushes: Pushes, pulls: list[int], slots: int) -> None:
+def _check_work(crowds: Mapping[int, Sequence[int]], cell: Mapping[int, Pushes], slots: int) -> None:
     """Refuse a plan that would take hours."""
+    if not crowds:
+        return
+    pulls, pushes = [pull for group in crowds.values() for pull in group], cell[max(crowds)]
     number = len(pushes.pmf) - 1
+    if pushes.computed and pushes.first_slots is not None:
+        states = min(number, 20 * math.sqrt(number) + 40) ** 2 + 1  # of the recursion over slots
+        if states * sum(slots - pull for pull in pulls) > MOST_STATES:
+            raise InputError("slots", slots, "fewer, with fewer contenders or a single pull, if UEs are ready late")
+        return
     if pushes.computed:
         likely = int(np.count_nonzero(pushes.pmf))
         points = likely * (40 + 9 * min(math.sqrt(number), 10))
@@ -231,37 +295,40 @@ def _check_work(pushes: Pushes, pulls: list[int], slots: int) -> None:
 
 
 def _split(
-    pull: int, push: PushYield, ready: float, value_ratio: float, budget: float | None, frame_limit: float | None
+    pull: int, push: PushYield, ready: Readiness, value_ratio: float, budget: float | None, frame_limit: float | None
 ) -> FrameSplit:
-    cost_max = expected_cost_max(pull, push.last_slot, push.nothing, ready)
-    value = ready * pull + value_ratio * push.received
+    pulled, last_pull = ready.pulled(pull), ready.last_pull(pull)
+    cost_max = expected_cost_max(pull, push.last_slot, push.nothing, last_pull)
+    value = pulled + value_ratio * push.received
     return FrameSplit(
         pull=pull,
         push=push.slots,
         probability=push.probability,
         success_probability=min(1.0, push.received / push.sending) if push.sending > 0 and push.slots else 0.0,
+        expected_sent=push.sent,
         expected_received_push=push.received,
-        expected_received=ready * pull + push.received,
+        expected_received=pulled + push.received,
         expected_value=value,
         expected_cost_exact=pull + push.last_slot,
         expected_cost_paper=None if push.paper is None else pull + push.paper,
         expected_cost_max=cost_max,
-        expected_cost_sum=ready * pull * (pull + 3) / 2 + (pull + 1) * push.received + push.slot_sum,
+        expected_cost_sum=ready.cost_sum(pull) + (pull + 1) * push.received + push.slot_sum,
         nothing_pushed=push.nothing,
         value_per_slot=value / cost_max,
         expected_frames=None if budget is None else budget / cost_max,
         value_in_budget=None if budget is None else budget * value / cost_max,
-        within_limit=None if frame_limit is None else _chance_within(frame_limit, pull, push, ready),
-        standard_errors={} if push.frames is None else _standard_errors(push.frames, pull, ready, value_ratio),
+        within_limit=None if frame_limit is None else chance_within(frame_limit, pull, push, ready),
+        standard_errors={} if push.frames is None else _standard_errors(push.frames, pull, last_pull, value_ratio),
     )
 
 
-def _standard_errors(frames: Floats, pull: int, ready: float, value_ratio: float) -> dict[str, float]:
-    received, last, slot_sum = frames.T
+def _standard_errors(frames: Floats, pull: int, last_pull: float, value_ratio: float) -> dict[str, float]:
+    received, last, slot_sum, sent = frames.T
     samples = {
+        "expected_sent": sent,
         "expected_received_push": received,
         "expected_cost_exact": last,
-        "expected_cost_max": np.where(received > 0, pull + last, last_success_mean(pull, ready)),
+        "expected_cost_max": np.where(received > 0, pull + last, last_pull),
         "expected_cost_sum": (pull + 1) * received + slot_sum,
         "nothing_pushed": (received == 0).astype(float),
     }
@@ -269,62 +336,3 @@ def _standard_errors(frames: Floats, pull: int, ready: float, value_ratio: float
     errors["expected_received"] = errors["expected_received_push"]
     errors["expected_value"] = value_ratio * errors["expected_received_push"]
     return errors
-
-
-# A limit per frame -------------------------------------------------------------------------------------
-
-
-def _within(
-    limit: float,
-    confidence: float | None,
-    pulls: list[int],
-    slots: int,
-    ready: float,
-    pushes: Pushes,
-    progress: Progress | None,
-) -> list[tuple[int, PushYield]]:
-    """Return for each number of pull slots the most push slots with which a frame meets the limit."""
-    known: dict[int, PushYield] = {}
-    if len(pulls) > 1:  # each number of push slots serves several numbers of pull slots
-        numbers = range(slots - min(pulls, default=0) + 1)
-        known = dict(zip(numbers, pushes.expect(numbers, progress), strict=True))
-
-    def fits(pull: int, push: int) -> bool:
-        if push not in known:
-            known[push] = pushes.expect([push])[0]
-        if confidence is not None:
-            return _chance_within(limit, pull, known[push], ready) >= confidence
-        cost = expected_cost_max(pull, known[push].last_slot, known[push].nothing, ready)
-        return cost <= limit * (1 + 1e-12)  # rounding does not decide
-
-    found: list[tuple[int, PushYield]] = []
-    most = slots
-    for pull in pulls:
-        most = _largest(min(most, slots - pull), lambda push, pull=pull: fits(pull, push))  # type: ignore[misc]
-        if most < 0:  # more pull slots do not cost less
-            break
-        found.append((pull, known[most]))
-    if not found:
-        raise InputError(
-            "frame_limit", limit, f"enough for {pulls[0] if pulls else 0} pull slots and the downlink slot"
-        )
-    return found
-
-
-def _largest(high: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `high` that fits, -1 if none does; all numbers below one that fits do so."""
-    low, step = high, 1
-    while low >= 0 and not fits(low):  # the result is often near
-        high, low, step = low - 1, max(low - step, 0) if low else -1, 2 * step
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
-
-
-def _chance_within(limit: float, pull: int, push: PushYield, ready: float) -> float:
-    """Return P(cost_max <= limit): the last received slot is at most `limit` - 1."""
-    last = math.floor(limit * (1 + 1e-12)) - 1
-    if last >= pull:
-        return push.at_most(last - pull)
-    return push.nothing * (1 - ready) ** (pull - last)  # no push, and none of the last pull slots in use

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedslot.access.analysis import PushPeriod
 from fedslot.access.channels import Channel, Collision
 from fedslot.access.contenders import Floats, sending_pmf
 from fedslot.access.costs import paper_push_costs
@@ -36,16 +38,19 @@ class PushYield:
     """Expected yield of the push slots of a frame.
 
     slots: number of push slots, L. probability: of sending. sending: expected number of UEs that send.
+    sent: expected number of transmissions; on coded channels each copy is one.
     received: E[N']. last_slot: E[X], X being the last received push slot, 0 if there is none.
     nothing: P(X = 0). slot_sum: expected sum of the received slots.
     paper: the push part of eq. (5), None on other channels than the paper's.
     at_most: P(X <= j) of a slot j.
-    frames: (F, 3) if simulated, the numbers of received pushes, their last slots, and the sums of their slots.
+    frames: (F, 4) if simulated, the numbers of received pushes, their last slots, the sums of their slots, and the
+        numbers of transmissions.
     """
 
     slots: int
     probability: float
     sending: float
+    sent: float
     received: float
     last_slot: float
     nothing: float
@@ -62,6 +67,8 @@ class Pushes:
     pmf: entry n is the probability of n contenders. barring: probability of sending, or "best" for each number.
     frames: most frames to simulate. precision: if given, stop as soon as the standard errors of N' and X are at most
     this part of their means, or of 1 if those are below 1.
+    first_slots: returns for L push slots the distribution (L,) of the first of them that a contender may use, the rest
+    to 1 being never; None: all contenders may use all slots.
     """
 
     channel: Channel
@@ -70,6 +77,7 @@ class Pushes:
     frames: int = 4000
     precision: float | None = None
     seed: int = 0
+    first_slots: Callable[[int], Floats] | None = None
 
     @property
     def computed(self) -> bool:
@@ -81,13 +89,23 @@ class Pushes:
         tell = progress or (lambda done, of: None)
         tell(0, len(numbers))
         results: list[PushYield] = []
-        for first in range(0, len(numbers), 1000 if self.computed else 1):
+        at_once = 1000 if self.computed and self.first_slots is None else 1
+        for first in range(0, len(numbers), at_once):
             if self.computed:
-                results += self._compute(numbers[first : first + 1000])
+                compute = self._compute if self.first_slots is None else self._compute_late
+                results += compute(numbers[first : first + at_once])
             else:
                 results.append(self._simulate(numbers[first], partial(_tell_part, tell, first, len(numbers))))
             tell(len(results), len(numbers))
         return results
+
+    def received(self, slots: int) -> float:
+        """Return E[N'] alone, which on the collision channel takes far less time than all that `expect` returns."""
+        if not self.computed or self.first_slots is not None:
+            return self.expect([slots])[0].received
+        chance = np.array([best_barring(slots, self.pmf) if self.barring == "best" else self.barring], dtype=float)
+        numbers = np.flatnonzero(self.pmf).tolist()
+        return math.fsum(self.pmf[n] * received_mean(np.array([float(slots)]), n, chance)[0] for n in numbers)
 
     def _compute(self, numbers: Sequence[int]) -> list[PushYield]:
         chances = [best_barring(slots, self.pmf) if self.barring == "best" else self.barring for slots in numbers]
@@ -108,6 +126,7 @@ class Pushes:
                 slots=count,
                 probability=chance,
                 sending=mean * chance,
+                sent=mean * chance if count else 0.0,
                 received=float(received[i]),
                 last_slot=float(last[i]),
                 nothing=min(1.0, float(nothing[i])),
@@ -118,15 +137,47 @@ class Pushes:
             for i, (count, chance) in enumerate(zip(numbers, chances, strict=True))
         ]
 
+    def _compute_late(self, numbers: Sequence[int]) -> list[PushYield]:
+        """Return what push slots yield that contenders may use only after they are ready."""
+        contenders = {n: float(self.pmf[n]) for n in np.flatnonzero(self.pmf).tolist()}
+        results = []
+        for slots in numbers:
+            usable = self._usable(slots)
+            shares = np.cumsum(usable / np.arange(slots, 0, -1))
+            chance = best_barring(slots, self.pmf, shares) if self.barring == "best" else self.barring
+            push = PushPeriod(slots, contenders, chance, ready=tuple(usable.tolist()))
+            results.append(
+                PushYield(
+                    slots=slots,
+                    probability=chance,
+                    sending=push.sending_mean,
+                    sent=push.sending_mean,
+                    received=push.received_mean,
+                    last_slot=push.last_slot_mean,
+                    nothing=min(1.0, push.nothing_probability),
+                    slot_sum=float(np.arange(1, slots + 1) @ push.singleton_probabilities),
+                    paper=push.expected_cost_paper(0),
+                    at_most=partial(_cdf_at, push),
+                )
+            )
+        return results
+
+    def _usable(self, slots: int) -> Floats:
+        """Return the distribution of the first push slot that a contender may use."""
+        assert self.first_slots is not None
+        return self.first_slots(slots)
+
     def _simulate(self, slots: int, tell: Callable[[float], None]) -> PushYield:
         probability = self._search_barring(slots) if self.barring == "best" else self.barring
         # Another stream than that of the search, whose maximum is biased upwards.
         frames = self._play(slots, probability, self.frames, PLAN, self.precision, tell)
-        received, last, slot_sum = frames.T
+        received, last, slot_sum, sent = frames.T
+        in_time = 1.0 if self.first_slots is None else float(self._usable(slots).sum())
         return PushYield(
             slots=slots,
             probability=probability,
-            sending=float(np.arange(len(self.pmf)) @ self.pmf) * probability,
+            sending=float(np.arange(len(self.pmf)) @ self.pmf) * probability * in_time,
+            sent=float(sent.mean()),
             received=float(received.mean()),
             last_slot=float(last.mean()),
             nothing=float((received == 0).mean()),
@@ -154,7 +205,7 @@ class Pushes:
         precision: float | None = None,
         tell: Callable[[float], None] = lambda part: None,
     ) -> Floats:
-        """Play frames. Returns (F, 3): the number of received pushes, their last slot, and the sum of their slots."""
+        """Play frames. Returns (F, 4), the columns of `PushYield.frames`."""
         most = len(self.pmf) - 1
         rng = stream(self.seed, purpose, slots)
         batch = max(1, min(BATCH // max(1, most), BATCH_SLOTS // (slots + 1), frames if precision is None else FEW))
@@ -165,37 +216,51 @@ class Pushes:
             count = min(batch, frames - start)
             number = rng.choice(len(self.pmf), size=count, p=self.pmf)
             contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
-            slot = self.channel.play(np.where(contends, 1, slots + 1).astype(np.int64), slots, rng)
-            sums = [(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1)]
+            first: int | NDArray[np.int64] = 1
+            if self.first_slots is not None:
+                usable = self._usable(slots)
+                first = 1 + np.searchsorted(np.cumsum(usable), rng.random((count, most)), "right")
+            earliest = np.where(contends, first, slots + 1).astype(np.int64)
+            sent, slot = np.zeros((count, most, 0), dtype=np.int64), np.zeros((count, most), dtype=np.int64)
+            if earliest.size and slots:
+                sent = self.channel.send(earliest, slots, rng)
+                slot = self.channel.receive(sent, slots, rng)
+            sums = [(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1), (sent > 0).sum(axis=(1, 2))]
             rows.append(np.stack(sums, axis=1).astype(float))
             if precision is not None and start + count >= FEW and _is_precise(np.concatenate(rows)[:, :2], precision):
                 break
         return np.concatenate(rows)
 
 
-def best_barring(slots: int, pmf: Floats) -> float:
+def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float:
     """Return the sending probability that maximises the received pushes on the collision channel.
 
     pmf: entry n is the probability of n contenders. For a known number N the result is min(1, L/N).
+    shares: (L,) probability that a contender that is not barred sends in each slot; None: 1/L.
 
     >>> from fedslot.access.contenders import contender_pmf
     >>> best_barring(10, contender_pmf(25)), best_barring(10, contender_pmf(5))
     (0.4, 1.0)
     """
     numbers = np.flatnonzero(pmf)
-    if slots == 0 or numbers[-1] <= slots:  # up to L contenders, one more never lowers the yield
+    # up to one contender per slot, sending more never lowers the yield of a slot
+    largest = 1 / max(slots, 1) if shares is None else float(shares.max(initial=0.0))
+    enough = 1 / max(int(numbers[-1]) * largest, 1e-9)
+    if slots == 0 or enough >= 1:
         return 1.0
-    if len(numbers) == 1:
+    if len(numbers) == 1 and shares is None:
         return slots / int(numbers[0])
 
     def received(p: Floats) -> Floats:
-        alone = (1 - p[:, None] / slots) ** np.maximum(numbers - 1, 0)
-        yields: Floats = p * (alone @ (numbers * pmf[numbers]))
+        yields = np.zeros(len(p))
+        for share, count in [(1 / slots, slots)] if shares is None else [(share, 1) for share in shares]:
+            alone = (1 - p[:, None] * share) ** np.maximum(numbers - 1, 0)
+            yields += count * share * p * (alone @ (numbers * pmf[numbers]))
         return yields
 
     # There may be several maxima: scan, then refine around the highest. Crowds of n have theirs at L/n, of a width in
     # proportion to it, so that steps are proportional too.
-    grid = np.geomspace(slots / int(numbers[-1]), 1.0, 257)
+    grid = np.geomspace(enough, 1.0, 257)
     for _ in range(6):
         peak = int(np.argmax(received(grid)))
         best, low, high = float(grid[peak]), float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, len(grid) - 1)])
@@ -205,6 +270,10 @@ def best_barring(slots: int, pmf: Floats) -> float:
 
 def _tell_part(tell: Progress, done: int, of: int, part: float) -> None:
     tell(done + part, of)
+
+
+def _cdf_at(push: PushPeriod, slot: int) -> float:
+    return float(push.last_slot_cdf[min(slot, push.slots)])
 
 
 def _at_most(pmf: Floats, slots: int, probability: float) -> Callable[[int], float]:
