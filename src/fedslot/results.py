@@ -22,6 +22,7 @@ from fedslot.scenario import Scenario
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from fedslot.value_ratio import ValueRatio
     from fedslot.views.curves import X
 
 Rule = Literal["max", "frame", "sum"]
@@ -102,6 +103,12 @@ class Result:
         if not len(reached):
             return float("nan")
         return float(self.rounds[f"cost_{rule}"].iloc[: reached[0] + 1].sum())
+
+    def value_ratio(self) -> ValueRatio:
+        """Estimate the value of a pushed update relative to a pulled one, from the trace of the run."""
+        from fedslot.value_ratio import estimate_value_ratio  # slow to import
+
+        return estimate_value_ratio(self.scenario, self.frames, self.folder or "the run")
 
     def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
         """Draw the test accuracy over slots or rounds, in a new figure or in given axes, and return these."""

@@ -10,16 +10,22 @@ Analysis, without simulation:
     generating.py   the same by generating functions, quickly for any number of slots
     pushes.py       yield of the push slots on any channel, computed or simulated
     contenders.py   how many UEs contend: numbers and distributions, access barring
+    readiness.py    whether UEs have finished computing by their slot
     costs.py        expected cost of a frame, and the paper's approximation (eq. 5)
     latency.py      Theorem 1 and Hoeffding's bound on training times
     planner.py      the best split of a frame into pull and push slots
+    limits.py       a limit on the cost of a frame
+    goals.py        the shortest frame for a number of updates, the most contenders that push slots bear
+    radio.py        seconds and joules of a frame
     checks.py       checks of arguments
 """
 
 from fedslot.access.analysis import PushPeriod, TimedPushPeriod
 from fedslot.access.channels import CHANNELS, Capture, Channel, Coded, Collision, crdsa, irsa, make_channel
+from fedslot.access.goals import least_slots, most_contenders
 from fedslot.access.latency import hoeffding_bound, printed_bound
 from fedslot.access.planner import FrameSplit, Plan, plan
+from fedslot.access.radio import Radio, Usage
 
 __all__ = [
     "CHANNELS",
@@ -30,11 +36,15 @@ __all__ = [
     "FrameSplit",
     "Plan",
     "PushPeriod",
+    "Radio",
     "TimedPushPeriod",
+    "Usage",
     "crdsa",
     "hoeffding_bound",
     "irsa",
+    "least_slots",
     "make_channel",
+    "most_contenders",
     "plan",
     "printed_bound",
 ]

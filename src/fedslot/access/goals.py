@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedslot.access.channels import Channel, make_channel
+import numpy as np
+
+from fedslot.access.channels import Channel, Collision, make_channel
 from fedslot.access.checks import check_whole
 from fedslot.access.contenders import MOST as MOST_CONTENDERS
 from fedslot.access.contenders import Contenders, contender_pmf
@@ -12,10 +14,12 @@ from fedslot.access.planner import FrameSplit, plan
 from fedslot.access.pushes import Barring, Pushes
 from fedslot.errors import InputError
 
-MOST_COMPARED = 10_000
-"""The largest frame of which all splits are compared."""
+MOST_UPDATES = 10_000
+"""The largest number of updates to want of a frame, and the largest frame of which all splits are compared."""
 MOST_SLOTS = 1_000_000
-"""The largest frame of a single split."""
+"""The largest frame with a given number of pull slots."""
+MOST_SIMULATED = 1000
+"""The largest frame on a channel that is simulated."""
 
 
 def least_slots(
@@ -30,8 +34,8 @@ def least_slots(
     frames: int = 4000,
     precision: float | None = None,
     seed: int = 0,
-) -> FrameSplit:
-    """Return the split of the shortest frame that is expected to receive so many updates.
+) -> FrameSplit | None:
+    """Return the split of the shortest frame that is expected to receive so many updates; None if none does.
 
     pull: number of pull slots; None: the best for each frame.
     Other arguments are those of `plan`. More slots never yield less, so that bisection finds the shortest frame.
@@ -40,24 +44,35 @@ def least_slots(
     >>> frame.pull, frame.push, round(frame.expected_received, 3)
     (2, 11, 6.241)
     """
-    if not 0 < updates <= MOST_SLOTS:
-        raise InputError("want_updates", updates, f"a number above 0 and up to {MOST_SLOTS:,}")
+    if not 0 < updates <= MOST_UPDATES:
+        raise InputError("want_updates", updates, f"a number above 0 and up to {MOST_UPDATES:,}")
+    if np.ndim(ready):
+        raise InputError("ready", ready, "one probability for all slots")
+    medium, pmf = make_channel(channel) if isinstance(channel, str) else channel, contender_pmf(contenders)
+    most_pulls = ues if pull is None else pull
+    most_pushes = float(np.arange(len(pmf)) @ pmf) * (1.0 if barring == "best" else barring)
+    wanted = updates * (1 - 1e-12)  # rounding does not decide
+    if (ready == 0 or most_pulls is not None) and wanted > ready * (most_pulls or 0) + most_pushes:
+        return None
 
     def best(slots: int) -> FrameSplit:
         pulls = None if pull is None else [pull]
-        options = {"ready": ready, "ues": ues, "barring": barring, "channel": channel}
-        return plan(slots, contenders, pulls=pulls, **options, frames=frames, precision=precision, seed=seed).best  # type: ignore[arg-type]
+        return plan(
+            slots,
+            contenders,
+            pulls=pulls,
+            ready=ready,
+            ues=ues,
+            barring=barring,
+            channel=medium,
+            frames=frames,
+            precision=precision,
+            seed=seed,
+        ).best
 
-    def reaches(slots: int) -> bool:
-        return best(slots).expected_received >= updates * (1 - 1e-12)  # rounding does not decide
-
-    most = MOST_COMPARED if pull is None else MOST_SLOTS
-    slots = _first(max(1, pull or 0), most, reaches)
-    if slots is None:
-        yields = best(most).expected_received
-        beside = "" if pull is None else f" with {pull} pull slots"
-        raise InputError("want_updates", updates, f"at most {yields:.4g}, which {most:,} slots yield{beside}")
-    return best(slots)
+    most = MOST_SIMULATED if type(medium) is not Collision else MOST_UPDATES if pull is None else MOST_SLOTS
+    slots = _first(max(1, pull or 0), most, lambda slots: best(slots).expected_received >= wanted)
+    return None if slots is None else best(slots)
 
 
 def most_contenders(

@@ -122,3 +122,7 @@ class Radio:
             energy_mj_per_update=None if energy is None or not received else energy / received,
             updates_per_joule=None if not energy or not received else 1000 * received / energy,
         )
+
+
+NO_RADIO = Radio()
+"""A radio of which nothing is known."""

@@ -1,41 +1,76 @@
-"""`fedslot plan`: compare the splits of a frame into pull and push slots."""
+"""`fedslot plan`: compare the splits of a frame into pull and push slots, and size a cell."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedslot.errors import InputError
+from fedslot.cli.options import OverrideOption, complete_scenario, read_scenario
+from fedslot.errors import InputError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.console import Console
+    from collections.abc import Callable, Mapping
 
     from fedslot.access.channels import Channel
-    from fedslot.access.planner import FrameSplit, Plan
     from fedslot.access.pushes import Progress
+    from fedslot.access.radio import Radio
+    from fedslot.scenario import Scenario
+    from fedslot.sizing import Answer
+    from fedslot.value_ratio import ValueRatio
 
-ROWS = 25
-"""Largest number of splits in a table; of more, it shows those around the best and evenly spaced ones."""
+RADIO, GOALS, SIMULATION = "Seconds and joules", "Goals", "Simulation of channels other than collision"
 
 
 def plan(
-    slots: Annotated[int, typer.Option(help="Uplink slots of a frame, M.")] = 20,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SCENARIO]",
+            help="A preset or a YAML file, from which all that is not given is taken: slots, contenders, channel, "
+            "barring, readiness, time budget, number of UEs, size of the model.",
+            autocompletion=complete_scenario,
+            show_default=False,
+        ),
+    ] = None,
+    override: OverrideOption = [],  # noqa: B006
+    slots: Annotated[
+        int | None, typer.Option(help="Uplink slots of a frame, M; 20 without a scenario.", show_default=False)
+    ] = None,
     contenders: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Number of UEs that would contend for push slots: a number, poisson:MEAN, binomial:N:P, or numbers "
-            "with their probabilities as 5:0.5,10:0.5.",
+            "with their probabilities as 5:0.5,10:0.5; 10 without a scenario.",
+            show_default=False,
         ),
-    ] = "10",
+    ] = None,
     pull: Annotated[int | None, typer.Option(help="Only this number of pull slots, Q.")] = None,
-    value_ratio: Annotated[float, typer.Option(help="Value of a pushed update; that of a pulled one is 1.")] = 1.0,
+    value_ratio: Annotated[
+        float | None,
+        typer.Option(
+            help="Value of a pushed update; that of a pulled one is 1. The default, 1, says that a pushed update is "
+            "worth as much as a pulled one: then pulling wins, unless pulled UEs are not ready.",
+            show_default=False,
+        ),
+    ] = None,
+    value_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Estimate the value ratio from the folder of a run, whose pulled and pushed updates were valued.",
+            show_default=False,
+        ),
+    ] = None,
     ready: Annotated[
-        float, typer.Option(help="Probability that a pulled UE is ready; one that is not wastes its slot.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help="Probability that a pulled UE is ready; one that is not wastes its slot. 1 unless the scenario has "
+            "computing times.",
+            show_default=False,
+        ),
+    ] = None,
     budget: Annotated[
         float | None,
         typer.Option(help="Slots to spend; the best split is then the one with the most value in this budget."),
@@ -51,87 +86,187 @@ def plan(
         float | None, typer.Option(help="Keep the limit per frame with this probability instead of in expectation.")
     ] = None,
     barring: Annotated[
-        str,
-        typer.Option(help="Probability with which contenders contend, or `best` for the best of each split."),
-    ] = "1",
+        str | None,
+        typer.Option(
+            help="Probability with which contenders contend, or `best` for the best of each split; 1 without a "
+            "scenario.",
+            show_default=False,
+        ),
+    ] = None,
+    ues: Annotated[
+        int | None,
+        typer.Option(help="UEs in the cell: as many can be pulled, the others contend, and all listen.", min=1),
+    ] = None,
     channel: Annotated[
-        str,
-        typer.Option(help="collision (computed exactly); capture, crdsa, irsa or package.module:Name (simulated)."),
-    ] = "collision",
+        str | None,
+        typer.Option(
+            help="collision (computed exactly); capture, crdsa, irsa or package.module:Name (simulated). collision "
+            "without a scenario.",
+            show_default=False,
+        ),
+    ] = None,
     threshold_db: Annotated[
         float | None, typer.Option(help="Capture threshold in dB (with --channel capture; 6 if not given).")
     ] = None,
-    frames: Annotated[int, typer.Option(help="Frames to simulate for each split.")] = 4000,
+    slot_ms: Annotated[
+        float | None, typer.Option(help="Length of a slot of the radio, in ms.", rich_help_panel=RADIO)
+    ] = None,
+    bits_per_slot: Annotated[
+        float | None,
+        typer.Option(
+            help="Bits that a slot of the radio carries. An update takes as many slots of the radio as its bits need, "
+            "which together are one slot of the frame. Without it, an update takes one.",
+            rich_help_panel=RADIO,
+        ),
+    ] = None,
+    downlink_bits_per_slot: Annotated[
+        float | None,
+        typer.Option(
+            help="Bits that a slot of the downlink carries, which sends the model; by default as in the uplink.",
+            rich_help_panel=RADIO,
+            show_default=False,
+        ),
+    ] = None,
+    parameters: Annotated[
+        int | None,
+        typer.Option(help="Parameters of the model; by default the scenario's.", min=1, rich_help_panel=RADIO),
+    ] = None,
+    bits_per_parameter: Annotated[
+        int, typer.Option(help="Bits of a parameter in an update.", min=1, max=1024, rich_help_panel=RADIO)
+    ] = 32,
+    send_mj: Annotated[
+        float | None,
+        typer.Option(help="Energy of a UE for a slot of the radio in which it sends, in mJ.", rich_help_panel=RADIO),
+    ] = None,
+    listen_mj: Annotated[
+        float | None,
+        typer.Option(
+            help="Energy of a UE for a slot of the downlink, to which all UEs listen, in mJ; 0 if not given.",
+            rich_help_panel=RADIO,
+            show_default=False,
+        ),
+    ] = None,
+    want_updates: Annotated[
+        float | None,
+        typer.Option(help="Find the shortest frame that receives so many updates.", rich_help_panel=GOALS),
+    ] = None,
+    success: Annotated[
+        float | None,
+        typer.Option(
+            help="Find how many contenders each split bears, if each is to be received with this probability.",
+            rich_help_panel=GOALS,
+        ),
+    ] = None,
+    frames: Annotated[int, typer.Option(help="Frames to simulate for each split.", rich_help_panel=SIMULATION)] = 4000,
     precision: Annotated[
         float | None,
         typer.Option(
-            help="Simulate a split only until the standard errors of its pushes and of its cost are this part of them."
+            help="Simulate a split only until the standard errors of its pushes and of its cost are this part of them.",
+            rich_help_panel=SIMULATION,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.", rich_help_panel=SIMULATION)] = 0,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw yield and cost of all splits into a .png, .pdf or .svg file."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Compare the yield and the cost of all splits of a frame into pull and push slots."""
+    """Compare the yield and the cost of all splits of a frame into pull and push slots, and size a cell.
+
+    Example: fedslot plan quickstart --slot-ms 1 --bits-per-slot 1000 --send-mj 0.5 --listen-mj 0.1
+    """
     import json
 
-    from fedslot.access.contenders import parse_contenders
-    from fedslot.access.planner import plan as compare
+    from fedslot.access.radio import NO_RADIO
+    from fedslot.cells import own_pull, take
+    from fedslot.sizing import Question
 
     if plot is not None:
         _check_plot(plot, pull)
-    expected, bar = parse_contenders(contenders), _barring(barring)
-    result = _with_progress(
-        pull is None or channel != "collision",
-        lambda progress: compare(
-            slots,
-            expected,
-            pulls=None if pull is None else [pull],
-            value_ratio=value_ratio,
-            ready=ready,
-            budget=budget,
-            frame_limit=frame_limit,
-            confidence=confidence,
-            barring=bar,
-            channel=_channel(channel, threshold_db),
-            frames=frames,
-            precision=precision,
-            seed=seed,
-            progress=progress,
-        ),
+    if override and source is None:
+        raise InputError("-o", override[0], "given with a SCENARIO")
+    scenario = None if source is None else read_scenario(source, override)
+    options = {
+        "slots": slots,
+        "contenders": contenders,
+        "ues": ues,
+        "barring": None if barring is None else _barring(barring),
+        "channel": channel,
+        "budget": budget,
+        "ready": ready,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    taken = {} if scenario is None else {n: value for n, value in take(scenario, slots).items() if n not in given}
+    cell: dict[str, Any] = {"slots": 20, "contenders": "10", "channel": "collision"}
+    cell |= {name: value.value for name, value in taken.items()} | given
+    if cell.get("budget") is not None and downlink_bits_per_slot is not None:
+        allowed = "left out with a budget, whose slots include one for each downlink"
+        raise InputError("--downlink-bits-per-slot", downlink_bits_per_slot, allowed)
+    own_channel = scenario.push.channel_options if scenario is not None and "channel" in taken else {}
+    medium = _channel(cell["channel"], threshold_db, own_channel)
+    size = _parameters(parameters, bits_per_slot, scenario)
+    radio = _radio(
+        scenario if cell.get("ready", 1.0) is None else None,
+        slot_ms,
+        bits_per_slot=bits_per_slot,
+        downlink_bits_per_slot=downlink_bits_per_slot,
+        bits=1 if size is None else size * bits_per_parameter,
+        send_mj=send_mj,
+        listen_mj=listen_mj,
     )
+    estimate = None if value_from is None else _estimate(value_from, value_ratio)
+    own = None if scenario is None else own_pull(scenario)
+    question = Question(
+        **{**cell, "channel": medium},
+        pull=pull,
+        own_pull=own if own is not None and own <= cell["slots"] else None,
+        value_ratio=value_ratio if value_ratio is not None else 1.0 if estimate is None else max(0.0, estimate.ratio),
+        frame_limit=frame_limit,
+        confidence=confidence,
+        frames=frames,
+        precision=precision,
+        seed=seed,
+        radio=radio,
+        scenario=scenario,
+        want_updates=want_updates,
+        success=success,
+    )
+    answer = _with_progress(pull is None or question.simulated, question.answer)
     if plot is not None:
         from fedslot.views.plan import plot_plan
 
-        plot_plan(result, plot)
-    question = {
-        "slots": slots,
-        "contenders": contenders,
-        "value_ratio": value_ratio,
-        "ready": ready,
-        "budget": budget,
-        "barring": bar,
-        "channel": channel,
-        **({"threshold_db": threshold_db} if threshold_db is not None else {}),
-        **({"frame_limit": frame_limit, "confidence": confidence} if frame_limit is not None else {}),
-        **({"frames": frames, "precision": precision, "seed": seed} if result.best.standard_errors else {}),
-    }
+        plot_plan(answer.plan, plot)
     if as_json:
-        splits = [split.as_dict() for split in result.splits]
-        answer = splits[0] if pull is not None else {"by": result.by, "best": result.best.as_dict(), "splits": splits}
-        typer.echo(json.dumps({**question, **answer}, indent=2, allow_nan=False))
+        asked = {
+            **({"scenario": source, "taken": {name: value.field for name, value in taken.items()}} if source else {}),
+            "slots": question.slots,
+            "contenders": question.contenders,
+            "ues": question.ues,
+            "value_ratio": question.value_ratio,
+            "ready": question.ready,
+            "budget": question.budget,
+            "barring": question.barring,
+            "channel": cell["channel"],
+            **({"threshold_db": threshold_db} if threshold_db is not None else {}),
+            **({"frame_limit": frame_limit, "confidence": confidence} if frame_limit is not None else {}),
+            **({"frames": frames, "precision": precision, "seed": seed} if question.simulated else {}),
+            **({"value_estimate": estimate.as_dict()} if estimate else {}),
+            **({"parameters": size, "bits_per_parameter": bits_per_parameter} if size else {}),
+            **({"want_updates": want_updates} if want_updates is not None else {}),
+        }
+        typer.echo(json.dumps({**asked, **answer.as_dict()}, indent=2, allow_nan=False))
         return
 
     from rich.console import Console
 
-    console = Console(markup=False, emoji=False)
-    if pull is not None:
-        _print_split(console, result.splits[0])
-    else:
-        _print_table(console, result, contenders)
+    from fedslot.views.plan_tables import print_answer, say_taken, say_update, say_value_ratio
+
+    console = Console(markup=False, emoji=False, highlight=False)
+    if source is not None:
+        console.print(say_taken(source, taken))
+    notes = say_value_ratio(value_ratio, estimate, answer.plan.break_even if pull is None else None)
+    print_answer(console, answer, notes, "" if radio == NO_RADIO else say_update(radio, size, bits_per_parameter))
     if plot is not None:
         console.print(f"Drawn in {plot}.")
 
@@ -153,17 +288,64 @@ def _barring(text: str) -> float | Literal["best"]:
         raise InputError("--barring", text, "a probability, from 0 to 1, or best") from None
 
 
-def _channel(name: str, threshold_db: float | None) -> Channel:
+def _channel(name: str, threshold_db: float | None, options: Mapping[str, Any]) -> Channel:
     from fedslot.access.channels import make_channel
 
     if threshold_db is None:
-        return make_channel(name)
+        return make_channel(name, **options)
     if name != "capture":
         raise InputError("--threshold-db", threshold_db, f"left out with --channel {name}: only capture has one")
-    return make_channel(name, threshold_db=threshold_db)
+    return make_channel(name, **{**options, "threshold_db": threshold_db})
 
 
-def _with_progress(wanted: bool, compute: Callable[[Progress | None], Plan]) -> Plan:
+def _parameters(given: int | None, bits_per_slot: float | None, scenario: Scenario | None) -> int | None:
+    """Return the number of parameters of the model, if it matters how many bits a slot carries."""
+    if bits_per_slot is None:
+        if given is not None:
+            raise InputError("--parameters", given, "given with --bits-per-slot")
+        return None
+    if given is not None:
+        return given
+    if scenario is None:
+        raise InputError("--bits-per-slot", bits_per_slot, "given with --parameters, or with a SCENARIO and its model")
+    from fedslot.cells import count_parameters
+
+    return count_parameters(scenario)
+
+
+def _radio(late: Scenario | None, slot_ms: float | None, *, listen_mj: float | None, **fields: Any) -> Radio:
+    """Return the radio. late: a scenario with computing times, whose slot has a length and carries an update."""
+    from dataclasses import replace
+
+    from fedslot.access.radio import Radio
+
+    if listen_mj is not None and fields["send_mj"] is None:
+        raise InputError("--listen-mj", listen_mj, "given with --send-mj")
+    try:
+        radio = Radio(slot_ms=slot_ms, listen_mj=listen_mj or 0.0, **fields)
+    except InputError as error:
+        raise InputError(f"--{error.field.replace('_', '-')}", error.value, error.allowed) from None
+    if slot_ms is None and late is not None and late.fleet.computing is not None:
+        return replace(radio, slot_ms=1000 * late.fleet.computing.slot / radio.update_slots)
+    return radio
+
+
+def _estimate(folder: Path, value_ratio: float | None) -> ValueRatio:
+    """Estimate the value ratio from the folder of a run."""
+    from fedslot.experiments.loading import load
+    from fedslot.results import Result
+
+    if value_ratio is not None:
+        raise InputError("--value-from", str(folder), "left out with --value-ratio")
+    if not folder.is_dir():
+        raise RefusedError(f"{folder} is no folder")
+    run = load(folder)
+    if not isinstance(run, Result):
+        raise RefusedError(f"{folder} holds several runs; give the folder of one of them for --value-from")
+    return run.value_ratio()
+
+
+def _with_progress(wanted: bool, compute: Callable[[Progress | None], Answer]) -> Answer:
     """Run a computation, with a progress bar if it is wanted and stderr is a terminal."""
     import sys
 
@@ -175,85 +357,3 @@ def _with_progress(wanted: bool, compute: Callable[[Progress | None], Plan]) -> 
     with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("Splits", total=None)
         return compute(lambda done, of: bar.update(task, completed=done, total=of))
-
-
-def _print_split(console: Console, split: FrameSplit) -> None:
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in split.as_dict().items():
-        if value is None or name == "standard_errors":
-            continue
-        error = split.standard_errors.get(name)
-        text = str(value) if isinstance(value, int) else f"{value:.4f}"
-        table.add_row(name.replace("_", " "), text if error is None else f"{text} ± {error:.4f}")
-    console.print(table)
-
-
-def _print_table(console: Console, result: Plan, contenders: str) -> None:
-    """Print a table that fits into 80 characters, without columns that do not apply or repeat another."""
-    from rich.table import Table
-
-    best, splits = result.best, result.splits
-    simulated = bool(best.standard_errors)
-    columns: dict[str, Callable[[FrameSplit], str]] = {
-        "pull": lambda split: f"{'▶ ' if split is best else ''}{split.pull}",
-        "push": lambda split: f"{split.push}",
-        "pushed": lambda split: (
-            _number(split.expected_received_push)
-            + (f" ±{split.standard_errors['expected_received_push']:.2f}" if simulated else "")
-        ),
-        "received": lambda split: _number(split.expected_received),
-    }
-    if any(split.expected_value != split.expected_received for split in splits):
-        columns["value"] = lambda split: _number(split.expected_value)
-    columns |= {
-        "cost\nmax": lambda split: _number(split.expected_cost_max),
-        "cost\nsum": lambda split: _number(split.expected_cost_sum),
-        "P(no\npush)": lambda split: "<0.001" if 0 < split.nothing_pushed < 0.001 else f"{split.nothing_pushed:.3f}",
-    }
-    if any(split.probability < 1 for split in splits):
-        columns["barring"] = lambda split: f"{split.probability:.3g}"
-    elif not simulated:
-        columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
-    if any(split.within_limit is not None for split in splits):
-        columns["P(within\nlimit)"] = lambda split: f"{split.within_limit:.3f}"
-    if result.by == "value_in_budget":
-        columns["value in\nbudget"] = lambda split: _number(split.value_in_budget or 0.0)
-
-    table = Table(box=None, padding=(0, 2 if len(columns) < 10 else 1, 0, 0), header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    shown = _around(len(splits), splits.index(best))
-    for before, index in zip([-1, *shown], shown, strict=False):
-        if index != before + 1:
-            table.add_row("⋮")
-        cells = [cell(splits[index]) for cell in columns.values()]
-        table.add_row(*cells, style="bold green" if splits[index] is best else None)
-    console.print(f"A frame of {result.slots} uplink slots; contenders: {contenders}.\n", highlight=False)
-    console.print(table)
-    notes = [
-        f"▶ most value {'a frame' if result.by == 'expected_value' else 'in the budget'}:"
-        f" pull {best.pull}, leave {best.push} open.",
-        "Costs are in slots and include the downlink slot.",
-    ]
-    if len(shown) < len(splits):
-        notes.append(f"{len(shown)} of {len(splits)} splits shown; --json has them all.")
-    if simulated:
-        notes.append("Simulated; ± one standard error.")
-    if best.within_limit is not None:
-        notes.append("Splits that would exceed the limit end after fewer push slots, or are left out.")
-    console.print("\n" + "\n".join(notes), highlight=False)
-
-
-def _number(value: float) -> str:
-    return f"{value:.{2 if value < 1000 else 1 if value < 10_000 else 0}f}"
-
-
-def _around(count: int, best: int) -> list[int]:
-    """Return the indices of the splits to show: those next to the best, and evenly spaced ones."""
-    if count <= ROWS:
-        return list(range(count))
-    near = range(max(0, best - 5), min(count, best + 6))
-    spaced = [round(k * (count - 1) / (ROWS - 12)) for k in range(ROWS - 11)]
-    return sorted({*near, *spaced})

@@ -44,6 +44,7 @@ class Entry:
     mirrors: tuple[str, ...]
     read: Callable[[Path], Arrays]
     packages: tuple[Package, ...] = ()
+    classes: int = 10
 
     @property
     def bytes(self) -> int:

@@ -1,0 +1,95 @@
+"""The cell of a scenario: what a plan takes from it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.effects import without_effect
+from fedslot.scenario import Scenario
+
+
+class Taken(NamedTuple):
+    """A value that is taken from a scenario, and the field that it is from."""
+
+    value: Any
+    field: str
+
+
+def take(scenario: Scenario, slots: int | None = None) -> dict[str, Taken]:
+    """Return what a plan takes from a scenario, by the names of its options.
+
+    slots: uplink slots of a frame, if not the scenario's.
+
+    With `push.arrivals`, contenders are the UEs that get an update in a frame of full length. Arrivals are a Poisson
+    process and go to UEs at random, so that each UE gets one or more independently of the others. A time budget is
+    taken if it is spent by `cost_max`, as in a plan. `ready` is None where UEs have computing times.
+    """
+    push, ues = scenario.push, scenario.data.ues
+    slots = scenario.frame.slots if slots is None else slots
+    # `ready`: all that are not pulled
+    contenders = Taken(str(ues if push.contenders == "ready" else push.contenders), "push.contenders")
+    if push.arrivals is not None:
+        contenders = Taken(f"binomial:{ues}:{-math.expm1(-push.arrivals * (1 + slots) / ues):.6g}", "push.arrivals")
+    taken = {
+        "slots": Taken(slots, "frame.slots"),
+        "contenders": contenders,
+        "ues": Taken(ues, "data.ues"),
+        "barring": Taken("best" if push.probability == "auto" else push.probability, "push.probability"),
+        "channel": Taken(push.channel, "push.channel"),
+    }
+    if scenario.time_budget is not None and scenario.cost_rule == "max":
+        taken["budget"] = Taken(scenario.time_budget, "time_budget")
+    if scenario.fleet.computing is not None:
+        taken["ready"] = Taken(None, "fleet.computing")
+    return taken
+
+
+def own_pull(scenario: Scenario) -> int | None:
+    """Return the scenario's number of pull slots; None if its strategy does not go by it."""
+    return None if "frame.pull" in without_effect(scenario) else scenario.frame.pull
+
+
+def count_parameters(scenario: Scenario) -> int:
+    """Return the number of parameters of the scenario's model; data sets that can be fetched need not be there."""
+    from fedslot.data.catalogue import CATALOGUE
+    from fedslot.data.sources import load
+    from fedslot.learning.models import Model  # slow to import
+
+    dataset, shape = scenario.data.dataset, tuple[int, ...]()
+    if dataset in CATALOGUE:
+        shape, classes = CATALOGUE[dataset].shape, CATALOGUE[dataset].classes
+    else:
+        data = load(dataset)
+        shape, classes = data.x_train.shape[1:], data.classes
+    return Model.build(scenario.training.model, shape, classes, scenario.seed).size
+
+
+def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np.float64]:
+    """Return the probability that a UE is ready when each slot begins, (M,), from the scenario's computing times.
+
+    T = I(eps) D c / f is at most t if c ~ Gamma(shape, scale) is at most t f / (I(eps) D). The mean is over the sizes
+    D of the fleet's data: a UE that is pulled or contends is taken as any of them.
+
+    slot_seconds: length of a slot of the frame.
+    """
+    from scipy.special import gammainc  # slow to import
+
+    from fedslot.data.sources import load
+    from fedslot.fleet import Fleet
+
+    computing = scenario.fleet.computing
+    if computing is None:
+        return np.ones(slots)
+    data = load(scenario.data.dataset)
+    bits = Fleet.draw(scenario, data.y_train, data.ue_train).sizes * computing.bits_per_sample
+    iterations = computing.iterations * math.log(1 / computing.accuracy)
+    begins = np.arange(slots) * slot_seconds  # after the downlink slot
+    with np.errstate(divide="ignore", invalid="ignore"):  # a UE without samples is ready at once
+        most = begins[:, None] * computing.frequency / (iterations * bits) / computing.scale
+        chances = np.where(bits > 0, gammainc(computing.shape, most), 1.0)
+    found: NDArray[np.float64] = np.minimum(chances.mean(axis=1), 1.0)
+    return found

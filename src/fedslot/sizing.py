@@ -1,0 +1,255 @@
+"""The size of a cell: a question about frames, contenders, seconds and joules, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.access.channels import Channel, Collision
+from fedslot.access.contenders import contender_pmf, parse_contenders
+from fedslot.access.goals import least_slots, most_contenders
+from fedslot.access.planner import FrameSplit, Plan, plan
+from fedslot.access.pushes import Barring, Progress
+from fedslot.access.radio import NO_RADIO, Radio, Usage
+from fedslot.cells import readiness
+from fedslot.errors import InputError
+from fedslot.scenario import Scenario
+
+SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Sizes of updates that are compared, relative to the given one."""
+MOST_RESIZED = 1000
+"""Largest frame for which other sizes of updates are compared."""
+
+
+class Resized(NamedTuple):
+    """A frame of the same time with updates of another size: `size` times as large, `update_slots` radio slots each.
+
+    slots: uplink slots that fit. best: the best split, and usage: what it takes; None if no update fits.
+    """
+
+    size: float
+    update_slots: int
+    slots: int
+    best: FrameSplit | None
+    usage: Usage | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain numbers, for JSON."""
+        numbers = {"size": self.size, "update_slots": self.update_slots, "slots": self.slots}
+        if self.best is None or self.usage is None:
+            return {**numbers, "best": None}
+        return {**numbers, "best": {**self.best.as_dict(), **self.usage.as_dict()}}
+
+
+class Wanted(NamedTuple):
+    """A shortest frame for a number of updates: with the best split or `pull` pull slots, and with barring.
+
+    frame: its split; None if no frame yields so many.
+    """
+
+    pull: int | None
+    barring: Barring
+    frame: FrameSplit | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain numbers, for JSON."""
+        frame = self.frame and {"slots": self.frame.pull + self.frame.push, **self.frame.as_dict()}
+        return {"pull": "best" if self.pull is None else self.pull, "barring": self.barring, "frame": frame}
+
+
+class Borne(NamedTuple):
+    """The most contenders that each succeed with a probability: with barring as it is given, and with the best."""
+
+    given: int
+    best: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A cell to plan; fields that are not explained here are arguments of `access.plan`.
+
+    contenders: as text, see `access.contenders.parse_contenders`.
+    pull: only this number of pull slots; None: all.
+    own_pull: the scenario's number of pull slots, to compare the best split with.
+    ready: probability that a pulled UE is ready; None: by the computing times of `scenario`.
+    want_updates: number of updates that a frame shall receive. success: probability that a contender is received.
+    """
+
+    slots: int
+    contenders: str
+    channel: Channel
+    pull: int | None = None
+    own_pull: int | None = None
+    value_ratio: float = 1.0
+    ready: float | None = 1.0
+    ues: int | None = None
+    barring: Barring = 1.0
+    budget: float | None = None
+    frame_limit: float | None = None
+    confidence: float | None = None
+    frames: int = 4000
+    precision: float | None = None
+    seed: int = 0
+    radio: Radio = NO_RADIO
+    scenario: Scenario | None = None
+    want_updates: float | None = None
+    success: float | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the channel is simulated."""
+        return type(self.channel) is not Collision
+
+    def answer(self, progress: Progress | None = None) -> Answer:
+        """Compute the answer."""
+        if self.ready is None:
+            for option, value in (("--want-updates", self.want_updates), ("--success", self.success)):
+                if value is not None:
+                    raise InputError(option, value, "given with --ready, since the scenario's UEs are ready late")
+        if self.success is not None and self.simulated and self.pull is None:
+            raise InputError("--success", self.success, "given with --pull on a channel that is simulated")
+        result = self.compare(progress)
+        success = self.success
+        return Answer(
+            self,
+            result,
+            {} if success is None else {split.pull: self._bears(success, split.push) for split in result.splits},
+            () if self.want_updates is None else self._want(self.want_updates),
+            self._resize(),
+        )
+
+    def compare(self, progress: Progress | None = None) -> Plan:
+        """Compare the splits."""
+        return plan(
+            self.slots,
+            parse_contenders(self.contenders),
+            pulls=None if self.pull is None else [self.pull],
+            value_ratio=self.value_ratio,
+            ready=self._readiness() if self.ready is None else self.ready,
+            ues=self.ues,
+            budget=self.budget,
+            frame_limit=self.frame_limit,
+            confidence=self.confidence,
+            barring=self.barring,
+            channel=self.channel,
+            frames=self.frames,
+            precision=self.precision,
+            seed=self.seed,
+            progress=progress,
+        )
+
+    def usage(self, split: FrameSplit) -> Usage:
+        """Return what a frame takes. Without a number of UEs, those listen that are pulled or would contend."""
+        pmf = contender_pmf(parse_contenders(self.contenders))
+        listeners = split.pull + float(np.arange(len(pmf)) @ pmf) if self.ues is None else self.ues
+        return self.radio.usage(split, listeners)
+
+    def _resize(self) -> tuple[Resized, ...]:
+        """Compare other sizes of updates in frames of the same time, each with its split of most value per frame."""
+        if self.radio.bits_per_slot is None or not self.pull == self.budget == self.frame_limit == None:  # noqa: E711
+            return ()
+        radio_slots, found = self.radio.frame_slots(self.slots), []
+        for size in SIZES:
+            radio = self.radio.scaled(size)
+            slots = max(0, radio.uplink_slots_in(radio_slots))
+            if slots > MOST_RESIZED:
+                continue
+            best = usage = None
+            if slots:
+                other = replace(self, slots=slots, radio=radio)
+                best = other.compare().best
+                usage = other.usage(best)
+            found.append(Resized(size, radio.update_slots, slots, best, usage))
+        return tuple(found)
+
+    def _want(self, updates: float) -> tuple[Wanted, ...]:
+        """Return the shortest frames with the best split, the own split and push alone, with given and best barring."""
+        own = self.own_pull if self.pull is None else self.pull
+        ways = dict.fromkeys([None, 0] if own is None else [None, own, 0])
+        return tuple(
+            Wanted(pull, barring, self._least(updates, pull, barring))
+            for pull in ways
+            for barring in dict.fromkeys([self.barring, "best"])
+        )
+
+    def _least(self, updates: float, pull: int | None, barring: Barring) -> FrameSplit | None:
+        return least_slots(
+            updates,
+            parse_contenders(self.contenders),
+            pull=pull,
+            ready=1.0 if self.ready is None else self.ready,
+            ues=self.ues,
+            barring=barring,
+            channel=self.channel,
+            frames=self.frames,
+            precision=self.precision,
+            seed=self.seed,
+        )
+
+    def _bears(self, success: float, push: int) -> Borne:
+        numbers = [
+            most_contenders(
+                success,
+                push,
+                barring=barring,
+                channel=self.channel,
+                frames=self.frames,
+                precision=self.precision,
+                seed=self.seed,
+            )
+            for barring in (1.0 if self.barring == "best" else self.barring, "best")
+        ]
+        return Borne(numbers[0], max(numbers))
+
+    def _readiness(self) -> NDArray[np.float64]:
+        assert self.scenario is not None
+        assert self.radio.slot_seconds is not None
+        return readiness(self.scenario, self.slots, self.radio.slot_seconds)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question.
+
+    bears: by number of pull slots; empty without `success`. wanted: empty without `want_updates`.
+    resized: updates of other sizes, if their size is known.
+    """
+
+    question: Question
+    plan: Plan
+    bears: Mapping[int, Borne]
+    wanted: tuple[Wanted, ...]
+    resized: tuple[Resized, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain numbers, for JSON: those of the only split, or of all of them and the best."""
+        question, radio, best = self.question, self.question.radio, self.plan.best
+        splits = [self._describe(split) for split in self.plan.splits]
+        if question.pull is not None:
+            answer = splits[0]
+        else:
+            break_even = {"break_even_value_ratio": self.plan.break_even}
+            answer = {"by": self.plan.by, **break_even, "best": self._describe(best), "splits": splits}
+        if radio.bits_per_slot is not None:
+            answer |= {"bits": radio.bits, "update_slots": radio.update_slots, "downlink_slots": radio.downlink_slots}
+        if self.resized:
+            answer["resized"] = [row.as_dict() for row in self.resized]
+        if self.wanted:
+            answer["wanted"] = [row.as_dict() for row in self.wanted]
+        return answer
+
+    def _describe(self, split: FrameSplit) -> dict[str, Any]:
+        return {**split.as_dict(), **self.more(split)}
+
+    def more(self, split: FrameSplit) -> dict[str, float | None]:
+        """Return what is known of a split beyond its own fields: what it takes, and the contenders that it bears."""
+        more: dict[str, float | None] = {}
+        if self.question.radio != NO_RADIO:
+            more |= self.question.usage(split).as_dict()
+        if borne := self.bears.get(split.pull):
+            more |= {"bears": borne.given, "bears_with_best_barring": borne.best}
+        return more

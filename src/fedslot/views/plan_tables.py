@@ -1,0 +1,267 @@
+"""The text of a plan in the terminal: tables of 80 characters, and what they mean in a line each."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from fedslot.access.planner import FrameSplit, Plan
+from fedslot.access.radio import Radio, Usage
+from fedslot.cells import Taken
+from fedslot.sizing import Answer, Borne, Question, Resized, Wanted
+
+if TYPE_CHECKING:
+    from fedslot.value_ratio import ValueRatio
+
+ROWS = 25
+"""Largest number of splits in a table; of more, it shows those around the best and evenly spaced ones."""
+
+
+def print_answer(console: Console, answer: Answer, notes: Sequence[str], update: str) -> None:
+    """Print all tables of an answer; notes: lines on the value ratio. update: a line on the size of an update."""
+    question, result = answer.question, answer.plan
+    if question.pull is not None:
+        print_split(console, result.best, answer.more(result.best))
+        if update:
+            console.print(update)
+    else:
+        print_splits(console, result, question, answer.bears)
+        console.print("\n".join(notes))
+        if update:
+            console.print(f"\n{update}\n")
+            chosen = {"best split": result.best}
+            chosen |= {f"pull {split.pull}": split for split in result.splits if split.pull == question.own_pull}
+            print_usage(console, {name: (split, question.usage(split)) for name, split in chosen.items()})
+    if answer.resized:
+        print_resized(console, answer.resized)
+    if answer.wanted and question.want_updates is not None:
+        print_wanted(console, question.want_updates, answer.wanted)
+
+
+def say_taken(source: str, taken: Mapping[str, Taken]) -> str:
+    """Return what was taken from a scenario, as text of some lines."""
+    parts = [
+        f"{name} {'by slot' if value.value is None else value.value} ({value.field})" for name, value in taken.items()
+    ]
+    return "\n".join(textwrap.wrap(f"From {source}: {', '.join(parts)}.", 80)) + "\n"
+
+
+def print_split(console: Console, split: FrameSplit, more: Mapping[str, float | None]) -> None:
+    """Print all numbers of one split; more: further ones by name, None if not known."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in {**split.as_dict(), **more}.items():
+        if value is None or name == "standard_errors":
+            continue
+        error = split.standard_errors.get(name)
+        text = str(value) if isinstance(value, int) else f"{value:.4f}"
+        table.add_row(name.replace("_", " "), text if error is None else f"{text} ± {error:.4f}")
+    console.print(table)
+
+
+def print_splits(console: Console, result: Plan, question: Question, bears: Mapping[int, Borne]) -> None:
+    """Print a table that fits into 80 characters, without columns that do not apply or repeat another."""
+    best, splits = result.best, result.splits
+    simulated = bool(best.standard_errors)
+    columns: dict[str, Callable[[FrameSplit], str]] = {
+        "pull": lambda split: _marked(split, best, question.own_pull),
+        "push": lambda split: f"{split.push}",
+        "pushed": lambda split: (
+            _number(split.expected_received_push)
+            + (f" ±{split.standard_errors['expected_received_push']:.2f}" if simulated else "")
+        ),
+        "received": lambda split: _number(split.expected_received),
+    }
+    if any(split.expected_value != split.expected_received for split in splits):
+        columns["value"] = lambda split: _number(split.expected_value)
+    columns["cost\nmax"] = lambda split: _number(split.expected_cost_max)
+    if not bears:
+        columns["cost\nsum"] = lambda split: _number(split.expected_cost_sum)
+    columns["P(no\npush)"] = lambda split: (
+        "<0.001" if 0 < split.nothing_pushed < 0.001 else f"{split.nothing_pushed:.3f}"
+    )
+    if any(split.probability < 1 for split in splits):
+        columns["barring"] = lambda split: f"{split.probability:.3g}"
+    elif not simulated and not bears:
+        columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
+    if any(split.within_limit is not None for split in splits):
+        columns["P(within\nlimit)"] = lambda split: f"{split.within_limit:.3f}"
+    if result.by == "value_in_budget":
+        columns["value in\nbudget"] = lambda split: _number(split.value_in_budget or 0.0)
+    if bears:
+        columns["bears"] = lambda split: f"{bears[split.pull].given}"
+        columns["bears\nbarred"] = lambda split: f"{bears[split.pull].best}"
+
+    table = Table(box=None, padding=(0, 2 if len(columns) < 10 else 1, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = _around(len(splits), splits.index(best))
+    for before, index in zip([-1, *shown], shown, strict=False):
+        if index != before + 1:
+            table.add_row("⋮")
+        cells = [cell(splits[index]) for cell in columns.values()]
+        table.add_row(*cells, style="bold green" if splits[index] is best else None)
+    console.print(f"A frame of {result.slots} uplink slots; contenders: {question.contenders}.\n", highlight=False)
+    console.print(table)
+    notes = [
+        f"▶ most value {'a frame' if result.by == 'expected_value' else 'in the budget'}:"
+        f" pull {best.pull}, leave {best.push} open.",
+        *_own(result, question.own_pull),
+        *_backlog(result, question),
+        "Costs are in slots and include the downlink slot.",
+    ]
+    if len(shown) < len(splits):
+        notes.append(f"{len(shown)} of {len(splits)} splits shown; --json has them all.")
+    if simulated:
+        notes.append("Simulated; ± one standard error.")
+    if best.within_limit is not None:
+        notes.append("Splits that would exceed the limit end after fewer push slots, or are left out.")
+    console.print("\n" + "\n".join(notes), highlight=False)
+
+
+def _marked(split: FrameSplit, best: FrameSplit, own_pull: int | None) -> str:
+    return f"{'▶ ' if split is best else '▷ ' if split.pull == own_pull else ''}{split.pull}"
+
+
+def _own(result: Plan, own_pull: int | None) -> list[str]:
+    """Return a line on the scenario's own split, if it is not the best."""
+    own = next((split for split in result.splits if split.pull == own_pull), None)
+    if own is None or own is result.best:
+        return []
+    worth, most = (getattr(split, result.by) for split in (own, result.best))
+    part = f", {100 * worth / most:.0f}% of the most value" if most else ""
+    return [f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}."]
+
+
+def _backlog(result: Plan, question: Question) -> list[str]:
+    """Return lines on the backlog of a scenario with arrivals: whether UEs get updates faster than they push them."""
+    if question.scenario is None or question.scenario.push.arrivals is None:
+        return []
+    split = next((split for split in result.splits if split.pull == question.own_pull), result.best)
+    arrive = question.scenario.push.arrivals * split.expected_cost_max
+    grows = "grows" if arrive > split.expected_received_push else "does not grow"
+    return [
+        f"With {split.pull} pull slots, {arrive:.2f} UEs get an update per frame and"
+        f" {split.expected_received_push:.2f} pushes are received:",
+        f"apart from pulls, the backlog {grows}. Only new UEs count as contenders here.",
+    ]
+
+
+def say_value_ratio(given: float | None, estimate: ValueRatio | None, break_even: float | None) -> list[str]:
+    """Return lines on the value of a pushed update: from where on it pays to leave slots open, and what was assumed."""
+    lines = []
+    if break_even is not None:
+        lines.append(f"Open slots pay if a pushed update is worth more than {break_even:.3g} pulled ones.")
+    if estimate is not None:
+        lines += [
+            f"In the run it was worth {estimate.ratio:.2f}, 95% interval [{estimate.low:.2f}, {estimate.high:.2f}]",
+            f"({estimate.pushed} pushed and {estimate.pulled} pulled updates in {estimate.rounds} rounds).",
+        ]
+        if estimate.ratio < 0:
+            lines.append("On average a pushed update made the model worse; it counts as 0 here.")
+    elif given is not None:
+        lines.append(f"Assumed: {given:g}.")
+    else:
+        lines.append("Assumed: 1, as much as a pulled one (see --value-ratio, --value-from).")
+    return lines
+
+
+def say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) -> str:
+    """Return a line on the size of an update."""
+    length = "" if radio.slot_seconds is None else f", {radio.slot_seconds:.4g} s"
+    if parameters is None or radio.bits_per_slot is None:
+        return f"An update takes one slot of the radio{length}."
+    downlink = f"; the downlink takes {radio.downlink_slots:,}" if radio.downlink_slots != radio.update_slots else ""
+    return (
+        f"An update: {parameters:,} parameters of {bits_per_parameter} bits, {radio.bits:,} bits,"
+        f"\n{radio.update_slots:,} slots of the radio{length}{downlink}."
+    )
+
+
+def print_usage(console: Console, splits: Mapping[str, tuple[FrameSplit, Usage]]) -> None:
+    """Print what frames take in seconds and joules; splits: by the heading of their column."""
+    rows: dict[str, Callable[[FrameSplit, Usage], float | None]] = {
+        "received updates per frame": lambda split, usage: split.expected_received,
+        "frame, all slots [s]": lambda split, usage: usage.frame_seconds,
+        "frame, to the last received slot [s]": lambda split, usage: usage.clock_seconds,
+        "updates per second": lambda split, usage: usage.updates_per_second,
+        "energy of the UEs per frame [mJ]": lambda split, usage: usage.energy_mj,
+        "energy per received update [mJ]": lambda split, usage: usage.energy_mj_per_update,
+        "updates per joule": lambda split, usage: usage.updates_per_joule,
+    }
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    for heading in splits:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, number in rows.items():
+        values = [number(*pair) for pair in splits.values()]
+        if any(value is not None for value in values):
+            table.add_row(name, *("" if value is None else _digits(value) for value in values))
+    console.print(table)
+
+
+def print_resized(console: Console, rows: Sequence[Resized]) -> None:
+    """Print what other sizes of updates cost in frames of the same time."""
+    columns: dict[str, Callable[[Resized], str]] = {
+        "size of an\nupdate": lambda row: f"{row.size:g}x",
+        "slots of\nthe radio": lambda row: f"{row.update_slots:,}",
+        "uplink\nslots": lambda row: f"{row.slots}",
+        "best\npull": lambda row: "" if row.best is None else f"{row.best.pull}",
+        "received\nper frame": lambda row: "none" if row.best is None else _number(row.best.expected_received),
+    }
+    usages = [row.usage for row in rows if row.usage is not None]
+    if any(usage.updates_per_second is not None for usage in usages):
+        columns["per\nsecond"] = lambda row: "" if row.usage is None else _say(row.usage.updates_per_second)
+    if any(usage.energy_mj_per_update is not None for usage in usages):
+        columns["mJ per\nupdate"] = lambda row: "" if row.usage is None else _say(row.usage.energy_mj_per_update)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(cell(row) for cell in columns.values()))
+    console.print("\nOther sizes of updates, in frames of the same time:\n", highlight=False)
+    console.print(table)
+
+
+def print_wanted(console: Console, updates: float, rows: Sequence[Wanted]) -> None:
+    """Print the shortest frames for a number of updates."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    for name in ("barring", "slots", "pull", "push", "received", "cost\nmax"):
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = [row for row in rows if row.barring != "best" or row.frame is None or row.frame.probability < 1]
+    for row in shown or rows:
+        way = "best split" if row.pull is None else "push alone" if row.pull == 0 else f"pull {row.pull}"
+        if row.frame is None:
+            table.add_row(way, f"{row.barring}" if row.barring == "best" else f"{row.barring:.3g}", "never")
+            continue
+        frame = row.frame
+        chance = f"{frame.probability:.3g}" + (" (best)" if row.barring == "best" else "")
+        numbers = [f"{frame.pull + frame.push}", f"{frame.pull}", f"{frame.push}"]
+        table.add_row(way, chance, *numbers, _number(frame.expected_received), _number(frame.expected_cost_max))
+    console.print(f"\nShortest frames that receive {updates:g} updates in expectation:\n", highlight=False)
+    console.print(table)
+
+
+def _say(value: float | None) -> str:
+    return "" if value is None else _digits(value)
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.{2 if value < 1000 else 1 if value < 10_000 else 0}f}"
+
+
+def _around(count: int, best: int) -> list[int]:
+    """Return the indices of the splits to show: those next to the best, and evenly spaced ones."""
+    if count <= ROWS:
+        return list(range(count))
+    near = range(max(0, best - 5), min(count, best + 6))
+    spaced = [round(k * (count - 1) / (ROWS - 12)) for k in range(ROWS - 11)]
+    return sorted({*near, *spaced})
