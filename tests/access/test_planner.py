@@ -323,3 +323,63 @@ def test_bad_arguments_are_refused_in_one_line(arguments: dict[str, object], fie
         plan(**{"slots": 20, "contenders": 10, **arguments})  # type: ignore[arg-type]
     assert refusal.value.field == field
     assert "\n" not in str(refusal.value)
+
+
+# The break-even value ratio, and a cell of few UEs ---------------------------------------------------
+
+
+@given(
+    st.integers(1, 14),
+    st.integers(0, 14) | st.just({0: 0.3, 8: 0.7}),
+    st.sampled_from([1.0, 0.6, 0.2, 0.0]),
+    st.sampled_from([1.0, "best"]),
+    st.sampled_from([{}, {"budget": 500.0}, {"frame_limit": 6.5}]),
+)
+@settings(max_examples=60)
+def test_break_even_is_where_the_best_split_changes(slots: int, contenders, ready: float, barring, limit) -> None:
+    options = {"ready": ready, "barring": barring, **limit}
+    without = plan(slots, contenders, value_ratio=0.0, **options)
+    ratio = without.break_even
+    if ratio is None:
+        dear = plan(slots, contenders, value_ratio=1e9, **options).best
+        assert dear.expected_received_push == pytest.approx(without.best.expected_received_push, abs=1e-6)
+        return
+    if ratio > 1e-6:
+        below = plan(slots, contenders, value_ratio=ratio * (1 - 1e-6), **options).best
+        assert below.expected_received_push == pytest.approx(without.best.expected_received_push, abs=1e-9)
+    above = plan(slots, contenders, value_ratio=ratio * (1 + 1e-6) + 1e-9, **options).best
+    assert above.expected_received_push > min(split.expected_received_push for split in without.splits)
+
+
+def test_break_even_of_a_crowd_is_between_2_and_e() -> None:
+    for number in (2, 5, 10, 40):
+        at_best_load = (number / (number - 1)) ** (number - 1)
+        assert plan(40, number, barring="best").break_even == pytest.approx(at_best_load)
+    assert plan(20, 10).break_even == pytest.approx(min((20 - q) / (10 * (1 - 1 / (20 - q)) ** 9) for q in range(19)))
+    assert plan(20, 10, ready=0.5).break_even == pytest.approx(plan(20, 10).break_even / 2)
+    assert plan(20, 10, ready=0.0).break_even == 0
+    assert plan(20, 0).break_even is None
+
+
+def test_ues_are_pulled_once_and_do_not_contend_then() -> None:
+    few = plan(10, 6, ues=8)
+    assert [split.pull for split in few.splits] == list(range(9))
+    cases = [(split, min(6, 8 - split.pull)) for split in few.splits]
+    cases.append((plan(10, {2: 0.5, 6: 0.5}, ues=8).splits[5], {2: 0.5, 3: 0.5}))
+    for split, contenders in cases:
+        other = plan(10, contenders, pulls=[split.pull]).best
+        for field in ("pull", "push", "expected_received", "expected_sent", "expected_cost_max"):
+            assert getattr(split, field) == pytest.approx(getattr(other, field)), field
+    with pytest.raises(InputError, match="contenders: 9 is not allowed"):
+        plan(10, 9, ues=8)
+    with pytest.raises(InputError, match="pull: 9 is not allowed"):
+        plan(10, 2, ues=8, pulls=[9])
+
+
+def test_transmissions_are_counted() -> None:
+    assert plan(10, 6, pulls=[4], barring=0.5).best.expected_sent == 3
+    assert plan(10, 6, pulls=[10]).best.expected_sent == 0
+    assert plan(10, 6, pulls=[4], channel="crdsa", frames=50).best.expected_sent == 12
+    irsa = plan(20, 6, pulls=[4], channel="irsa", frames=4000).best
+    copies = 6 * (0.5 * 2 + 0.28 * 3 + 0.22 * 8)
+    assert abs(irsa.expected_sent - copies) < 4 * irsa.standard_errors["expected_sent"]

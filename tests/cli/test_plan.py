@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+import fedslot
 from fedslot.access.analysis import PushPeriod
 from fedslot.cli import app
-from fedslot.errors import InputError
+from fedslot.errors import InputError, RefusedError
 
 
 @pytest.fixture
@@ -184,6 +189,256 @@ def test_bad_arguments_are_refused_in_one_line(run, arguments: tuple[str, ...], 
         run(*arguments)
     assert line in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+# From a scenario --------------------------------------------------------------------------------------
+
+
+def test_a_scenario_gives_what_is_not_given(run) -> None:
+    answer = json.loads(run("quickstart", "--json").stdout)
+    assert (answer["scenario"], answer["slots"], answer["contenders"], answer["ues"]) == ("quickstart", 10, "5", 100)
+    assert answer["taken"]["contenders"] == "push.contenders"
+    assert answer["splits"] == json.loads(run("--slots", "10", "--contenders", "5", "--json").stdout)["splits"]
+    changed = json.loads(run("quickstart", "-o", "push.contenders=30", "--slots", "8", "--json").stdout)
+    assert (changed["slots"], changed["contenders"]) == (8, "30")
+    assert "slots" not in changed["taken"]
+
+
+def test_the_text_says_what_was_taken_and_marks_the_scenarios_split(run) -> None:
+    text = run("quickstart").stdout
+    assert "From quickstart: slots 10 (frame.slots), contenders 5 (push.contenders)" in text
+    assert "▷ 5     5" in text
+    assert "▷ the scenario's split: pull 5, leave 5 open, 70% of the most value." in text
+    assert "From" not in run().stdout
+
+
+def test_channels_and_their_options_come_from_the_scenario(run) -> None:
+    words = ["--pull", "4", "--frames", "400", "--json"]
+    easy, hard = (
+        json.loads(run("quickstart", "-o", "push.channel=capture", "-o", options, *words).stdout)
+        for options in ("push.channel_options={threshold_db: 0}", "push.channel_options={threshold_db: 30}")
+    )
+    assert easy["channel"] == hard["channel"] == "capture"
+    assert easy["expected_received_push"] > hard["expected_received_push"] + 0.5
+    other = ["quickstart", "-o", "push.channel=capture", "-o", "push.channel_options={threshold_db: 30}", *words]
+    assert json.loads(run(*other, "--channel", "collision").stdout)["standard_errors"] == {}
+    again = json.loads(run(*other, "--threshold-db", "0").stdout)
+    assert again["expected_received_push"] == easy["expected_received_push"]
+
+
+def test_ues_that_are_ready_late(run) -> None:
+    late = json.loads(run("late-fleet", "--json").stdout)
+    assert (late["ready"], late["taken"]["ready"]) == (None, "fleet.computing")
+    assert 8 < late["best"]["expected_received"] < 10  # the first slots of twelve are wasted
+    assert late["best"]["frame_seconds"] == pytest.approx(0.13)
+    sure = json.loads(run("late-fleet", "--ready", "1", "--json").stdout)
+    assert sure["best"]["expected_received"] == 12
+    # slots ten times as long leave UEs more time
+    slow = json.loads(run("late-fleet", "--slot-ms", "100", "--json").stdout)
+    assert slow["best"]["expected_received"] > 10.9
+
+
+def test_arrivals_and_their_backlog(run) -> None:
+    text = run("quickstart", "-o", "push.arrivals=0.3").stdout
+    assert "contenders binomial:100:0.0324614\n(push.arrivals)" in text
+    assert "With 5 pull slots, 2.79 UEs get an update per frame, and 1.70 push one:" in text
+    assert "the backlog grows" in text
+    assert "the backlog does not grow" in run("quickstart", "-o", "push.arrivals=0.1").stdout
+
+
+def test_a_time_budget_of_the_scenario(run) -> None:
+    answer = json.loads(run("quickstart", "-o", "time_budget=500", "--json").stdout)
+    assert (answer["by"], answer["budget"]) == ("value_in_budget", 500)
+
+
+# Seconds and joules -----------------------------------------------------------------------------------
+
+RADIO = ("--slot-ms", "1", "--bits-per-slot", "1000", "--send-mj", "0.5", "--listen-mj", "0.1")
+
+
+def test_seconds_and_joules_of_the_scenarios_model(run) -> None:
+    answer = json.loads(run("quickstart", *RADIO, "--json").stdout)
+    assert (answer["parameters"], answer["bits"], answer["update_slots"]) == (4785, 153_120, 154)
+    best = answer["best"]
+    assert best["frame_seconds"] == best["clock_seconds"] == pytest.approx(11 * 0.154)
+    assert best["energy_mj"] == pytest.approx(100 * 154 * 0.1 + 10 * 154 * 0.5)
+    assert best["energy_mj_per_update"] == pytest.approx(best["energy_mj"] / 10)
+    open_split = answer["splits"][5]
+    assert open_split["energy_mj"] == pytest.approx(best["energy_mj"])  # five contenders send, received or not
+    assert open_split["energy_mj_per_update"] > best["energy_mj_per_update"]
+
+
+def test_other_sizes_in_the_same_time(run) -> None:
+    answer = json.loads(run("quickstart", *RADIO, "--json").stdout)
+    rows = {row["size"]: row for row in answer["resized"]}
+    assert list(rows) == [0.25, 0.5, 1, 2, 4]
+    for size, row in rows.items():
+        slots = math.ceil(math.ceil(153_120 * size) / 1000)
+        assert row["update_slots"] == slots
+        assert row["slots"] == (11 * 154 - slots) // slots  # the downlink carries the model too
+        assert row["best"]["frame_seconds"] <= 11 * 0.154 + 1e-9
+    assert rows[1]["best"] == answer["best"]
+    small = json.loads(run("quickstart", *RADIO, "--bits-per-parameter", "8", "--json").stdout)
+    assert small["update_slots"] == rows[0.25]["update_slots"]
+
+
+def test_no_update_fits_if_it_is_too_long(run) -> None:
+    words = ("--parameters", "100", "--bits-per-slot", "3200", "--slots", "2", "--ues", "12")
+    rows = json.loads(run(*words, "--json").stdout)["resized"]
+    assert [row["slots"] for row in rows] == [2, 2, 2, 0, 0]
+    assert rows[-1]["best"] is None
+    assert "none" in run(*words).stdout
+
+
+def test_a_faster_downlink(run) -> None:
+    answer = json.loads(run("quickstart", *RADIO, "--downlink-bits-per-slot", "10000", "--json").stdout)
+    assert (answer["downlink_slots"], answer["update_slots"]) == (16, 154)
+    assert answer["best"]["frame_seconds"] == pytest.approx((16 + 10 * 154) / 1000)
+
+
+def test_without_a_number_of_ues_those_of_the_frame_listen(run) -> None:
+    words = ("--pull", "5", "--slots", "9", "--contenders", "4", "--send-mj", "0", "--listen-mj", "2", "--json")
+    assert json.loads(run(*words).stdout)["energy_mj"] == 18
+    assert json.loads(run(*words, "--ues", "30").stdout)["energy_mj"] == 60
+
+
+# Goals ------------------------------------------------------------------------------------------------
+
+
+def test_wanted_updates(run) -> None:
+    words = ("quickstart", "-o", "push.contenders=30", "--ready", "0.5", "--want-updates", "8")
+    rows = json.loads(run(*words, "--json").stdout)["wanted"]
+    frames = {(row["pull"], row["barring"]): row["frame"] for row in rows}
+    assert list(frames) == [("best", 1.0), ("best", "best"), (5, 1.0), (5, "best"), (0, 1.0), (0, "best")]
+    assert frames["best", "best"]["slots"] <= frames["best", 1.0]["slots"] <= frames[5, 1.0]["slots"]
+    assert frames[0, "best"]["slots"] < frames[0, 1.0]["slots"]
+    for (pull, _), frame in frames.items():
+        assert frame["expected_received"] >= 8
+        assert pull == "best" or frame["pull"] == pull
+    text = run(*words).stdout
+    assert "Shortest frames that receive 8 updates" in text
+    assert "never" in run("--contenders", "3", "--want-updates", "8").stdout
+
+
+def test_contenders_that_splits_bear(run) -> None:
+    answer = json.loads(run("--slots", "20", "--success", "0.5", "--json").stdout)
+    assert [split["bears"] for split in answer["splits"]][:11:5] == [14, 11, 7]
+    barred = json.loads(run("--slots", "20", "--success", "0.2", "--pull", "10", "--json").stdout)
+    assert (barred["bears"], barred["bears_with_best_barring"]) == (16, 18)
+    assert "bears" in run("--success", "0.5").stdout
+
+
+# The value ratio ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    fedslot.run(fedslot.Scenario.load("quickstart", {"rounds": 24, "training.epochs": 2, "fleet.noise": 0.0}), path)
+    return path
+
+
+def test_a_value_ratio_from_a_run(run, folder: Path) -> None:
+    found = fedslot.load(folder).value_ratio()
+    answer = json.loads(run("quickstart", "--value-from", str(folder), "--json").stdout)
+    assert answer["value_estimate"] == found.as_dict()
+    assert answer["value_ratio"] == max(0.0, found.ratio)
+    text = run("quickstart", "--value-from", str(folder)).stdout
+    assert f"In the run it was worth {found.ratio:.2f}, 95% interval [{found.low:.2f}, {found.high:.2f}]" in text
+
+
+def test_the_break_even_ratio_is_told_and_what_is_assumed(run) -> None:
+    assert json.loads(run("quickstart", "--json").stdout)["break_even_value_ratio"] == pytest.approx(1.25**4)
+    text = run("quickstart").stdout
+    assert "Open slots pay if a pushed update is worth more than 2.44 pulled ones." in text
+    assert "Assumed: 1, as much as a pulled one (see --value-ratio, --value-from)." in text
+    assert "Assumed: 3." in run("quickstart", "--value-ratio", "3").stdout
+
+
+def test_runs_without_a_value_ratio_are_refused(run, tmp_path: Path) -> None:
+    fields = {"rounds": 2, "training.epochs": 1}
+    fedslot.run(fedslot.Scenario.load("quickstart", {**fields, "strategy.name": "fedavg"}), tmp_path / "fedavg")
+    fedslot.run(fedslot.Scenario.load("quickstart", fields), tmp_path / "silent", frames=False)
+    scenario = fedslot.Scenario.load("quickstart", fields)
+    fedslot.compare(scenario, ["fedavg"], seeds=1, out=tmp_path / "several", workers=1)
+    for name, line in [
+        ("fedavg", "has no values of updates: fedavg keeps none"),
+        ("silent", "has no frames.csv"),
+        ("several", "holds several runs"),
+        ("nowhere", "is no folder"),
+    ]:
+        with pytest.raises(RefusedError, match=line):
+            run("--value-from", str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["nothing"], "scenario: 'nothing' is not allowed; it must be a preset"),
+        (["-o", "frame.pull=3"], "-o: 'frame.pull=3' is not allowed; it must be given with a SCENARIO"),
+        (["quickstart", "-o", "frame.pull=30"], "frame.pull: 30 is not allowed"),
+        (["quickstart", "--contenders", "101"], "contenders: 101 is not allowed; it must be at most the number of UEs"),
+        (["--bits-per-slot", "9"], "--bits-per-slot: 9.0 is not allowed; it must be given with --parameters"),
+        (["--parameters", "9"], "--parameters: 9 is not allowed; it must be given with --bits-per-slot"),
+        (["--slot-ms", "0"], "--slot-ms: 0.0 is not allowed; it must be a number above 0"),
+        (["--send-mj", "nan"], "--send-mj: nan is not allowed; it must be a number from 0"),
+        (["--listen-mj", "1"], "--listen-mj: 1.0 is not allowed; it must be given with --send-mj"),
+        (["--downlink-bits-per-slot", "1"], "--downlink-bits-per-slot: 1.0 is not allowed; it must be left out"),
+        (
+            ["quickstart", "--budget", "99", "--bits-per-slot", "9", "--downlink-bits-per-slot", "9"],
+            "--downlink-bits-per-slot: 9.0 is not allowed; it must be left out with a budget",
+        ),
+        (["--want-updates", "0"], "want_updates: 0.0 is not allowed; it must be a number above 0"),
+        (["--success", "2"], "success: 2.0 is not allowed; it must be a probability above 0"),
+        (["--success", "0.5", "--channel", "irsa"], "--success: 0.5 is not allowed; it must be given with --pull"),
+        (["late-fleet", "--success", "0.5"], "--success: 0.5 is not allowed; it must be given with --ready"),
+        (["late-fleet", "--want-updates", "5"], "--want-updates: 5.0 is not allowed; it must be given with --ready"),
+        (["late-fleet", "--frame-limit", "5"], "frame_limit: 5.0 is not allowed; it must be left out where readiness"),
+        (["--value-from", "x", "--value-ratio", "2"], "--value-from: 'x' is not allowed; it must be left out"),
+    ],
+)
+def test_bad_words_are_one_line(refusal: Callable[[list[str]], str], words: list[str], line: str) -> None:
+    assert line in refusal(["plan", *words])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("quickstart", *RADIO, "--want-updates", "8"),
+        ("late-fleet", *RADIO, "--value-ratio", "3"),
+        ("quickstart", "-o", "push.arrivals=0.3", "--success", "0.3", "--value-ratio", "3", "--barring", "best"),
+        ("paper", "--bits-per-slot", "100", "--frame-limit", "15", "--value-ratio", "3", "--success", "0.3"),
+    ],
+)
+def test_all_lines_fit_80_columns(run, words: tuple[str, ...]) -> None:
+    text = run(*words).stdout
+    assert "…" not in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+
+
+# The page -----------------------------------------------------------------------------------------------
+
+
+def _commands() -> list[tuple[str, str]]:
+    """Commands of the page with the outputs that it shows."""
+    (page,) = (Path(__file__).parents[2] / "docs").rglob("planning.md")
+    blocks = re.findall(r"```console\n\$ fedslot (plan [^\n]*)\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    return [(words, output) for words, output in blocks]
+
+
+@pytest.mark.parametrize(("words", "shown"), _commands())
+def test_the_page_shows_what_commands_print(run, folder: Path, words: str, shown: str) -> None:
+    trained = "out/first" in words
+    found = run(*shlex.split(words.replace("out/first", str(folder)))[1:]).stdout
+    lines, expected = [[line.rstrip() for line in text.splitlines()] for text in (found, shown)]
+    if trained:  # numbers of a training are those of one kind of processor
+        lines, expected = [[re.sub(r"-?[\d.]+", "0", line) for line in text[-3:]] for text in (lines, expected)]
+    start = lines.index(expected[0])  # the page may leave out lines before and after
+    assert lines[start : start + len(expected)] == expected
+
+
+def test_the_page_has_commands() -> None:
+    assert len(_commands()) >= 5
 
 
 def test_two_hundred_slots_agree_with_integers(run) -> None:

@@ -164,6 +164,15 @@ PLAN = {
     "--frames": ["2", "50", "10000000"],
     "--precision": ["0", "0.1"],
     "--seed": ["0", "5"],
+    "--ues": ["1", "7", "1000000"],
+    "--slot-ms": ["0.001", "10"],
+    "--bits-per-slot": ["0.5", "1000"],
+    "--parameters": ["1", "5000"],
+    "--send-mj": ["0", "0.5"],
+    "--listen-mj": ["0", "1e-300"],
+    "--want-updates": ["0.1", "3.5", "200", "1e6"],
+    "--success": ["1e-9", "0.5", "1"],
+    "-o": ["frame.pull=1", "push.arrivals=0.3", "push.contenders=9", "data.ues=12", "fleet.computing={slot: 0.01}"],
     "--plot": ["plan.png", "plan.svg", "no/plan.png", "a" * 300 + ".pdf"],
 }
 
@@ -175,7 +184,7 @@ def plan_words(draw: st.DrawFn) -> list[str]:
     pairs = [(option, draw(st.sampled_from(PLAN[option]) if draw(good) else words)) for option in chosen]
     if draw(good):
         pairs += [(option, value) for option, value in [("--slots", "6"), ("--frames", "20")] if option not in chosen]
-    return [word for pair in pairs for word in pair]
+    return [*draw(st.sampled_from([[], [], ["quickstart"]])), *(word for pair in pairs for word in pair)]
 
 
 @given(plan_words(), st.booleans())

@@ -144,8 +144,8 @@ def _backlog(result: Plan, question: Question) -> list[str]:
     arrive = question.scenario.push.arrivals * split.expected_cost_max
     grows = "grows" if arrive > split.expected_received_push else "does not grow"
     return [
-        f"With {split.pull} pull slots, {arrive:.2f} UEs get an update per frame and"
-        f" {split.expected_received_push:.2f} pushes are received:",
+        f"With {split.pull} pull slots, {arrive:.2f} UEs get an update per frame, and"
+        f" {split.expected_received_push:.2f} push one:",
         f"apart from pulls, the backlog {grows}. Only new UEs count as contenders here.",
     ]
 
@@ -232,8 +232,9 @@ def print_wanted(console: Console, updates: float, rows: Sequence[Wanted]) -> No
     table.add_column("")
     for name in ("barring", "slots", "pull", "push", "received", "cost\nmax"):
         table.add_column(name, justify="right", no_wrap=True)
-    shown = [row for row in rows if row.barring != "best" or row.frame is None or row.frame.probability < 1]
-    for row in shown or rows:
+    for before, row in zip([None, *rows], rows, strict=False):
+        if before is not None and before.pull == row.pull and _same(before.frame, row.frame):
+            continue  # the given barring is the best
         way = "best split" if row.pull is None else "push alone" if row.pull == 0 else f"pull {row.pull}"
         if row.frame is None:
             table.add_row(way, f"{row.barring}" if row.barring == "best" else f"{row.barring:.3g}", "never")
@@ -244,6 +245,12 @@ def print_wanted(console: Console, updates: float, rows: Sequence[Wanted]) -> No
         table.add_row(way, chance, *numbers, _number(frame.expected_received), _number(frame.expected_cost_max))
     console.print(f"\nShortest frames that receive {updates:g} updates in expectation:\n", highlight=False)
     console.print(table)
+
+
+def _same(one: FrameSplit | None, other: FrameSplit | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.pull, one.push, one.probability) == (other.pull, other.push, other.probability)
 
 
 def _say(value: float | None) -> str:

@@ -1,0 +1,78 @@
+"""What a plan takes from a scenario, against the scenario's own fleet, network and arrivals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedslot.access.contenders import contender_pmf, parse_contenders
+from fedslot.cells import count_parameters, own_pull, readiness, take
+from fedslot.data.sources import load
+from fedslot.fleet import Fleet
+from fedslot.local_training import make_model
+from fedslot.round import first_waiting, still_waiting
+from fedslot.scenario import Scenario
+
+
+def test_fields_of_a_scenario() -> None:
+    scenario = Scenario.load("quickstart", {"push.channel": "capture", "push.probability": 0.5, "time_budget": 300})
+    taken = {name: value.value for name, value in take(scenario).items()}
+    assert taken == {
+        "slots": 10,
+        "contenders": "5",
+        "ues": 100,
+        "barring": 0.5,
+        "channel": "capture",
+        "budget": 300,
+    }
+    assert {name: value.field for name, value in take(scenario).items()}["budget"] == "time_budget"
+    assert "budget" not in take(scenario.replace({"cost_rule": "frame"}))  # all frames are then equally long
+    assert take(scenario, slots=7)["slots"].value == 7
+
+
+def test_late_ues_and_barring() -> None:
+    taken = take(Scenario.load("late-fleet"))
+    assert (taken["contenders"].value, taken["barring"].value, taken["ready"].value) == ("100", "best", None)
+
+
+def test_the_own_split_needs_a_strategy_that_goes_by_it() -> None:
+    scenario = Scenario.load("quickstart")
+    assert own_pull(scenario) == 5
+    assert own_pull(scenario.replace({"strategy.name": "fedavg"})) is None
+
+
+def test_arrivals_of_a_frame_against_the_simulator() -> None:
+    """The number of UEs that are backlogged after a frame that began with none."""
+    scenario = Scenario.load("quickstart", {"push.arrivals": 1.5, "data.ues": 12})
+    pmf = contender_pmf(parse_contenders(take(scenario)["contenders"].value))
+    nobody = np.zeros(0, dtype=np.int64)
+    counts = [
+        int(still_waiting(scenario, first_waiting(scenario), nobody, 11 * frame, 11 * frame + 11).sum())
+        for frame in range(2000)
+    ]
+    found = np.bincount(counts, minlength=len(pmf)) / len(counts)
+    assert np.abs(found - pmf).max() < 4.5 * np.sqrt(0.25 / len(counts))
+    mean = np.arange(13) @ pmf
+    assert abs(np.mean(counts) - mean) < 4.5 * np.std(counts) / np.sqrt(len(counts))
+
+
+@pytest.mark.parametrize("redraw", [True, False])
+def test_readiness_against_the_computing_times_of_fleets(redraw: bool) -> None:
+    scenario = Scenario.load("late-fleet", {"fleet.computing.redraw": redraw})
+    data, slots = load("digits"), 12
+    found = np.zeros(slots)
+    fleets = 40
+    for seed in range(fleets):
+        fleet = Fleet.draw(scenario.replace({"seed": seed}), data.y_train, data.ue_train)
+        found += [(fleet.ready(round=3) <= z).mean() / fleets for z in range(slots)]
+    chances = readiness(scenario, slots, 0.01)
+    assert chances[0] == 0
+    assert np.abs(found - chances).max() < 0.04
+    # slots of half the length: half the time
+    assert readiness(scenario, 2 * slots, 0.005)[::2] == pytest.approx(chances)
+
+
+def test_parameters_of_known_networks() -> None:
+    scenario = Scenario.load("quickstart")
+    assert count_parameters(scenario) == make_model(scenario, load("digits")).size == 65 * 50 + 51 * 25 + 26 * 10
+    assert count_parameters(Scenario.load("paper")) == 785 * 50 + 51 * 25 + 26 * 10  # without its data
