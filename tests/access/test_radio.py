@@ -19,7 +19,7 @@ from fedslot.messages import Grant
 def test_a_frame_against_trial(channel: str, probability: float) -> None:
     """Each UE of the cell listens to the downlink; each transmission takes as many slots as an update has."""
     frames, slots, pull, contenders, ues, rng = 3000, 9, 4, 7, 20, np.random.default_rng(8)
-    radio = Radio(bits=1000, bits_per_slot=300, downlink_bits_per_slot=150, slot_ms=2.0, send_mj=3.0, listen_mj=0.5)
+    radio = Radio(bits=1000, bits_per_slot=300, downlink_bits=150, slot_ms=2.0, send_mj=3.0, listen_mj=0.5)
     split = plan(slots, contenders, pulls=[pull], barring=probability, channel=channel, ready=0.6, frames=20_000).best
     grant, medium = Grant(np.arange(pull), push=True, probability=probability), make_channel(channel)
     received, seconds, energy = [], [], []
@@ -45,7 +45,7 @@ def test_a_frame_against_trial(channel: str, probability: float) -> None:
 @given(st.integers(1, 10**6), st.integers(1, 10**4), st.integers(1, 10**4), st.integers(0, 10**6))
 def test_slots_that_fit(bits: int, rate: int, down: int, slots: int) -> None:
     """Updates fit into their slots with less than one to spare, and frames into their time with less than an update."""
-    radio = Radio(bits=bits, bits_per_slot=rate, downlink_bits_per_slot=down)
+    radio = Radio(bits=bits, bits_per_slot=rate, downlink_bits=down)
     assert (radio.update_slots - 1) * rate < bits <= radio.update_slots * rate
     assert (radio.downlink_slots - 1) * down < bits <= radio.downlink_slots * down
     uplink = radio.uplink_slots_in(slots)
@@ -78,7 +78,7 @@ def test_a_size_is_scaled_up_to_whole_bits() -> None:
         ({"slot_ms": -1}, "slot_ms"),
         ({"send_mj": math.inf}, "send_mj"),
         ({"listen_mj": -0.1}, "listen_mj"),
-        ({"downlink_bits_per_slot": 5}, "downlink_bits_per_slot"),
+        ({"downlink_bits": 5}, "downlink_bits"),
     ],
 )
 def test_bad_fields_are_refused(fields: dict[str, float], field: str) -> None:

@@ -291,7 +291,7 @@ def test_no_update_fits_if_it_is_too_long(run) -> None:
 
 
 def test_a_faster_downlink(run) -> None:
-    answer = json.loads(run("quickstart", *RADIO, "--downlink-bits-per-slot", "10000", "--json").stdout)
+    answer = json.loads(run("quickstart", *RADIO, "--downlink-bits", "10000", "--json").stdout)
     assert (answer["downlink_slots"], answer["update_slots"]) == (16, 154)
     assert answer["best"]["frame_seconds"] == pytest.approx((16 + 10 * 154) / 1000)
 
@@ -334,7 +334,7 @@ def test_contenders_that_splits_bear(run) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    fedslot.run(fedslot.Scenario.load("quickstart", {"rounds": 24, "training.epochs": 2, "fleet.noise": 0.0}), path)
+    fedslot.run(fedslot.Scenario.load("quickstart", {"rounds": 24, "training.epochs": 2}), path)
     return path
 
 
@@ -383,10 +383,10 @@ def test_runs_without_a_value_ratio_are_refused(run, tmp_path: Path) -> None:
         (["--slot-ms", "0"], "--slot-ms: 0.0 is not allowed; it must be a number above 0"),
         (["--send-mj", "nan"], "--send-mj: nan is not allowed; it must be a number from 0"),
         (["--listen-mj", "1"], "--listen-mj: 1.0 is not allowed; it must be given with --send-mj"),
-        (["--downlink-bits-per-slot", "1"], "--downlink-bits-per-slot: 1.0 is not allowed; it must be left out"),
+        (["--downlink-bits", "1"], "--downlink-bits: 1.0 is not allowed; it must be left out"),
         (
-            ["quickstart", "--budget", "99", "--bits-per-slot", "9", "--downlink-bits-per-slot", "9"],
-            "--downlink-bits-per-slot: 9.0 is not allowed; it must be left out with a budget",
+            ["quickstart", "--budget", "99", "--bits-per-slot", "9", "--downlink-bits", "9"],
+            "--downlink-bits: 9.0 is not allowed; it must be left out with a budget",
         ),
         (["--want-updates", "0"], "want_updates: 0.0 is not allowed; it must be a number above 0"),
         (["--success", "2"], "success: 2.0 is not allowed; it must be a probability above 0"),

@@ -47,20 +47,20 @@ class Radio:
     """The slots of a radio.
 
     bits: of an update, and of the model that the downlink carries. bits_per_slot: of an uplink slot of the radio.
-    downlink_bits_per_slot: by default the same. Without bits_per_slot, updates and model take one slot each.
+    downlink_bits: of a downlink slot, by default the same. Without bits_per_slot, updates and model take one slot each.
     slot_ms: length of a slot of the radio, in ms.
     send_mj, listen_mj: energy of a UE for a slot of the radio in which it sends, or listens, in mJ.
     """
 
     bits: int = 1
     bits_per_slot: float | None = None
-    downlink_bits_per_slot: float | None = None
+    downlink_bits: float | None = None
     slot_ms: float | None = None
     send_mj: float | None = None
     listen_mj: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in ("bits", "bits_per_slot", "downlink_bits_per_slot", "slot_ms"):
+        for field in ("bits", "bits_per_slot", "downlink_bits", "slot_ms"):
             value = getattr(self, field)
             if value is not None and not 0 < value <= MOST:
                 raise InputError(field, value, f"a number above 0 and up to {MOST:,}")
@@ -68,8 +68,8 @@ class Radio:
             value = getattr(self, field)
             if value is not None and not 0 <= value <= MOST:
                 raise InputError(field, value, f"a number from 0 to {MOST:,}")
-        if self.bits_per_slot is None and self.downlink_bits_per_slot is not None:
-            raise InputError("downlink_bits_per_slot", self.downlink_bits_per_slot, "left out without bits_per_slot")
+        if self.bits_per_slot is None and self.downlink_bits is not None:
+            raise InputError("downlink_bits", self.downlink_bits, "left out without bits_per_slot")
 
     @property
     def update_slots(self) -> int:
@@ -79,7 +79,7 @@ class Radio:
     @property
     def downlink_slots(self) -> int:
         """Slots of the radio that the downlink takes: it carries the model."""
-        rate = self.downlink_bits_per_slot or self.bits_per_slot
+        rate = self.downlink_bits or self.bits_per_slot
         return 1 if rate is None else math.ceil(self.bits / rate)
 
     @property

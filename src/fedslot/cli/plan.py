@@ -119,7 +119,7 @@ def plan(
             rich_help_panel=RADIO,
         ),
     ] = None,
-    downlink_bits_per_slot: Annotated[
+    downlink_bits: Annotated[
         float | None,
         typer.Option(
             help="Bits that a slot of the downlink carries, which sends the model; by default as in the uplink.",
@@ -200,9 +200,9 @@ def plan(
     taken = {} if scenario is None else {n: value for n, value in take(scenario, slots).items() if n not in given}
     cell: dict[str, Any] = {"slots": 20, "contenders": "10", "channel": "collision"}
     cell |= {name: value.value for name, value in taken.items()} | given
-    if cell.get("budget") is not None and downlink_bits_per_slot is not None:
+    if cell.get("budget") is not None and downlink_bits is not None:
         allowed = "left out with a budget, whose slots include one for each downlink"
-        raise InputError("--downlink-bits-per-slot", downlink_bits_per_slot, allowed)
+        raise InputError("--downlink-bits", downlink_bits, allowed)
     own_channel = scenario.push.channel_options if scenario is not None and "channel" in taken else {}
     medium = _channel(cell["channel"], threshold_db, own_channel)
     size = _parameters(parameters, bits_per_slot, scenario)
@@ -210,7 +210,7 @@ def plan(
         scenario if cell.get("ready", 1.0) is None else None,
         slot_ms,
         bits_per_slot=bits_per_slot,
-        downlink_bits_per_slot=downlink_bits_per_slot,
+        downlink_bits=downlink_bits,
         bits=1 if size is None else size * bits_per_parameter,
         send_mj=send_mj,
         listen_mj=listen_mj,
