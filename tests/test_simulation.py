@@ -371,6 +371,14 @@ def test_divergence_is_told_in_one_line(overrides):
     assert "\n" not in str(caught.value)
 
 
+def test_features_that_are_not_scaled_are_named_where_training_diverges(tmp_path):
+    x, y = 1e6 * np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
+    np.savez(tmp_path / "large.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    overrides = {"rounds": 2, "data.dataset": str(tmp_path / "large.npz"), "data.ues": 12}
+    with pytest.raises(RefusedError, match=r"training diverged.*scale the features"):
+        _run(overrides)
+
+
 @pytest.mark.parametrize(
     ("overrides", "field"),
     [

@@ -113,9 +113,10 @@ def no_values(ues: int) -> Valuation:
 def finite(numbers: Tensor, scenario: Scenario, round: int) -> Tensor:
     """Return the same numbers; refuse them if training has diverged."""
     if not math.isfinite(numbers.sum()) and not torch.isfinite(numbers).all():
+        scale = ", or scale the features" if scenario.data.dataset.endswith(".npz") else ""
         raise RefusedError(
             f"round {round}: training diverged, an update or its loss is no longer finite; "
-            f"lower training.lr ({scenario.training.lr}) or fleet.noise ({scenario.fleet.noise})"
+            f"lower training.lr ({scenario.training.lr}) or fleet.noise ({scenario.fleet.noise}){scale}"
         )
     return numbers
 

@@ -48,6 +48,18 @@ def test_smoothing_by_hand():
     assert ledger.value[[0, 2]].tolist() == [-np.inf, -np.inf]
 
 
+def test_a_ledger_with_fields_of_its_own_keeps_them():
+    @dataclass(frozen=True)
+    class Aged(Ledger):
+        age: np.ndarray
+
+    blank = Ledger.blank(3)
+    aged = Aged(blank.value, blank.seen, age=np.array([5, 6, 7])).smooth(_receipt(1), np.array([2.0]), 0.5)
+    assert type(aged) is Aged
+    assert aged.value.tolist() == [-np.inf, 2.0, -np.inf]
+    assert aged.age.tolist() == [5, 6, 7]
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12))
 def test_the_running_mean_is_the_mean(values):
     ledger = Ledger.blank(2)

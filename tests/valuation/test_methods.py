@@ -16,12 +16,15 @@ from fedslot.valuation import METHODS, Banzhaf, Game, LeaveOneOut, banzhaf, exac
 
 OWN = """
 import numpy as np
+from fedslot import InputError
 from fedslot.valuation import Valuation
 
 class Alone:
     def __init__(self, factor=1.0):
         if factor <= 0:
             raise ValueError("factor must be above 0")
+        if factor > 100:
+            raise InputError("factor", factor, "at most 100")
         self.factor = factor
 
     def __call__(self, game, rng):
@@ -116,6 +119,7 @@ def test_a_method_of_your_own() -> None:
         ("own_valuation:Alone", {"factor": -1.0}, "valuation.options", "factor must be above 0"),
         ("own_valuation:Nothing", {}, "valuation.method", "can be imported"),
         ("own_valuation:number", {}, "valuation.method", "called with (game, rng)"),
+        ("own_valuation:Alone", {"factor": 101}, "valuation.options.factor", "101 is not allowed; it must be at most"),
         ("own_valuation:Alone", {"speed": 1}, "valuation.options", "speed"),
         ("gtg", {"speed": 1}, "valuation.options", "options that gtg takes"),
     ],

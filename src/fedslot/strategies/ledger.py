@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from fedslot.strategies.selection import top
 
 @dataclass(frozen=True)
 class Ledger:
-    """Smoothed Shapley values.
+    """Smoothed Shapley values. A subclass may add fields of its own, which smoothing leaves as they are.
 
     value: (K,) smoothed value of each UE; -inf until it is first received.
     seen: (K,) number of values observed of each UE.
@@ -25,22 +25,22 @@ class Ledger:
     seen: NDArray[np.int64]
 
     @classmethod
-    def blank(cls, ues: int) -> Ledger:
+    def blank(cls, ues: int) -> Self:
         """Return a ledger without any values."""
         return cls(np.full(ues, -np.inf), np.zeros(ues, dtype=np.int64))
 
-    def smooth(self, receipt: Receipt, values: NDArray[np.float64], memory: float | Literal["mean"]) -> Ledger:
+    def smooth(self, receipt: Receipt, values: NDArray[np.float64], memory: float | Literal["mean"]) -> Self:
         """Return the ledger after a frame. values: (Y,) Shapley values in the order of `receipt.received`."""
         return self.mix(receipt.received, values, memory)
 
-    def mix(self, ues: UEs, values: NDArray[np.float64], memory: float | Literal["mean"]) -> Ledger:
+    def mix(self, ues: UEs, values: NDArray[np.float64], memory: float | Literal["mean"]) -> Self:
         """Mix in new values: value <- memory * value + (1 - memory) * new; the first one sets the value."""
         value, seen = self.value.copy(), self.seen.copy()
         seen[ues] += 1
         old, times = value[ues], seen[ues]
         keep = (times - 1) / times if memory == "mean" else np.full(len(ues), memory)
         value[ues] = np.where(times == 1, values, keep * np.where(times == 1, 0, old) + (1 - keep) * values)
-        return Ledger(value, seen)
+        return replace(self, value=value, seen=seen)
 
     def top(self, count: int) -> UEs:
         """Return the UEs of highest value, best first; equal ones by index."""

@@ -45,6 +45,8 @@ def make_method(name: str, settings: Mapping[str, Any], options: Mapping[str, An
     own = {field.name for field in fields(maker)} if name in METHODS else set()
     try:
         method: ValuationMethod = maker(**{key: settings[key] for key in own & settings.keys()}, **options)
+    except InputError as error:
+        raise InputError(f"valuation.options.{error.field}", error.value, error.allowed) from error
     except Exception as error:  # the user's own code may raise anything
         raise InputError("valuation.options", dict(options), f"options that {name} takes ({error})") from error
     if not callable(method):
