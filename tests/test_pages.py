@@ -1,0 +1,225 @@
+"""Every page of the documentation is a session that runs: its files, commands and Python, in their order.
+
+CONTRIBUTING.md says how examples are written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+from typer.main import get_command
+
+from fedslot.cli import app
+from fedslot.scenario import keys
+from fedslot.yaml_text import parse_yaml
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>(?:not run|exit): .*?) -->\n)?```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.M | re.S
+)
+NUMBER = re.compile(r"[-+−±]?\d[\d.,]*(?:e[-+]?\d+)?")
+KEYS = keys()
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page.
+
+    mark: the comment above it, `not run: REASON`, `exit: CODE` or nothing. title: the file that it is, if any.
+    line: its first line in the page, from 0.
+    """
+
+    language: str
+    title: str
+    mark: str
+    code: str
+    line: int
+
+    @property
+    def runs(self) -> bool:
+        return not self.mark.startswith("not run")
+
+    def commands(self) -> list[tuple[str, str]]:
+        """Return the commands of a console with the output that the page shows."""
+        joined = re.sub(r"\\\n\s*", "", self.code)
+        return [(command, shown) for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", joined, re.M)]
+
+
+def blocks(text: str) -> Iterator[Block]:
+    for found in FENCE.finditer(text):
+        title = re.search(r'title="([^"]+)"', found["info"])
+        line = text.count("\n", 0, found.start("code"))
+        yield Block(found["language"], title[1] if title else "", found["mark"] or "", found["code"], line)
+
+
+@each_page
+def test_the_session_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    names: dict[str, object] = {"__name__": "__main__"}
+    try:
+        for block in blocks(page.read_text("utf-8")):
+            if block.runs:
+                run(block, names, page)
+    finally:
+        for module in set(sys.modules) - before:  # the pages' own, of which another page may have one of the same name
+            if str(getattr(sys.modules[module], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[module]
+
+
+def run(block: Block, names: dict[str, object], page: Path) -> None:
+    """Run a block in the current folder: write a file, run commands, or execute Python in `names`."""
+    if block.title:
+        Path(block.title).parent.mkdir(parents=True, exist_ok=True)
+        Path(block.title).write_text(block.code, "utf-8")
+    elif block.language == "console":
+        commands = block.commands()
+        expected = [0] * (len(commands) - 1) + [int(block.mark.removeprefix("exit: ") or 0)]
+        for (command, shown), code in zip(commands, expected, strict=True):
+            run_command(command, shown, code)
+    elif block.language == "pycon":
+        test = doctest.DocTestParser().get_doctest(block.code, names, page.name, str(page), block.line)
+        report = io.StringIO()
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        runner.run(test, out=report.write, clear_globs=False)
+        names.update(test.globs)  # it has a copy
+        assert runner.failures == 0, report.getvalue()
+    elif block.language == "python":
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile("\n" * block.line + block.code, page, "exec"), names)
+
+
+def run_command(command: str, shown: str, code: int) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "COLUMNS": "100"}
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
+    )
+    assert done.returncode == code, f"{command}\n{done.stdout}"
+    assert shows(shown, done.stdout), f"{command}\n{done.stdout}\ndoes not have what the page shows:\n{shown}"
+
+
+def shows(shown: str, output: str) -> bool:
+    """Return whether an output has the shown lines one after another, apart from numbers, spaces and `...`."""
+    lines = [plain(line) for line in shown.splitlines() if line.strip()]
+    patterns = [r"(?:.*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") + r"\n" for line in lines]
+    real = "".join(f"{plain(line)}\n" for line in output.splitlines() if line.strip())
+    return re.search("^" + "".join(patterns), real, re.M) is not None
+
+
+def plain(line: str) -> str:
+    """Return a line with any number as #, and with runs of spaces and of lines of a table as one."""
+    return re.sub(r"([─━═])\1+", r"\1", " ".join(NUMBER.sub("#", line).split()))
+
+
+def test_shown_output_is_compared_apart_from_numbers() -> None:
+    output = "first\nfedavg, seed 0: test accuracy 0.8123\n\n  a    1.5 ± 0.2\nlast\n"
+    assert shows("fedavg, seed 3: test accuracy 0.9\n a 7\n", output.replace(" ± 0.2", ""))
+    assert shows("first\n...\nlast\n", output)
+    assert shows("fedavg, ... accuracy 0.8\n", output)
+    assert not shows("push-pull, seed 0: test accuracy 0.8123\n", output)
+    assert not shows("first\nlast\n", output)
+
+
+@each_page
+def test_code_that_is_not_run_is_checked(page: Path) -> None:
+    for block in blocks(page.read_text("utf-8")):
+        if block.language in ("python", "pycon") and not block.runs:
+            compile(block.code, page, "exec")
+        if block.language == "yaml":
+            parse_yaml(block.code)
+        if block.language == "console":
+            assert block.commands(), "a console has commands, which begin with $"
+            for command, _ in block.commands():
+                check_command(command)
+
+
+@each_page
+def test_commands_in_the_text_exist(page: Path) -> None:
+    """Their options too, and the fields that they set; the values may be left out."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    for words in re.findall(r"(?<!`)`fedslot ([^`]+)`(?!`)", text):
+        command: click.Command = get_command(app)
+        options = {"-h", "--help"}
+        for word in words.split():
+            if isinstance(command, click.Group) and not word.startswith("-"):
+                assert word in command.commands, f"fedslot {words}"
+                command = command.commands[word]
+            options |= {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+            assert not word.startswith("--") or word.split("=")[0] in options, f"fedslot {words}"
+    for key in re.findall(r"-o '?([\w.]+)=", text):
+        check_key(key)
+
+
+@each_page
+def test_code_is_fenced(page: Path) -> None:
+    """Code by indentation would not be run."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    assert not re.search(r"^\n {4}(?:\$ |fedslot |pip |python |import |from )", text, re.M)
+
+
+def check_command(line: str) -> None:
+    """Parse the commands of fedslot in a line of bash as fedslot itself does, without running them."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words, known = list(lexer), get_command(app)
+    starts = [index for index, word in enumerate(words) if word == "fedslot"]
+    for start in starts:
+        end = next((i for i in range(start, len(words)) if set(words[i]) <= set("&|;<>()")), len(words))
+        parse(known, words[start + 1 : end])
+        for option, value in zip(words[start:end], words[start + 1 : end], strict=False):
+            if option in ("-o", "--override", "--grid"):
+                check_key(value.partition("=")[0])
+
+
+def parse(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
+    if isinstance(command, click.Group):
+        context = click.Context(command, parent, info_name="fedslot")
+        if words[0].startswith("-"):  # --version, --install-completion
+            return
+        name, found, rest = command.resolve_command(context, words)
+        assert found is not None, name
+        parse(found, rest, context)
+    else:
+        command.make_context(command.name, words, parent)
+
+
+def check_key(key: str) -> None:
+    """Assert that a key is a field of a scenario, a section of it, or an entry of a mapping that is a value."""
+    parts = key.split(".")
+    fields = {".".join(parts[:count]) for count in range(1, len(parts) + 1)} & KEYS.keys()
+    assert fields or any(field.startswith(f"{key}.") for field in KEYS), key
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    """Files exist, and their headings; links into the generated reference are checked when the site is built."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", text):
+        if "://" in target or (ROOT / "docs" / "reference") in (page.parent / target).resolve().parents:
+            continue
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text("utf-8")), re.M)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
