@@ -91,10 +91,10 @@ class Arguments(griffe.Extension):
 
 
 def markdown(docstring: str) -> str:
-    """Return a docstring as Markdown: arguments as a list, examples as code.
+    r"""Return a docstring as Markdown: arguments as a list, examples as code.
 
-    >>> markdown("A frame.\\n\\nslots: M. pull: Q.")
-    'A frame.\\n\\n- **slots**: M.\\n- **pull**: Q.'
+    >>> markdown("A frame.\n\nslots: M. pull: Q.")
+    'A frame.\n\n- **slots**: M.\n- **pull**: Q.'
     """
     return "\n\n".join(map(_paragraph, re.split(r"\n\s*\n", inspect.cleandoc(docstring))))
 
@@ -113,9 +113,9 @@ def scenario_page() -> str:
     """Return the fields of a scenario: meaning, default and allowed values."""
     lines = [
         "# Scenario fields",
-        "A scenario is a YAML file with these fields, in sections. `-o frame.pull=5` and `{'frame.pull': 5}` in Python change a field by its "
-        "dotted key. `fedslot schema --keys` prints the same list, `fedslot schema` the JSON schema for editors, and `fedslot init` "
-        "a file to start from.",
+        "A scenario is a YAML file with these fields, in sections. `-o frame.pull=5`, or in Python `{'frame.pull': 5}`, "
+        "changes a field by its dotted key. `fedslot schema --keys` prints the same list, `fedslot schema` prints the "
+        "JSON schema for editors, and `fedslot init` writes a file to start from.",
     ]
     section, limits = "", ranges()
     lines.append("## The run { #run }")
@@ -125,8 +125,12 @@ def scenario_page() -> str:
             section = home
             lines += [f"## {home} {{ #{home} }}", _section_text(home)]
         default, _, allowed = limits[key].removeprefix("default ").partition("; ")
-        lines += [f"### `{key}` {{ #{key} .field }}", one_line(about), f"Default `{default}`; {allowed}.\n{{ .limits }}"]
+        lines += [f"### `{key}` {{ #{key} .field }}", one_line(about), _limits(f"Default `{default}`; {allowed}.")]
     return _page(lines)
+
+
+def _limits(text: str) -> str:
+    return f"{text}\n{{ .limits }}"
 
 
 def _section_text(path: str) -> str:
@@ -139,7 +143,10 @@ def _section_text(path: str) -> str:
 
 def presets_page() -> str:
     """Return the presets as YAML."""
-    lines = ["# Presets", "`fedslot run NAME` runs a preset, `fedslot init mine.yaml --from NAME` copies it to change it."]
+    lines = [
+        "# Presets",
+        "`fedslot run NAME` runs a preset, `fedslot init mine.yaml --from NAME` copies it to change it.",
+    ]
     for name in presets():
         lines += [f"## {name}", f"```yaml\n{preset_text(name)}```"]
     return _page(lines)
@@ -150,8 +157,8 @@ def commands_page() -> str:
     root = get_command(app)
     lines = [
         "# Commands",
-        "Every command has `--help`. Exit codes: 0 for success, 1 if something failed on the way, 2 for bad input, 130 after Ctrl-C. "
-        "`fedslot --version` prints the version, and `fedslot --install-completion` sets up completion in your shell.",
+        "Every command has `--help`. `fedslot --version` prints the version, and `fedslot --install-completion` sets "
+        "up completion in your shell. The exit code is 0 for success, 1 for a failure, 2 for bad input and 130 after Ctrl-C.",
     ]
     for path, command in walk(root, "fedslot"):
         lines.append(f"## {path} {{ #{path.replace(' ', '-')} }}")
@@ -203,16 +210,18 @@ def strategies_page() -> str:
     for name, kind in STRATEGIES.items():
         lines += [f"## {name} {{ #{name} }}", markdown(kind.__doc__ or "")]
         lines.append(_options("strategy.options", dict(declared_options(name))))
-        values = "Shapley values" if kind.needs_values else ""
-        needs = values or ("measured noise and inner products of updates" if hasattr(kind, "needs_measurements") else "")
-        fields = [f"`{field}`" for field in getattr(kind, "uses", ())]
-        lines.append(f"Needs {needs or 'no values'}. Uses {', '.join(['`data.ues`', '`frame.slots`', *fields])}.\n{{ .limits }}")
+        measures = "measurements of the updates" if hasattr(kind, "needs_measurements") else "no values"
+        fields = ", ".join(f"`{field}`" for field in ("data.ues", "frame.slots", *getattr(kind, "uses", ())))
+        lines.append(_limits(f"Needs {'Shapley values' if kind.needs_values else measures}. Uses {fields}."))
     return _page(lines)
 
 
 def aggregations_page() -> str:
     """Return the built-in aggregations with their options."""
-    lines = ["# Aggregations", "`aggregation.name` chooses one. [Aggregation](../explanation/aggregation.md) compares them."]
+    lines = [
+        "# Aggregations",
+        "`aggregation.name` chooses one. [Aggregation](../explanation/aggregation.md) compares them.",
+    ]
     for name, kind in AGGREGATIONS.items():
         module = importlib.import_module(kind.__module__)
         lines += [f"## {name} {{ #{name} }}", markdown(module.__doc__ or ""), markdown(kind.__doc__ or "")]
@@ -222,7 +231,10 @@ def aggregations_page() -> str:
 
 def channels_page() -> str:
     """Return the built-in channels with their options."""
-    lines = ["# Channels", "`push.channel` chooses one. [Access](../explanation/access.md#other-channels) compares them."]
+    lines = [
+        "# Channels",
+        "`push.channel` chooses one. [Access](../explanation/access.md#other-channels) compares them.",
+    ]
     for name, maker in CHANNELS.items():
         lines += [f"## {name} {{ #{name} }}", markdown(maker.__doc__ or "")]
         defaults = {p.name: p.default for p in inspect.signature(maker).parameters.values() if p.default is not p.empty}
@@ -268,15 +280,18 @@ def files_page() -> str:
             "One row per round; the same columns are in `Result.rounds`. Costs are in slots.",
             *_table(field_docs(fedslot.Round).items()),
             "## frames.csv",
-            "One row per slot and UE; the same columns are in `Result.frames`. [Tracking](../how-to/tracking.md) has examples.",
+            "One row per slot and UE; the same columns are in `Result.frames`. "
+            "[Trace and track a run](../how-to/tracking.md) has examples.",
             *_table(field_docs(fedslot.Event).items()),
             "## summary.json",
             "Written when the run is finished.",
             *_table(SUMMARY.items()),
             "## checkpoint.npz",
-            "The state from which `--resume` continues: model, state of the strategy and of the aggregation, and hashes of the rows so far.",
+            "The state from which `--resume` continues: the model, the states of the strategy and of the aggregation, "
+            "and hashes of the rows so far.",
             "## Comparisons and sweeps",
-            "[Sweeps](../how-to/sweeps.md) lists the files of a sweep, and [Compare strategies](../how-to/compare.md) those of a comparison.",
+            "[Compare strategies](../how-to/compare.md) lists the files of a comparison, and "
+            "[Sweep over fields](../how-to/sweeps.md) those of a sweep.",
         ]
     )
 
