@@ -41,11 +41,11 @@ test-portable: .venv/ready
 test-engines: .venv/engines mosquitto
 	$(BIN)/pytest -n 3 --dist loadfile tests/engines
 
-# the live view in a real browser
-test-browser: .venv/browser chromium
+# the live view and the documentation site in a real browser
+test-browser: .venv/browser chromium docs
 	$(BIN)/pytest -n 2 --dist loadfile tests/browser
 
-# the documentation site: complete, without requests to the network, and in a real browser if there is one
+# the documentation site: complete, and without requests to the network
 test-docs: docs
 	$(BIN)/pytest tests/site
 

@@ -113,9 +113,9 @@ def scenario_page() -> str:
     """Return the fields of a scenario: meaning, default and allowed values."""
     lines = [
         "# Scenario fields",
-        "A scenario is a YAML file with these fields, in sections. `-o frame.pull=5`, or in Python `{'frame.pull': 5}`, "
-        "changes a field by its dotted key. `fedslot schema --keys` prints the same list, `fedslot schema` prints the "
-        "JSON schema for editors, and `fedslot init` writes a file to start from.",
+        "A scenario is a YAML file with these fields in sections. `-o frame.pull=5` changes a field by its dotted key, "
+        "and in Python `{'frame.pull': 5}` does. `fedslot schema --keys` prints the same list, `fedslot schema` prints "
+        "the JSON schema for editors, and `fedslot init` writes a file to start from.",
     ]
     section, limits = "", ranges()
     lines.append("## The run { #run }")
@@ -158,7 +158,8 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "Every command has `--help`. `fedslot --version` prints the version, and `fedslot --install-completion` sets "
-        "up completion in your shell. The exit code is 0 for success, 1 for a failure, 2 for bad input and 130 after Ctrl-C.",
+        "up completion in your shell. The exit code is 0 for success, 1 for a failure, 2 for bad input, and 130 after "
+        "Ctrl-C.",
     ]
     for path, command in walk(root, "fedslot"):
         lines.append(f"## {path} {{ #{path.replace(' ', '-')} }}")
@@ -315,9 +316,11 @@ def package_page(name: str) -> str:
     """Return the public names of a package; names that `fedslot` also exports are on its page."""
     package = importlib.import_module(name)
     lines = [f"# {name}", _map(package)]
-    for public in sorted(package.__all__, key=str.lower):
+    for public in sorted(package.__all__, key=lambda public: (public.startswith("_"), public.lower())):
         if public == "__version__":
-            lines += [f"## `{name}.__version__` {{ #{name}.__version__ }}", "The version of fedslot, as text."]
+            lines.append(
+                f'<h2 id="{name}.{public}"><code>{name}.{public}</code></h2>\n\nThe version of fedslot, as text.'
+            )
         elif name != "fedslot" and public in fedslot.__all__ and getattr(package, public) is getattr(fedslot, public):
             lines.append(f"`{public}` is [`fedslot.{public}`](fedslot.md#fedslot.{public}).\n{{ #{name}.{public} }}")
         else:
