@@ -1,10 +1,11 @@
-# make demo | demo-mqtt | test | test-portable | test-engines | test-browser | lint | bench | reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | demo-mqtt | docs | test | test-portable | test-engines | test-browser | test-docs | lint | bench | reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
+SITE := out/site
 
-.PHONY: demo demo-mqtt test test-portable test-engines test-browser mosquitto chromium lint format bench reproduce equal-slots clean
+.PHONY: demo demo-mqtt docs docs-serve test test-portable test-engines test-browser test-docs mosquitto chromium lint format bench reproduce equal-slots clean
 
 # 50 labelled samples at the PS, and as many slots as 60 frames of full length
 demo: .venv/ready
@@ -17,12 +18,20 @@ demo: .venv/ready
 demo-mqtt: .venv/mqtt mosquitto
 	$(BIN)/python examples/mqtt/demo.py out/demo-mqtt
 
+# the documentation site; no request to the network, neither now nor when it is read
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open $(SITE)/index.html in a browser."
+
+docs-serve: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 test: .venv/ready
-	$(BIN)/pytest -n auto --ignore tests/engines --ignore tests/browser
+	$(BIN)/pytest -n auto --ignore tests/engines --ignore tests/browser --ignore tests/site
 
 # the tests that compute, as other processors would run them
 COMPUTING := tests/access tests/data/test_partition.py tests/learning tests/strategies tests/valuation \
-    tests/test_docs.py tests/test_fleet.py tests/test_portable.py tests/test_simulation.py
+    tests/test_docs.py tests/test_pages.py tests/test_fleet.py tests/test_portable.py tests/test_simulation.py
 test-portable: .venv/ready
 	for profile in avx2 x86-64; do \
 	    (set -a && . tests/profiles/$$profile.env && $(BIN)/pytest -n auto --hypothesis-profile few $(COMPUTING)) || exit 1; \
@@ -32,9 +41,13 @@ test-portable: .venv/ready
 test-engines: .venv/engines mosquitto
 	$(BIN)/pytest -n 3 --dist loadfile tests/engines
 
-# the live view in a real browser
-test-browser: .venv/browser chromium
+# the live view and the documentation site in a real browser
+test-browser: .venv/browser chromium docs
 	$(BIN)/pytest -n 2 --dist loadfile tests/browser
+
+# the documentation site: complete, and without requests to the network
+test-docs: docs
+	$(BIN)/pytest tests/site
 
 # minutes of computing; writes benchmarks/RESULTS.md
 bench: .venv/ready
@@ -44,17 +57,17 @@ bench: .venv/ready
 reproduce: .venv/ready
 	$(BIN)/fedslot data fetch mnist cifar10
 	$(BIN)/fedslot reproduce all --out out/reproduction
-	mkdir -p docs/images/reproduction
-	cp out/reproduction/reproduction.md docs/reproduction.md
-	cp out/reproduction/images/reproduction/*.png docs/images/reproduction/
+	mkdir -p docs/explanation/images/reproduction
+	cp out/reproduction/reproduction.md docs/explanation/
+	cp out/reproduction/images/reproduction/*.png docs/explanation/images/reproduction/
 
 # hours of computing, resumable; then the page and its pictures go into docs/
 equal-slots: .venv/ready
 	$(BIN)/fedslot data fetch mnist fashion-mnist cifar10
 	$(BIN)/fedslot equal-slots --out out/equal-slots
-	mkdir -p docs/images/equal-slots
-	cp out/equal-slots/equal-slots.md docs/equal-slots.md
-	cp out/equal-slots/images/equal-slots/*.png docs/images/equal-slots/
+	mkdir -p docs/explanation/images/equal-slots
+	cp out/equal-slots/equal-slots.md docs/explanation/
+	cp out/equal-slots/images/equal-slots/*.png docs/explanation/images/equal-slots/
 
 lint: .venv/engines
 	$(BIN)/ruff check .
@@ -91,6 +104,10 @@ clean:
 
 .venv/engines: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dask,flower,mqtt,tensorboard,mlflow]'
+	touch $@
+
+.venv/docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	touch $@
 
 .venv/browser: .venv/ready

@@ -2,7 +2,7 @@
 
     python examples/mqtt/demo.py out/demo-mqtt
 
-runs the commands that `docs/deployment.md` explains, and sums up what happened on the air.
+runs the commands that `docs/how-to/deployment.md` explains, and sums up what happened on the air.
 """
 
 import os

@@ -39,30 +39,42 @@ Losses = Callable[[UEs], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Round:
-    """One row of `rounds.csv`.
-
-    `slots` counts announced uplink slots. Costs are in slots; `slots_spent` adds up `cost_max`, or `cost_frame` if that
-    is the scenario's `cost_rule`, since the first round. `utilities` counts coalition utilities, `value_error` is the
-    largest standard error of this round's values.
-    """
+    """One row of `rounds.csv`. Costs are in slots."""
 
     round: int
+    """The round, from 0."""
     test_accuracy: float
+    """Accuracy of the global model on the test set."""
     test_loss: float
+    """Loss of the global model on the test set."""
     val_loss: float
+    """Loss of the global model on the PS's labelled validation samples."""
     slots: int
+    """Number of uplink slots that were announced."""
     pulled: int
+    """Number of pulled updates that were received."""
     wasted: int
+    """Number of pull slots whose UE was not ready."""
     contenders: int
+    """Number of UEs that pushed."""
     push_received: int
+    """Number of pushed updates that were received."""
     collided: int
+    """Number of UEs that pushed and were not received."""
     cost_max: int
+    """Downlink slot and uplink slots up to the last received one: the time of the frame by the clock."""
     cost_frame: int
+    """Downlink slot and all announced uplink slots."""
     cost_sum: int
+    """Slot + 1 summed over the received UEs, as in the paper's Fig. 6."""
     slots_spent: int
+    """Sum of `cost_max` since the first round, or of `cost_frame` if that is the scenario's `cost_rule`."""
     utilities: int
+    """Number of coalition utilities that were evaluated."""
     value_error: float
+    """Largest standard error of this round's values."""
     seconds: float
+    """Computing time of the round; in a deployment, the time that the round took."""
 
 
 @dataclass(frozen=True)

@@ -49,24 +49,26 @@ class Data(Section):
     """The data set, and how its samples are divided among the UEs."""
 
     dataset: str = "digits"
-    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file, relative
-    to the YAML file that names it, else to the current folder."""
+    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file. In a YAML
+    file, the path is relative to that file, elsewhere to the current folder."""
     ues: int = Field(50, ge=1, le=MOST)
     """Number of UEs in the cell, K."""
     alpha: float = Field(1.0, gt=0)
-    """The label distribution of each UE is drawn from Dirichlet(alpha); a small alpha means few labels per UE."""
+    """Concentration of the Dirichlet distribution from which each UE's mix of labels is drawn; a small alpha means few
+    labels per UE."""
     sizes: Literal["power-law", "equal"] = "power-law"
     """Numbers of samples per UE: in proportion to draws with density 3x^2 on (0, 1), or equal."""
     samples_per_ue: int | None = Field(None, ge=1, le=MOST)
-    """Mean number of samples per UE. Each UE draws its own, so that UEs may have samples in common and there can be
+    """Mean number of samples per UE. Each UE draws its own samples, so UEs may have samples in common, and there can be
     any number of UEs. Null: every training sample belongs to exactly one UE."""
     validation: float = Field(0.5, gt=0, lt=1)
-    """Share of the test samples that are the PS's validation set; the others measure test accuracy."""
+    """Share of the test samples that form the PS's validation set; the others measure test accuracy."""
     validation_samples: int | None = Field(None, ge=1, le=MOST)
-    """Number of labelled samples that the PS has, out of its validation set; null means all of it. Labels are costly:
-    100 to 500 are realistic. The test samples stay the same."""
+    """Number of labelled samples of the PS, taken from its validation set; null means all of it. Labels are costly: 100
+    to 500 are realistic. The test samples stay the same."""
     unlabelled_samples: int = Field(0, ge=0, le=MOST)
-    """Number of further inputs of the validation set that the PS has without labels, for the aggregation `filtered`."""
+    """Number of further samples of the validation set that the PS has without labels, for the aggregation
+    `filtered`."""
 
     @field_validator("dataset")
     @classmethod
@@ -93,7 +95,7 @@ class Computing(Section):
     slot: float = Field(0.1, gt=0)
     """Length of a slot, tau [s]."""
     redraw: bool = False
-    """Whether cycles per bit are drawn in every frame, or once per UE (false), so that a slow UE stays slow."""
+    """Whether cycles per bit are drawn in every frame. False: once per UE, so that a slow UE stays slow."""
 
 
 class Fleet(Section):
@@ -102,7 +104,8 @@ class Fleet(Section):
     stragglers: Fraction = 0.5
     """Share of UEs that train fewer epochs: a number uniform in [1, epochs], drawn once per UE."""
     noise: float = Field(0.1, ge=0, le=1e6)
-    """Standard deviation sigma of the noise on updates, which UEs add to every parameter by `noise_law`."""
+    """Standard deviation sigma of the Gaussian noise that UEs add to every parameter of their updates;
+    `noise_law` says how it differs between UEs."""
     noise_law: Literal["linear", "half", "equal"] = "linear"
     """Standard deviation of the noise of UE k of 0..K-1: `linear`, k * sigma / K as in the paper; `half`, 0 for one
     half of the UEs and sigma for the other; `equal`, sigma for all."""
@@ -125,13 +128,13 @@ class Push(Section):
     """The contenders for the push slots, and the channel."""
 
     contenders: Annotated[int, Field(ge=0, le=MOST)] | Literal["ready"] = 10
-    """Number of backlogged UEs, which would push in a frame, drawn from those not pulled; `ready`: all whose computing
-    is done. Not used with `arrivals`."""
+    """Number of backlogged UEs in a frame, drawn from those that are not pulled. `ready`: all UEs whose computing is
+    done. Not used with `arrivals`."""
     arrivals: float | None = Field(None, gt=0, le=MOST_ARRIVALS)
-    """Mean number of UEs per slot that get an update to push; each stays backlogged until it is received. So a short
-    frame finds fewer new contenders than a long one. Null: `contenders` in every frame, however short."""
+    """Mean number of UEs per slot that become backlogged; each stays backlogged until it is received. So a short frame
+    has fewer new contenders than a long one. Null: `contenders` in every frame, even if it is short."""
     probability: Probability | Literal["auto"] = 1.0
-    """Access barring: a UE contends with this probability; `auto` aims at one contender per push slot."""
+    """Access barring: a backlogged UE contends with this probability; `auto` aims at one contender per push slot."""
     channel: Part = "collision"
     """`collision`, `capture`, `crdsa`, `irsa`, or a channel of your own as `package.module:Name`."""
     channel_options: dict[str, Any] = {}
@@ -142,11 +145,12 @@ class Training(Section):
     """Local training of a UE."""
 
     model: Part = "mlp"
-    """`mlp` (50 and 25 hidden units), `cnn`, or `package.module:factory`, called with (input shape, classes)."""
+    """`mlp` (50 and 25 hidden units), `cnn`, or `package.module:factory`, which is called with (input shape, classes)
+    and returns an `nn.Module`."""
     epochs: int = Field(5, ge=1, le=MOST)
     """Local epochs, E."""
     epochs_by_strategy: dict[str, Annotated[int, Field(ge=1, le=MOST)]] = {}
-    """Epochs of particular strategies instead of `epochs`: unequal budgets, as in the published figures."""
+    """Epochs by strategy, for those that do not train `epochs`: unequal budgets, as in the published figures."""
     batches: int = Field(5, ge=1, le=MOST)
     """Minibatches per epoch, B."""
     lr: float = Field(0.01, gt=0, le=1e6)
@@ -156,14 +160,14 @@ class Training(Section):
     proximal: float = Field(0.0, ge=0, le=1e6)
     """FedProx's mu: adds mu / 2 * |w - w_global|^2 to the local loss; 0 is plain FedAvg."""
     optimizer: Part = "sgd"
-    """`sgd`, or `package.module:factory`, called with (parameters, lr) for each UE and round,
-    which returns a `torch.optim.Optimizer`; `momentum` is then not used."""
+    """`sgd`, or `package.module:factory`, which is called with (parameters, lr) for each UE and round, and returns a
+    `torch.optim.Optimizer`; `momentum` is then not used."""
     engine: Literal["auto", "torch", "compiled"] = "auto"
     """`torch` trains any network. `compiled` (Numba) trains only plain ReLU perceptrons by SGD on a CPU; it is faster
-    and gives the same models up to rounding. `auto`: `compiled` where possible. `summary.json` says which was used."""
+    and gives the same models up to rounding. `auto`: `compiled` if possible. `summary.json` names the one used."""
     pooled: bool | None = None
-    """Whether received UEs send their samples instead of model updates, and the PS trains on them; then no update can
-    be valued. Null: only under `centralized`."""
+    """Whether received UEs send their samples instead of model updates, and the PS trains on these samples. Then no
+    update can be valued. Null: only under `centralized`."""
     device: str = "cpu"
     """Device of PyTorch: `cpu`, `cuda`, `cuda:1`."""
 
@@ -194,12 +198,12 @@ class Valuation(Section):
     """How the PS values the received updates."""
 
     method: Part = "kriging"
-    """Shapley values by `kriging` (the default: predicts most utilities), `cyclic` (no assumptions), `gtg` (the
-    paper's) or `exact`; `leave-one-out` or `banzhaf` values; or `package.module:Name`."""
+    """Shapley values by `kriging` (predicts most utilities), `cyclic` (makes no assumptions), `gtg` (the paper's) or
+    `exact`; `leave-one-out` or `banzhaf` values; or `package.module:Name`."""
     utility: Literal["loss", "accuracy"] = "loss"
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1, le=MOST)
-    """Number of validation samples that measure utilities, a fixed random subset; null means all."""
+    """Number of validation samples on which utilities are evaluated, a fixed random subset; null means all."""
     utilities_per_ue: int = Field(5, ge=3, le=100)
     """`kriging`, `banzhaf`: number of coalition utilities to evaluate in a round, per received UE."""
     max_utilities: int = Field(1000, ge=2, le=MOST)
@@ -234,10 +238,10 @@ class Scenario(Section):
     rounds: int = Field(60, ge=1, le=MOST)
     """Largest number of global rounds."""
     time_budget: int | None = Field(None, ge=1, le=LARGEST_INT)
-    """Number of slots that may be spent; a frame begins only if it fits completely. Null: no limit."""
+    """Number of slots that may be spent; a frame begins only if all its slots fit. Null: no limit."""
     cost_rule: Literal["max", "frame"] = "max"
-    """Which slots of a frame are spent: `max`, those up to the last received one, or `frame`, all that were announced;
-    the downlink slot counts in both. Both costs are always recorded."""
+    """Slots that a frame spends: `max`, those up to the last received one, or `frame`, all that were announced. The
+    downlink slot counts in both. Both costs are always recorded."""
     data: Data = Data()
     fleet: Fleet = Fleet()
     frame: Frame = Frame()

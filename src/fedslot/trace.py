@@ -16,22 +16,22 @@ MOST_ROWS = 100  # of a slot, and of UEs that were barred, which bounds the size
 
 
 class Event(NamedTuple):
-    """One row of `frames.csv`.
-
-    round: the round, from 0. slot: the uplink slot of the frame, from 1; 0 for an event without a slot.
-    event: `pulled`: received in its reserved slot. `wasted`: a reserved slot in which nothing usable came.
-        `pushed`: received by contention; a row for each copy that was sent. `collided`: sent in this push slot, but not
-        received. `idle`: nobody sent in this slot. `barred`: kept from contending by access barring or merit.
-    ue: the UE; None for idle slots.
-    value, noise: the UE's value at the PS, and the PS's estimate of its noise, after the round; None if not known.
-    """
+    """One row of `frames.csv`."""
 
     round: int
+    """The round, from 0."""
     slot: int
+    """The uplink slot of the frame, from 1; 0 for `barred`, which has no slot."""
     event: str
+    """`pulled`: received in its reserved slot. `wasted`: a reserved slot in which nothing usable came. `pushed`:
+    received by contention; a row for each copy that was sent. `collided`: sent in this push slot, but not received.
+    `idle`: nobody sent in this slot. `barred`: kept from contending by access barring or merit."""
     ue: int | None
+    """The UE; None for idle slots."""
     value: float | None
+    """The UE's value at the PS after the round; None if it is not known."""
     noise: float | None
+    """The PS's estimate of the UE's noise after the round; None if it is not known."""
 
 
 def trace_frame(

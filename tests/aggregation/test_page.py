@@ -7,12 +7,13 @@ import torch
 from fedslot import InputError
 from fedslot.aggregation import AGGREGATIONS, make_aggregation
 
-PAGE = (Path(__file__).parents[2] / "docs" / "aggregation.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_skeleton_of_an_aggregation_runs(updates, tmp_path, monkeypatch):
     """Norms 1, 5 and 3: the second step is clipped to 3/5 of itself."""
-    code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    page = (DOCS / "how-to" / "own-parts.md").read_text("utf-8")
+    code = re.search(r"```python title=\"clipped.py\"\n(.*?)```", page, re.DOTALL)
     assert code is not None
     (tmp_path / "skeleton_of_an_aggregation.py").write_text(code.group(1))
     monkeypatch.syspath_prepend(tmp_path)
@@ -26,7 +27,8 @@ def test_the_skeleton_of_an_aggregation_runs(updates, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_the_table_has_every_aggregation_with_its_defaults(name):
-    row = re.search(rf"^\| `{name}` \| (.*?)\|", PAGE, re.MULTILINE)
+    page = (DOCS / "explanation" / "aggregation.md").read_text("utf-8")
+    row = re.search(rf"^\| `{name}` \| (.*?)\|", page, re.MULTILINE)
     assert row is not None
     options = dict(re.findall(r"`(\w+): ([\d.]+)`", row.group(1)))
     assert {key: float(value) for key, value in options.items()} == vars(make_aggregation(name, {}))

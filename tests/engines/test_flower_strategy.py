@@ -511,8 +511,8 @@ def test_nobody_comes(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parent.parent.parent / "docs" / "deployment.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "deployment.md").read_text("utf-8")
+    (code,) = re.findall(r"```python title=\"server_app.py\"\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(code, "deployment.md", "exec"), names)
     monkeypatch.chdir(tmp_path)

@@ -188,7 +188,7 @@ class Authority:
 
 
 class Secured:
-    """A broker that knows devices by their certificates, as `docs/deployment.md` sets it up."""
+    """A broker that knows devices by their certificates, as `docs/how-to/deployment.md` sets it up."""
 
     def __init__(self, start: Start, folder: Path) -> None:
         self.folder = folder

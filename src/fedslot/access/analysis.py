@@ -277,7 +277,7 @@ class PushPeriod(_Period):
 
     @cached_property
     def last_slot_mean(self) -> float:
-        """E[X], the push part of the expected cost, by the closed form of docs/access.md where it applies."""
+        """E[X], the push part of the expected cost, by the closed form of `docs/explanation/access.md` if possible."""
         if (n := self._number) is None:
             return super().last_slot_mean
         outcomes: int = self.slots**n

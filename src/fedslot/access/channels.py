@@ -25,9 +25,9 @@ BLOCK = 1 << 15  # number of UEs in a block, so that the counts of their slots f
 class Channel(ABC):
     """Decides which contenders are received, and in which slot.
 
-    It has two halves, because in a deployment they happen in different places: UEs `draw` the slots in which they
-    send, and the PS `resolve`s what it hears. A channel of your own overrides `resolve`, and `draw` if UEs do not
-    simply pick one slot uniformly.
+    It has two methods, because in a deployment they run in different places: `draw` on the UEs, which choose the slots
+    in which they send, and `resolve` at the PS, which receives some of them. A channel of your own overrides
+    `resolve`, and `draw` if UEs do not simply pick one slot uniformly.
     """
 
     def draw(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
@@ -45,6 +45,7 @@ class Channel(ABC):
         """Return the slot in which each UE was received.
 
         sent: (F, N, C), as `draw` returned them.
+        slots: number of push slots, L.
         rng: for random numbers of the channel's own, such as fading.
         returns: (F, N), the slot from 1 to L in which each UE was received, 0 if it was not.
         """
@@ -58,7 +59,7 @@ class Channel(ABC):
         return self.receive(self.send(earliest, slots, rng), slots, own or rng)
 
     def send(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        """Return what `draw` returns; refuse slots that there are not, or that a UE may not use."""
+        """Return what `draw` returns; refuse slots that do not exist, or that a UE may not use."""
         sent = self.draw(earliest, slots, rng)
         shape = (*earliest.shape, "copies")
         self._check("draw", sent, slots, shape, np.ndim(sent) == 3 and np.shape(sent)[:2] == earliest.shape)
@@ -67,7 +68,7 @@ class Channel(ABC):
         return sent.astype(np.int64, copy=False)
 
     def receive(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        """Return what `resolve` returns; refuse slots that there are not, and the reception of silent UEs."""
+        """Return what `resolve` returns; refuse slots that do not exist, and the reception of silent UEs."""
         received = self.resolve(sent, slots, rng)
         shape = sent.shape[:2]
         self._check("resolve", received, slots, shape, np.shape(received) == shape)

@@ -4,7 +4,7 @@
     apply(state, updates) -> Aggregate      the model to broadcast next, the model to report, the new state
 
 The state is a frozen dataclass of tensors, NumPy arrays and plain numbers, which is how a checkpoint saves it.
-`docs/aggregation.md` has a skeleton to copy.
+`docs/how-to/own-parts.md` has a skeleton to copy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Filtered: weigh updates by their noise, filter what they have in common by the layers' inputs, take larger steps.
 
-`docs/equal-slots.md` derives it. In each round, with d_k the steps of the received UEs:
+`docs/explanation/equal-slots.md` derives it. In each round, with d_k the steps of the received UEs:
 
 1. Weights. The noise sigma_k of a UE is the mean of its estimates so far. Measured as a change of the layers' outputs,
    a step has the mean squared length tau^2, and its noise nu_k = sigma_k^2 noise_gain. w_k ~ n_k / (tau^2 + nu_k).

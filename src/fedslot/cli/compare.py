@@ -37,7 +37,7 @@ from fedslot.cli.options import (
 def compare(
     scenario: ScenarioArgument,
     strategies: StrategiesOption = "push-pull,greedy-shap,only-pull,fedavg,centralized,ps-alone",
-    seeds: Annotated[int, typer.Option(help="Number of seeds; the scenario's is the first.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the first is the scenario's.")] = 3,
     override: OverrideOption = [],  # noqa: B006
     targets: TargetsOption = "0.7,0.8,0.9",
     out: Annotated[Path, typer.Option(help="Folder for runs, tables, figures and report.html.")] = Path("out/compare"),
@@ -52,7 +52,7 @@ def compare(
     open: OpenOption = False,
     port: PortOption = None,
 ) -> None:
-    """Compare strategies with the same seeds: means with 95% confidence intervals, costs under both rules.
+    """Compare strategies with the same seeds, and write tables with 95% confidence intervals, figures and a report.
 
     Example: fedslot compare quickstart --strategies push-pull,fedavg --seeds 5
     """

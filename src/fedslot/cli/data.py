@@ -54,7 +54,7 @@ def fetch(
         list[str],
         typer.Argument(metavar="NAME...", help="Data sets, or `all`.", autocompletion=complete_name_or_all),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Fetch also data sets that are in the cache.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Fetch data sets again that are in the cache.")] = False,
 ) -> None:
     """Fetch data sets into the cache; those that are already there and intact are not fetched again."""
     from fedslot.data.catalogue import CATALOGUE

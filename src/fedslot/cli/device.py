@@ -26,8 +26,8 @@ def device(
         str | None,
         typer.Argument(
             metavar="[SCENARIO]",
-            help="A preset or a YAML file, the same as the parameter server's; by default its scenario is fetched "
-            "from the broker.",
+            help="The parameter server's scenario, as a preset or a YAML file; by default it is fetched from the "
+            "broker.",
             autocompletion=complete_scenario,
             show_default=False,
         ),
@@ -37,7 +37,7 @@ def device(
     ues: Annotated[
         str | None,
         typer.Option(
-            metavar="A-B,C", help="Several UEs in this process, e.g. 0-199; each has a connection of its own."
+            metavar="A-B,C", help="Several UEs in this process, e.g. 0-199, each with a connection of its own."
         ),
     ] = None,
     cell: CellOption = "cell",

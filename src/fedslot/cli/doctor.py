@@ -24,7 +24,7 @@ PROGRAMS = {"mosquitto": "broker of deployments over MQTT; Debian: apt-get insta
 
 
 def doctor() -> None:
-    """Print versions, processor, cache, data sets and extras, and how to get what is missing.
+    """Print versions, processor, cache, data sets and extras, and how to install those that are missing.
 
     Example: fedslot doctor
     """

@@ -12,11 +12,11 @@ from fedslot.cli.options import DaskOption, WorkersOption, check_cluster, watch
 
 def equal_slots(
     settings: Annotated[
-        list[str] | None, typer.Argument(help="Settings to measure, such as mnist-200; all if none is named.")
+        list[str] | None, typer.Argument(help="Settings to measure, such as mnist-200; by default all.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs, figures and equal-slots.md.")] = Path("out/equal-slots"),
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
-    budget: Annotated[int | None, typer.Option(min=100, help="Slots of each run, for a quick look.")] = None,
+    budget: Annotated[int | None, typer.Option(min=100, help="Slots of each run; fewer for a quick look.")] = None,
     workers: WorkersOption = None,
     dask: DaskOption = None,
 ) -> None:

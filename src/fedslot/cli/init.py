@@ -17,7 +17,7 @@ def init(
         str, typer.Option("--from", help="The preset to start from.", autocompletion=complete_scenario)
     ] = "quickstart",
 ) -> None:
-    """Write a scenario to start from: the fields of a preset, and all others with their defaults as comments.
+    """Write a YAML file to start from: the fields of a preset, and all other fields as comments with their defaults.
 
     Example: fedslot init mine.yaml --from paper && fedslot run mine.yaml
     """

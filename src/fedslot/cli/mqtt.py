@@ -27,19 +27,27 @@ def _check_wait(wait: float) -> float:
 BrokerOption = Annotated[
     str, typer.Option(metavar="URL", help="The MQTT broker: mqtt://HOST:1883, or mqtts://HOST:8883 for TLS.")
 ]
-CellOption = Annotated[str, typer.Option(help="Name of the cell, for several on one broker.")]
+CellOption = Annotated[str, typer.Option(help="Name of the cell; several cells can share a broker.")]
 WaitOption = Annotated[
     float, typer.Option(callback=_check_wait, help="Seconds to wait for the broker and for the other side.")
 ]
 CaOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Certificates that may vouch for the broker.", show_default=False)
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Certificates of the authority that signed the broker's certificate.", show_default=False
+    ),
 ]
 CertOption = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Own certificate; {ue} stands for the UE's number.", show_default=False),
+    typer.Option(
+        metavar="FILE", help="Certificate of this side; {ue} stands for the number of the UE.", show_default=False
+    ),
 ]
 KeyOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Key of the certificate; {ue} as above.", show_default=False)
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Key of that certificate; {ue} stands for the number of the UE.", show_default=False
+    ),
 ]
 
 

@@ -69,28 +69,28 @@ StrategiesOption = Annotated[
     str,
     typer.Option(
         metavar="A,B,C",
-        help="Strategies to compare; differences are to the first. With an aggregation, options and fields of their "
-        "own: `ucb+fedadam,ucb{exploration: 2},fedavg{training.epochs: 2}`.",
+        help="Strategies to compare; differences are to the first. Each may have its own aggregation, options and "
+        "fields: `ucb+fedadam,ucb{exploration: 2},fedavg{training.epochs: 2}`.",
         autocompletion=complete_strategies,
     ),
 ]
 ThreadsOption = Annotated[
-    int, typer.Option(min=1, help="Threads of each run; for several runs, more processes are better.")
+    int, typer.Option(min=1, help="Threads of each run. For several runs, more processes are faster.")
 ]
 ResumeOption = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Continue in the folder, also to more rounds; the result is the same as without the interruption.",
+        help="Continue the run in the folder, also to more rounds. The result is the same as without interruption.",
     ),
 ]
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Start over in a folder that holds results of this command, which are deleted."),
+    typer.Option("--force", help="Delete the results of this command in the folder, and start over."),
 ]
 FramesOption = Annotated[
     bool,
-    typer.Option("--frames/--no-frames", help="Write frames.csv, what happened in each slot of each frame."),
+    typer.Option("--frames/--no-frames", help="Write frames.csv, which has every slot of every frame."),
 ]
 TrackOption = Annotated[
     list[str],
@@ -101,11 +101,11 @@ TrackOption = Annotated[
         show_default=False,
     ),
 ]
-WorkersOption = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
+WorkersOption = Annotated[int | None, typer.Option(help="Number of processes; by default one per core.", min=1)]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
 LiveOption = Annotated[
     bool,
-    typer.Option("--live", help="Show in a browser what happens; needs fedslot\\[live]. See also `fedslot watch`."),
+    typer.Option("--live", help="Show the run live in a browser; needs fedslot\\[live]. See also `fedslot watch`."),
 ]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 PortOption = Annotated[

@@ -38,12 +38,12 @@ def serve(
     broker: BrokerOption,
     override: OverrideOption = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/serve"),
-    slot_seconds: Annotated[float, typer.Option(help="Length of an uplink slot.")] = 0.1,
+    slot_seconds: Annotated[float, typer.Option(help="Length of an uplink slot, in seconds.")] = 0.1,
     downlink_seconds: Annotated[
         float,
         typer.Option(
-            help="Length of the downlink slot, from the announcement of a frame to its first uplink slot: devices "
-            "fetch the model and train in it."
+            help="Length of the downlink slot, from the announcement of a frame to its first uplink slot; devices "
+            "fetch the model and train in this time."
         ),
     ] = 1.0,
     tolerance: Annotated[
@@ -58,7 +58,7 @@ def serve(
         typer.Option(
             "--free",
             help="Devices decide by themselves whether they have an update to push, and draw slots from their own "
-            "entropy; without it, from the scenario's seed, as in the simulator.",
+            "entropy. Without this option, both come from the scenario's seed, as in the simulator.",
         ),
     ] = False,
     cell: CellOption = "cell",

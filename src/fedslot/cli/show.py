@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a comparison or a sweep.")]) -> None:
-    """Summarise the results in a folder, finished or not: a run with a small plot, a comparison or sweep as tables.
+    """Summarise the results in a folder: a run with a small plot, a comparison or a sweep as tables.
+
+    The results need not be finished.
 
     Example: fedslot show out/run
     """

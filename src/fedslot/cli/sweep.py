@@ -59,7 +59,7 @@ def sweep(
     ] = [],  # noqa: B006
     seeds: Annotated[
         int | None,
-        typer.Option(help="Number of seeds of each combination, 3 by default; the scenario's is the first."),
+        typer.Option(help="Number of seeds of each combination, 3 by default; the first is the scenario's."),
     ] = None,
     override: OverrideOption = [],  # noqa: B006
     targets: TargetsOption = "0.7,0.8,0.9",
@@ -75,7 +75,7 @@ def sweep(
     open: OpenOption = False,
     port: PortOption = None,
 ) -> None:
-    """Run all combinations of values with several seeds; write one table of all runs, and heat maps.
+    """Run all combinations of values of some fields with several seeds, and write a table of all runs and heat maps.
 
     A run that fails does not stop the others; failures are listed at the end, and the exit code is 1. --resume
     continues a sweep, also with more values and seeds.

@@ -20,21 +20,23 @@ def watch(
     port: PortOption = None,
     host: Annotated[
         str,
-        typer.Option(help="Name or address to serve on; if it is not the loopback, the page's address has a token."),
+        typer.Option(
+            help="Name or address to serve on. If it is not the loopback, the address of the page has a token."
+        ),
     ] = "127.0.0.1",
     origin: Annotated[
         list[str],
         typer.Option(
             metavar="NAME[:PORT]",
-            help="A further name under which browsers reach this host, e.g. of a proxy; may be repeated.",
+            help="Another name under which browsers reach this host, e.g. that of a proxy; may be repeated.",
             show_default=False,
         ),
     ] = [],  # noqa: B006
     beside: Annotated[bool, typer.Option("--beside", hidden=True)] = False,
 ) -> None:
-    """Serve a page that shows frames, accuracy, UEs by value, costs and progress, and goes along with what is running.
+    """Serve a page that shows frames, accuracy, UEs by value, costs and progress of a folder, live while a run goes on.
 
-    It only reads the folder's files, so it can be started and ended at any time. Ctrl-C ends it.
+    It only reads files, so it can be started and ended at any time. Ctrl-C ends it.
 
     Example: fedslot watch out/compare --open
     """

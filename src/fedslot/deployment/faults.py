@@ -24,7 +24,7 @@ class Fault:
     round: the frame in which it happened, from 0.
     ue: the UE; -1 if it concerns no UE.
     node: the transport's name of the device; "0" if there is none.
-    reason: one word; `docs/deployment.md` lists them.
+    reason: one word; `docs/how-to/deployment.md` lists them.
     detail: what was found.
     """
 

@@ -5,7 +5,7 @@
     observe(state, receipt, values) -> state     what the PS learns from the frame
 
 The state is a frozen dataclass of NumPy arrays, so that a checkpoint can save it. A strategy never sees
-data, models or channels, so the same object serves the simulator and a deployment. `docs/strategies.md` has
+data, models or channels, so the same object serves the simulator and a deployment. `docs/how-to/own-parts.md` has
 a skeleton to copy.
 """
 

@@ -2,7 +2,8 @@
 
 An update is taken as progress + deviation + noise. All UEs have the progress in common; deviations come from their data
 and have the mean squared length `spread`; noise of standard deviation sigma has that of sigma^2 `noise_gain`. Lengths
-are those of changes of the layers' outputs (`fedslot.messages.Measured`). `docs/equal-slots.md` derives the rules.
+are those of changes of the layers' outputs (`fedslot.messages.Measured`). `docs/explanation/equal-slots.md` derives
+the rules.
 """
 
 from __future__ import annotations

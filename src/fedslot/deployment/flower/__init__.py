@@ -15,7 +15,7 @@
     arrays.py    flat models to and from records of arrays
 
 The public names are imported on first use, so that a barred device answers without loading PyTorch.
-`docs/deployment.md` leads from installation to a training over three machines.
+`docs/how-to/deployment.md` leads from installation to a training over three machines.
 """
 
 from __future__ import annotations

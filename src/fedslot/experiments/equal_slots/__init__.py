@@ -1,4 +1,4 @@
-"""Which strategies win at equal slots: the comparisons of `docs/equal-slots.md`, and that page.
+"""Which strategies win at equal slots: the comparisons of `docs/explanation/equal-slots.md`, and that page.
 
 settings.py    the comparisons: data sets, labels, noise, strategies
 measures.py    what is measured, paired with the reference strategy
