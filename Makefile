@@ -43,16 +43,20 @@ bench: .venv/ready
 # hours of computing, resumable; then the page and its pictures go into docs/
 reproduce: .venv/ready
 	$(BIN)/fedslot data fetch mnist cifar10
-	$(BIN)/fedslot reproduce all --out out/reproduction
-	mkdir -p docs/images/reproduction
+	mkdir -p out/reproduction docs/images/reproduction docs/curves/reproduction
+	cp -r docs/curves/reproduction out/reproduction/curves
+	$(BIN)/fedslot reproduce all --seeds 5 --cifar-seeds 3 --out out/reproduction
+	cp out/reproduction/curves/runs.csv.gz docs/curves/reproduction/
 	cp out/reproduction/reproduction.md docs/reproduction.md
 	cp out/reproduction/images/reproduction/*.png docs/images/reproduction/
 
-# hours of computing, resumable; then the page and its pictures go into docs/
+# hours of computing, resumable; then the page, its pictures and its curves go into docs/; SETTINGS="mnist-200 irsa" does these only
 equal-slots: .venv/ready
 	$(BIN)/fedslot data fetch mnist fashion-mnist cifar10
-	$(BIN)/fedslot equal-slots --out out/equal-slots
-	mkdir -p docs/images/equal-slots
+	mkdir -p out/equal-slots docs/images/equal-slots docs/curves/equal-slots
+	cp -r docs/curves/equal-slots out/equal-slots/curves
+	$(BIN)/fedslot equal-slots $(SETTINGS) --out out/equal-slots
+	cp out/equal-slots/curves/*.csv.gz docs/curves/equal-slots/
 	cp out/equal-slots/equal-slots.md docs/equal-slots.md
 	cp out/equal-slots/images/equal-slots/*.png docs/images/equal-slots/
 
