@@ -56,18 +56,20 @@ bench: .venv/ready
 # hours of computing, resumable; then the page and its pictures go into docs/
 reproduce: .venv/ready
 	$(BIN)/fedslot data fetch mnist cifar10
-	$(BIN)/fedslot reproduce all --out out/reproduction
-	mkdir -p docs/explanation/images/reproduction
-	cp out/reproduction/reproduction.md docs/explanation/
-	cp out/reproduction/images/reproduction/*.png docs/explanation/images/reproduction/
+	mkdir -p out/reproduction
+	cp -r docs/explanation/curves out/reproduction/
+	$(BIN)/fedslot reproduce all --seeds 5 --cifar-seeds 3 --out out/reproduction
+	cp -r out/reproduction/reproduction.md out/reproduction/curves out/reproduction/images docs/explanation/
+	rm docs/explanation/images/*/*.pdf
 
-# hours of computing, resumable; then the page and its pictures go into docs/
+# hours of computing, resumable; then the page, its pictures and its curves go into docs/; SETTINGS="mnist-200 irsa" does these only
 equal-slots: .venv/ready
 	$(BIN)/fedslot data fetch mnist fashion-mnist cifar10
-	$(BIN)/fedslot equal-slots --out out/equal-slots
-	mkdir -p docs/explanation/images/equal-slots
-	cp out/equal-slots/equal-slots.md docs/explanation/
-	cp out/equal-slots/images/equal-slots/*.png docs/explanation/images/equal-slots/
+	mkdir -p out/equal-slots
+	cp -r docs/explanation/curves out/equal-slots/
+	$(BIN)/fedslot equal-slots $(SETTINGS) --out out/equal-slots
+	cp -r out/equal-slots/equal-slots.md out/equal-slots/curves out/equal-slots/images docs/explanation/
+	rm docs/explanation/images/*/*.pdf
 
 lint: .venv/engines
 	$(BIN)/ruff check .

@@ -72,7 +72,7 @@ SWEEP = Kind(
 REPRODUCTION = Kind(
     "reproduction",
     "reproduction.yaml",
-    (*(f"images/reproduction/fig*.{kind}" for kind in IMAGES), "reproduction.md"),
+    (*(f"images/reproduction/fig*.{kind}" for kind in IMAGES), "curves/reproduction/runs*.csv.gz", "reproduction.md"),
     ("runs/*", "runs-*-rounds/*"),
 )
 KINDS = (COMPARISON, SWEEP, REPRODUCTION, RUN)

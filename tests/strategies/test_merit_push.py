@@ -51,14 +51,15 @@ def test_the_factors_balance_at_one_contender_per_slot():
     assert drift == pytest.approx(0, abs=1e-12)
 
 
-def test_below_the_spread_of_updates_barring_follows_the_load():
-    """Noise 0.1 has the squared length of the spread, 0.1^2 * 100 = 1: cleaner UEs are no better."""
-    state = _observe(_known(threshold=0.1), collided=3)
-    assert state.threshold == pytest.approx(0.1)
+def test_where_all_are_welcome_in_the_pool_barring_follows_the_load():
+    welcome = _known().welcome_noise(horizon=1)
+    assert 0.05 < welcome < 0.1
+    state = _observe(_known(threshold=welcome), collided=3)
+    assert state.threshold == pytest.approx(welcome)
     assert state.probability == pytest.approx(LESS**3)
     more = _observe(state, idle=1)
     assert more.probability == pytest.approx(LESS**3 * MORE)
-    assert more.threshold == pytest.approx(0.1)
+    assert more.threshold == pytest.approx(welcome)
     assert _observe(state, idle=50).probability == 1
 
 

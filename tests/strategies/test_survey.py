@@ -1,10 +1,11 @@
 """Noise, spread and progress as the PS measures them, and the rules that follow."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedslot.messages import Measured, Receipt
@@ -69,9 +70,29 @@ def test_the_pool_has_the_least_error_of_all_cleanest_sets(noise, spread, gain, 
         return spread / len(chosen) + gain * sum(x * x for x in chosen) / len(chosen) / horizon
 
     ranked = sorted(noise)
-    best = min(error(ranked[:n]) for n in range(1, ues + 1))
+    least = math.ceil(ues / 8)  # two, if there are more than eight
+    best = min(error(ranked[:n]) for n in range(least, ues + 1))
+    assert len(pool) >= least
     assert error([noise[ue] for ue in pool]) == pytest.approx(best)
     assert max(noise[ue] for ue in pool) <= min([noise[ue] for ue in range(ues) if ue not in pool], default=1)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.001, 10), st.floats(1, 100), st.floats(0, 3))
+def test_a_ue_is_welcome_if_the_pool_is_better_with_it(noise, spread, horizon, other):
+    """By the error of the pool with it and without it; a gain of 1, and all UEs in the pool or none beside it."""
+    ues = len(noise)
+    survey = replace(
+        Survey.blank(ues), noise=np.array(noise), seen=np.ones(ues, dtype=np.int64), energy=spread, noise_gain=1.0
+    )
+    powers = [noise[ue] ** 2 for ue in survey.pool(horizon)]
+
+    def error(chosen: list[float]) -> float:
+        return spread / len(chosen) + sum(chosen) / len(chosen) / horizon
+
+    limit = survey.welcome_noise(horizon)
+    assume(not math.isclose(other, limit, rel_tol=1e-6, abs_tol=1e-9))
+    # n (n + 1) times the difference of both errors is spread - (other^2 - mean power) n / horizon
+    assert (error([*powers, other**2]) < error(powers)) == (other < limit)
 
 
 def test_without_noise_everyone_is_in_the_pool():

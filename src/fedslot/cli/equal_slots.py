@@ -22,12 +22,13 @@ def equal_slots(
 ) -> None:
     """Compare strategies at equal slots, on three data sets, with few and many labels, with and without noise.
 
-    Finished runs in the folder are reused; the same command continues. The page shows all settings that were measured.
+    Finished runs in the folder are reused; the same command continues. The page shows all settings whose curves are in
+    its folder `curves`, also those of other machines.
 
     Example: fedslot equal-slots mnist-200 --seeds 3
     """
     from fedslot.experiments.comparison import compare, plan_tasks
-    from fedslot.experiments.equal_slots.page import finished, publish
+    from fedslot.experiments.equal_slots.page import finished, keep, publish
     from fedslot.experiments.equal_slots.settings import chosen
     from fedslot.experiments.variants import make_variants
 
@@ -37,7 +38,7 @@ def equal_slots(
         tasks = plan_tasks(scenario, make_variants(setting.strategies), seeds, folder)
         labels = [f"{name}: {task.folder.name}" for task in tasks]
         with watch(labels, setting.budget, "the same command continues") as display:
-            compare(
+            comparison = compare(
                 scenario,
                 setting.strategies,
                 seeds,
@@ -49,5 +50,6 @@ def equal_slots(
                 listener=display,
                 frames=False,
             )
+        keep(name, comparison, out)
         for file in publish(finished(out, budget), out):
             typer.echo(str(file))

@@ -36,7 +36,8 @@ def reproduce(
 ) -> None:
     """Draw the paper's figures from our own runs, with the published curves dashed.
 
-    Finished runs in the folder are reused; the same command continues an interrupted reproduction.
+    Finished runs in the folder, and those whose curves are in its folder `curves`, are reused; the same command
+    continues an interrupted reproduction.
 
     Example: fedslot reproduce fig2 --quick
     """
@@ -50,12 +51,13 @@ def reproduce(
     reproduction = Reproduction(out, count, QUICK_ROUNDS if quick else None)
     tasks = reproduction.tasks(experiments(figures))
     check_cluster(dask)
-    labels, rounds = [task.folder.name for task in tasks], max(task.scenario.rounds for task in tasks)
+    labels, rounds = [task.folder.name for task in tasks], max((task.scenario.rounds for task in tasks), default=0)
     with reproduction.claim(figures, force):
         with watch(labels, rounds, "the same command continues") as display:
             settings = Settings(resume=True, frames=False)
             failures = run_all(tasks, settings, workers=workers, dask=dask, listener=display)
         if failures:
             raise failure_of(tasks, failures)
+        reproduction.keep(tasks)
         for file in publish(reproduction, figures):
             typer.echo(str(file))

@@ -32,8 +32,8 @@ class MeritPush:
     """Pull as many UEs of a clean pool as make the most progress per slot; `push` more slots are open by merit.
 
     UEs may push if their own noise is at most a threshold, which follows the load: a collided slot lowers it, an idle
-    slot raises it, so that the cleanest of the backlogged UEs contend, one per slot. It stays above the noise that is
-    as large as the spread of updates, since cleaner UEs are no better; there, access barring follows the load.
+    slot raises it, so that the cleanest of the backlogged UEs contend, one per slot. It stays above the noise with
+    which a UE would be welcome in the pool; there, access barring follows the load.
     The first frame pulls UEs at random with half of the slots. `horizon` is the number of updates over which noise
     averages out.
     """
@@ -41,7 +41,7 @@ class MeritPush:
     needs_values = False
     needs_measurements = True
     uses: ClassVar[Uses] = ("push",)
-    options: ClassVar[Options] = {"horizon": 100, "push": 2}
+    options: ClassVar[Options] = {"horizon": 1, "push": 2}
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
@@ -63,10 +63,10 @@ class MeritPush:
         state = state.add(receipt)
         if not state.measured:
             return state
-        noise, negligible = state.noise[state.seen > 0], math.sqrt(state.spread / max(state.noise_gain, 1e-300))
+        noise, welcome = state.noise[state.seen > 0], state.welcome_noise(self.horizon)
         threshold, probability = min(state.threshold, float(noise.max())), state.probability
         for _ in range(receipt.collided_slots):
-            if threshold > negligible:
+            if threshold > welcome:
                 threshold *= LESS
             else:
                 probability *= LESS
@@ -75,4 +75,4 @@ class MeritPush:
                 probability = min(1.0, probability * MORE)
             else:
                 threshold *= MORE
-        return replace(state, threshold=max(threshold, negligible), probability=probability)
+        return replace(state, threshold=max(threshold, welcome), probability=probability)

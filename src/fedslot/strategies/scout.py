@@ -22,7 +22,7 @@ class Scout:
     needs_values = False
     needs_measurements = True
     uses: ClassVar[Uses] = ()
-    options: ClassVar[Options] = {"horizon": 100}
+    options: ClassVar[Options] = {"horizon": 1}
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell

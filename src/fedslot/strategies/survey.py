@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedslot.messages import Measured, Receipt, UEs
 
 MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which change slowly
+LEAST_SHARE = 1 / 8  # of the UEs received so far: a model of fewer knows too little of the others' data
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
 LEAST_PROGRESS = 0.3  # of an update's squared length: the first estimates may be negative by chance
 
@@ -92,13 +93,25 @@ class Survey:
         """Return the UEs to train with: the n cleanest of those received, for the n of least expected error.
 
         What the n deviate from all UEs on average, spread / n, stays in the model; their noise averages out over
-        `horizon` updates.
+        `horizon` updates. The pool has at least an eighth of the UEs received so far.
         """
         known = np.flatnonzero(self.seen)
         cleanest = known[np.argsort(self.noise[known], kind="stable")]
         count = np.arange(1, len(cleanest) + 1)
         power = np.cumsum(self.noise[cleanest] ** 2) / count * self.noise_gain
-        return cleanest[: 1 + int(np.argmin(self.spread / count + power / horizon))]
+        best = 1 + int(np.argmin(self.spread / count + power / horizon))
+        return cleanest[: max(best, math.ceil(LEAST_SHARE * len(known)))]
+
+    def welcome_noise(self, horizon: float) -> float:
+        """Return the most noise with which one more UE would lower the expected error of the pool.
+
+        >>> survey = replace(Survey.blank(9), seen=np.ones(9, dtype=np.int64), energy=1.0, noise_gain=4.0)
+        >>> survey.welcome_noise(horizon=9)  # nine UEs without noise: spread / 9 = noise^2 * 4 / 9
+        0.5
+        """
+        pool = self.pool(horizon)
+        deviation = self.spread * horizon / len(pool) / max(self.noise_gain, 1e-300)
+        return math.sqrt(float(np.mean(self.noise[pool] ** 2)) + deviation)
 
     def best_updates(self, pool: UEs, most: int) -> int:
         """Return the number of updates from a pool, at most `most`, that makes the most progress per slot of a frame.

@@ -9,10 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.curves import load_curves, save_curves
 from fedslot.experiments.equal_slots.measures import Aim, Measures, aims
-from fedslot.experiments.equal_slots.page import write
+from fedslot.experiments.equal_slots.page import finished, keep, write
 from fedslot.experiments.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
 from fedslot.experiments.estimates import SLOTS, Estimate
 from fedslot.experiments.tasks import check
@@ -47,6 +48,7 @@ def _run(accuracies: list[float], cost_max: int, cost_frame: int) -> Result:
             "test_accuracy": accuracies,
             "cost_max": [cost_max] * count,
             "cost_frame": [cost_frame] * count,
+            "cost_sum": [0] * count,
             "slots_spent": [cost_max * (i + 1) for i in range(count)],
             "seconds": [2.0] * count,
         }
@@ -135,6 +137,24 @@ def test_the_page_shows_what_was_measured() -> None:
     assert "more than this page shows: MNIST, 5000 labelled samples; MNIST" in page
 
 
+def test_the_page_is_made_from_curves(tmp_path: Path) -> None:
+    """The measures of a comparison can be read back from its curves, to the last digit."""
+    keep("mnist-200", MEASURES.comparison, tmp_path)
+    ((setting, read),) = finished(tmp_path, SMALL.budget).values()
+    assert (setting, read.seeds) == (SMALL, MEASURES.comparison.seeds)
+    assert write({"mnist-200": (SMALL, read)}) == write({"mnist-200": (SMALL, MEASURES.comparison)})
+
+
+def test_curves_without_some_seeds_are_refused(tmp_path: Path) -> None:
+    keep("mnist-200", MEASURES.comparison, tmp_path)
+    file = tmp_path / "curves" / "equal-slots" / "mnist-200.csv.gz"
+    runs = load_curves(file)
+    del runs[f"{REFERENCE}, seed 11"]
+    save_curves(runs, file)
+    with pytest.raises(RefusedError, match="greedy-shap has other seeds"):
+        finished(tmp_path)
+
+
 def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On digits, so that no data set need be there; the second call finds all runs finished."""
     from fedslot.cli import main
@@ -148,6 +168,7 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "images" / "equal-slots" / "skewed.png").is_file()
     rows = (tmp_path / "runs" / "skewed" / "runs.csv").read_bytes()
     assert main(words) == 0
+    assert (tmp_path / "equal-slots.md").read_text("utf-8") == page
     assert (tmp_path / "runs" / "skewed" / "runs.csv").read_bytes() == rows
     assert main(["equal-slots", "nonsense", "--out", str(tmp_path / "no")]) == 2
     assert not (tmp_path / "no").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
+from fedslot.experiments.curves import save_curves
 from fedslot.experiments.estimates import ACCURACY, Estimate
 from fedslot.experiments.reproduction import page
 from fedslot.experiments.reproduction.experiments import (
@@ -26,27 +28,26 @@ from fedslot.experiments.reproduction.experiments import (
 from fedslot.experiments.reproduction.figures import DRAWINGS
 from fedslot.experiments.reproduction.published import published
 from fedslot.experiments.reproduction.report import publish
+from fedslot.runs import run
 from fedslot.scenario import Scenario
 from fedslot.views.style import style
 
 
 def make_up(reproduction: Reproduction, figures: Sequence[str], accuracy: float = 0.9) -> None:
     """Runs that rise to an accuracy and cost what all-pull rounds cost, without any training."""
+    runs = {}
     for task in reproduction.tasks(experiments(figures)):
         rounds = np.arange(task.scenario.rounds)
-        task.folder.mkdir(parents=True)
-        (task.folder / "scenario.yaml").write_text(task.scenario.to_yaml())
-        pd.DataFrame(
+        runs[task.folder.name] = pd.DataFrame(
             {
-                "round": rounds,
                 "test_accuracy": accuracy * (1 - np.exp(-(rounds + 1) / 10)) + 0.001 * task.scenario.seed,
                 "cost_max": 21,
+                "cost_frame": 21,
                 "cost_sum": 230,
-                "slots_spent": 21 * (rounds + 1),
                 "seconds": 0.5,
             }
-        ).to_csv(task.folder / "rounds.csv", index=False)
-        (task.folder / "summary.json").write_text("{}")
+        )
+    save_curves(runs, reproduction.curves_file)
 
 
 @pytest.fixture
@@ -86,6 +87,20 @@ def test_presets_have_the_papers_numbers(preset: str) -> None:
     assert (scenario.data.alpha, scenario.fleet.stragglers, scenario.fleet.noise) == (1.0, 0.5, 0.1)
     assert scenario.strategy.warmup == 20
     assert scenario.valuation.method == "gtg"
+
+
+def test_runs_with_curves_are_not_repeated(reproduction: Reproduction) -> None:
+    """More seeds ask for the new runs only, and keeping these adds to what is there."""
+    assert reproduction.tasks(experiments(FIGURES)) == []
+    more = replace(reproduction, seeds={"mnist": 3, "cifar10": 1})
+    tasks = more.tasks(experiments(FIGURES))
+    assert {(task.scenario.seed, task.scenario.data.dataset) for task in tasks} == {(2, "mnist")}
+    quick = Scenario.load("quickstart", {"rounds": 1, "data.ues": 10, "frame.slots": 4, "frame.pull": 2})
+    run(quick, tasks[0].folder)
+    before = len(more.curves())
+    more.keep(tasks[:1])
+    assert more.tasks(experiments(FIGURES)) == tasks[1:]
+    assert len(more.curves()) == before + 1
 
 
 def test_no_run_twice_and_all_that_is_needed(tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from fedslot import __version__
+from fedslot.errors import RefusedError
 from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.curves import load_curves, save_curves
 from fedslot.experiments.equal_slots.measures import Measures, aims
 from fedslot.experiments.equal_slots.settings import (
     AGGREGATIONS,
@@ -23,25 +26,53 @@ from fedslot.experiments.equal_slots.settings import (
     chosen,
 )
 from fedslot.experiments.estimates import Estimate
-from fedslot.experiments.loading import load
 from fedslot.experiments.variants import make_variants
 from fedslot.folders import write_atomically
+from fedslot.results import Result
 from fedslot.views.comparison import accuracy_by_slots
 from fedslot.views.style import save, style
 
-PAGE, IMAGES = "equal-slots.md", "images/equal-slots"
+PAGE, IMAGES, CURVES = "equal-slots.md", "images/equal-slots", "curves/equal-slots"
+SEED = ", seed "  # between the name of a strategy and the seed in the name of a run
 MOMENTS = (420, 1000, 2100, BUDGET)  # slots after which accuracies are shown
 
 
 def finished(out: Path, budget: int | None = None) -> dict[str, tuple[Setting, Comparison]]:
-    """Return the settings that were measured into a folder, with their comparisons."""
+    """Return the settings whose curves are in a folder, with their comparisons."""
     found = {}
     for name, setting in chosen(SETTINGS, budget).items():
-        if (out / "runs" / name / "comparison.csv").is_file():
-            comparison = load(out / "runs" / name)
-            assert isinstance(comparison, Comparison)  # its table says so
-            found[name] = (setting, comparison)
+        if runs := load_curves(_curves_file(out, name)):
+            found[name] = (setting, _comparison(setting, runs, _curves_file(out, name)))
     return found
+
+
+def keep(key: str, comparison: Comparison, out: Path) -> None:
+    """Write the curves of a setting that was measured."""
+    runs = {
+        f"{name}{SEED}{seed}": result.rounds
+        for name, results in comparison.runs.items()
+        for seed, result in zip(comparison.seeds, results, strict=True)
+    }
+    save_curves(runs, _curves_file(out, key))
+
+
+def _curves_file(out: Path, key: str) -> Path:
+    return out / CURVES / f"{key}.csv.gz"
+
+
+def _comparison(setting: Setting, runs: Mapping[str, pd.DataFrame], file: Path) -> Comparison:
+    """Return the comparison with these curves: its results have the measured columns, and no models."""
+    by_name: dict[str, dict[int, Result]] = {}
+    scenario = setting.scenario()
+    for run, rounds in runs.items():
+        name, _, seed = run.rpartition(SEED)
+        by_name.setdefault(name, {})[int(seed)] = Result(scenario.replace({"seed": int(seed)}), rounds)
+    seeds = sorted(next(iter(by_name.values())))
+    for name, results in by_name.items():
+        if sorted(results) != seeds:
+            raise RefusedError(f"{file} is damaged ({name} has other seeds than the first strategy)")
+    paired = {name: [results[seed] for seed in seeds] for name, results in by_name.items()}
+    return Comparison(scenario, seeds, paired, setting.targets)
 
 
 def publish(found: Mapping[str, tuple[Setting, Comparison]], out: Path) -> list[Path]:
@@ -88,6 +119,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         first_seed=FIRST_SEED,
         budget=BUDGET,
         images=IMAGES,
+        curves=CURVES,
         hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
         version=__version__,
     )

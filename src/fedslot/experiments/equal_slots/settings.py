@@ -87,7 +87,7 @@ SETTINGS: dict[str, Setting] = {
         "Fashion-MNIST, 200 labelled samples, no noise", "paper", _fashion(FEW, CLEAN), CLEAN_PEERS, (0.78, 0.8, 0.83)
     ),
     "cifar10-200": Setting(
-        "CIFAR-10 with the CNN, 200 labelled samples", "paper-cifar10", _cifar(FEW), MAIN, (0.35, 0.4, 0.45)
+        "CIFAR-10 with the CNN, 200 labelled samples", "paper-cifar10", _cifar(FEW), ROBUST, (0.35, 0.4, 0.45)
     ),
     "cifar10-5000": Setting(
         "CIFAR-10 with the CNN, 5000 labelled samples", "paper-cifar10", _cifar(None), ROBUST, (0.35, 0.4, 0.45)

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
+from fedslot.experiments.curves import load_curves, save_curves
 from fedslot.experiments.tasks import Task
 from fedslot.folders import REPRODUCTION, Claim, claim
 from fedslot.results import Result
-from fedslot.runs import is_finished, load
+from fedslot.runs import load
 from fedslot.scenario import Scenario
 from fedslot.yaml_text import write_yaml
 
@@ -81,12 +84,13 @@ class Reproduction:
     rounds: int | None = None
 
     def tasks(self, wanted: Sequence[Experiment]) -> list[Task]:
-        """Return the runs of experiments: all experiments for the first seed, then for the next."""
+        """Return the runs of experiments that have no curve yet: all for the first seed, then for the next."""
+        known = self.curves()
         return [
             Task(experiment.scenario(self.rounds).replace({"seed": seed}), self.path(experiment, seed))
             for seed in range(max(self.seeds.values()))
             for experiment in wanted
-            if seed < self.seeds[experiment.dataset]
+            if seed < self.seeds[experiment.dataset] and experiment.folder(seed) not in known
         ]
 
     def claim(self, figures: Sequence[str], force: bool = False) -> Claim:
@@ -103,8 +107,22 @@ class Reproduction:
         """Return the folder of one run."""
         return self.runs / experiment.folder(seed)
 
+    @property
+    def curves_file(self) -> Path:
+        """The file with the curves of all finished runs."""
+        return self.out / "curves" / "reproduction" / f"{self.runs.name}.csv.gz"
+
+    def curves(self) -> dict[str, pd.DataFrame]:
+        """Return the rounds of all runs whose curves are kept, by the name of their folder."""
+        return load_curves(self.curves_file)
+
+    def keep(self, tasks: Iterable[Task]) -> None:
+        """Add the curves of finished runs to those that are kept."""
+        save_curves(self.curves() | {task.folder.name: load(task.folder).rounds for task in tasks}, self.curves_file)
+
     def results(self, dataset: str, curve: str, epochs: int) -> list[Result]:
         """Return the finished runs of an experiment, one per seed."""
-        experiment = Experiment(dataset, curve, epochs)
-        paths = [self.path(experiment, seed) for seed in range(self.seeds[dataset])]
-        return [load(path) for path in paths if is_finished(path)]
+        experiment, known = Experiment(dataset, curve, epochs), self.curves()
+        names = {seed: experiment.folder(seed) for seed in range(self.seeds[dataset])}
+        scenario = experiment.scenario(self.rounds)
+        return [Result(scenario.replace({"seed": seed}), known[name]) for seed, name in names.items() if name in known]

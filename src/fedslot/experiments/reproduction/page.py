@@ -26,7 +26,6 @@ from fedslot.experiments.reproduction.experiments import (
 )
 from fedslot.experiments.reproduction.figures import slots_to
 from fedslot.experiments.reproduction.published import published
-from fedslot.runs import load
 
 ROUNDS = (20, 50, 100, 199)
 # Tolerances. Three seeds determine an accuracy to about one percentage point. Up to round 20, curves are so steep that
@@ -214,11 +213,9 @@ def _accuracies(reproduction: Reproduction, dataset: str, name: str, epochs: int
 
 def _hours(reproduction: Reproduction) -> dict[str, float]:
     """Return the computing time of the finished runs by data set, in hours of one core."""
+    seconds = {name: float(rounds["seconds"].sum()) for name, rounds in reproduction.curves().items()}
     return {
-        dataset: sum(
-            load(file.parent).rounds["seconds"].sum() for file in reproduction.runs.glob(f"{dataset}-*/summary.json")
-        )
-        / 3600
+        dataset: sum(spent for name, spent in seconds.items() if name.startswith(f"{dataset}-")) / 3600
         for dataset in reproduction.seeds
     }
 
