@@ -70,7 +70,7 @@ def test_the_pool_has_the_least_error_of_all_cleanest_sets(noise, spread, gain, 
         return spread / len(chosen) + gain * sum(x * x for x in chosen) / len(chosen) / horizon
 
     ranked = sorted(noise)
-    least = math.ceil(ues / 8)  # two, if there are more than eight
+    least = math.ceil(ues / 8)  # all are known, so an eighth is less than a quarter
     best = min(error(ranked[:n]) for n in range(least, ues + 1))
     assert len(pool) >= least
     assert error([noise[ue] for ue in pool]) == pytest.approx(best)
@@ -93,6 +93,15 @@ def test_a_ue_is_welcome_if_the_pool_is_better_with_it(noise, spread, horizon, o
     assume(not math.isclose(other, limit, rel_tol=1e-6, abs_tol=1e-9))
     # n (n + 1) times the difference of both errors is spread - (other^2 - mean power) n / horizon
     assert (error([*powers, other**2]) < error(powers)) == (other < limit)
+
+
+@pytest.mark.parametrize(("known", "least"), [(1, 1), (4, 1), (20, 5), (60, 13), (100, 13)])
+def test_the_pool_has_a_quarter_of_the_known_ues_or_an_eighth_of_all(known, least):
+    """Noise that counts for far more than the spread leaves the pool at its least size."""
+    seen = (np.arange(100) < known).astype(np.int64)
+    noise = np.where(seen, np.arange(100.0), 0)
+    survey = replace(Survey.blank(100), seen=seen, noise=noise, energy=1e-6, noise_gain=1.0)
+    assert survey.pool(horizon=1).tolist() == list(range(least))
 
 
 def test_without_noise_everyone_is_in_the_pool():

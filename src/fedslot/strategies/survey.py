@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedslot.messages import Measured, Receipt, UEs
 
 MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which change slowly
-LEAST_SHARE = 1 / 8  # of the UEs received so far: a model of fewer knows too little of the others' data
+LEAST_KNOWN, LEAST_ALL = 1 / 4, 1 / 8  # a pool has this share of the UEs received so far, or of all UEs, at least
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
 LEAST_PROGRESS = 0.3  # of an update's squared length: the first estimates may be negative by chance
 
@@ -93,14 +93,15 @@ class Survey:
         """Return the UEs to train with: the n cleanest of those received, for the n of least expected error.
 
         What the n deviate from all UEs on average, spread / n, stays in the model; their noise averages out over
-        `horizon` updates. The pool has at least an eighth of the UEs received so far.
+        `horizon` updates. A model of few UEs knows too little of the others' data, so the pool has at least a quarter of
+        the UEs received so far, or an eighth of all.
         """
         known = np.flatnonzero(self.seen)
         cleanest = known[np.argsort(self.noise[known], kind="stable")]
         count = np.arange(1, len(cleanest) + 1)
         power = np.cumsum(self.noise[cleanest] ** 2) / count * self.noise_gain
         best = 1 + int(np.argmin(self.spread / count + power / horizon))
-        return cleanest[: max(best, math.ceil(LEAST_SHARE * len(known)))]
+        return cleanest[: max(best, math.ceil(min(LEAST_KNOWN * len(known), LEAST_ALL * len(self.seen))))]
 
     def welcome_noise(self, horizon: float) -> float:
         """Return the most noise with which one more UE would lower the expected error of the pool.
