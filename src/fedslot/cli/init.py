@@ -36,12 +36,12 @@ def init(
 
 def commented(preset: str) -> str:
     """Return a preset as YAML with a comment on each field; those that it leaves at their defaults are comments too."""
-    from fedslot.errors import InputError
+    from fedslot.errors import InputError, one_of
     from fedslot.scenario import keys, preset_text, presets, ranges, read_fields, split_sections
     from fedslot.yaml_text import write_yaml
 
     if preset not in presets():
-        raise InputError("--from", preset, f"one of {', '.join(presets())}")
+        raise InputError("--from", preset, one_of(preset, presets()))
     given, allowed, known = split_sections(read_fields(preset)), ranges(), keys()
     lines = [*(line for line in preset_text(preset).splitlines() if line.startswith("#")), ""]
     section = ""

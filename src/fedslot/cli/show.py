@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedslot.cli.options import say_more
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -42,7 +44,7 @@ def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a compari
             console.print(table)
     else:
         console.print(sweep_table(found, console))
-    typer.echo(f"more: fedslot watch {folder} --open, or fedslot.load({str(folder)!r}) in Python")
+    say_more(folder, shown=True)
 
 
 def _show_run(run: Result, folder: Path, console: Console) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import InputError, RefusedError, one_of
 from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
@@ -122,7 +122,7 @@ class Sweep:
 
         known = ["final_accuracy", "accuracy_at_horizon", *map(self.slots_to, self.targets)]
         if measure not in known:
-            raise InputError("measure", measure, f"one of {', '.join(known)}")
+            raise InputError("measure", measure, one_of(measure, known))
         return plot_sweep(self, measure)
 
     def __repr__(self) -> str:
