@@ -29,6 +29,7 @@ from fedslot.views.progress import shown
 from fedslot.yaml_text import YAMLError, parse_yaml
 
 MOST_ROWS = 12  # number of combinations in a table
+NOT_FINISHED = "not finished"  # the reason of runs that were interrupted or have not begun
 
 
 @dataclass(frozen=True, repr=False)
