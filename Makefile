@@ -1,10 +1,11 @@
-# make demo | demo-mqtt | test | test-portable | test-engines | test-browser | lint | bench | reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | demo-mqtt | test | test-portable | test-engines | test-browser | test-lowest | package | lint | format | bench | reproduce |
+# equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 
-.PHONY: demo demo-mqtt test test-portable test-engines test-browser mosquitto chromium lint format bench reproduce equal-slots clean
+.PHONY: demo demo-mqtt test test-portable test-engines test-browser test-lowest package mosquitto chromium lint format bench reproduce equal-slots clean
 
 # 50 labelled samples at the PS, and as many slots as 60 frames of full length
 demo: .venv/ready
@@ -17,8 +18,10 @@ demo: .venv/ready
 demo-mqtt: .venv/mqtt mosquitto
 	$(BIN)/python examples/mqtt/demo.py out/demo-mqtt
 
+# apart from those that need other programs or another environment
+APART := --ignore tests/engines --ignore tests/browser --ignore tests/package
 test: .venv/ready
-	$(BIN)/pytest -n auto --ignore tests/engines --ignore tests/browser
+	$(BIN)/pytest -n auto $(APART)
 
 # the tests that compute, as other processors would run them
 COMPUTING := tests/access tests/data/test_partition.py tests/learning tests/strategies tests/valuation \
@@ -35,6 +38,16 @@ test-engines: .venv/engines mosquitto
 # the live view in a real browser
 test-browser: .venv/browser chromium
 	$(BIN)/pytest -n 2 --dist loadfile tests/browser
+
+# the tests with the lowest supported versions of the dependencies
+test-lowest: .venv-lowest/ready
+	.venv-lowest/bin/pytest -n auto $(APART)
+
+# source distribution and wheel in dist/, and the wheel tried in an empty environment
+package: .venv/ready
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/pytest tests/package
 
 # minutes of computing; writes benchmarks/RESULTS.md
 bench: .venv/ready
@@ -78,7 +91,7 @@ chromium:
 	    echo "chromium is missing and cannot be installed here; as root: apt-get install chromium"
 
 clean:
-	rm -rf .venv out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -95,4 +108,9 @@ clean:
 
 .venv/browser: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,live,browser]'
+	touch $@
+
+.venv-lowest/ready: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[dev]'
 	touch $@
