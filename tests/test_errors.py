@@ -61,6 +61,7 @@ def test_commands_suggest_the_nearest_name(
         # fields: a wrong section, a wrong name, none, and a section in place of a field
         ("strateg.memory", 0.5, "strategy.memory"),
         ("fleet.slots", 3, "frame.slots"),
+        ("frame.slotz", 3, "frame.slots"),
         ("lr", 0.1, "training.lr"),
         ("epoch", 3, "training.epochs"),
         ("stategy", {"name": "ucb", "memory": 0.5}, "strategy"),

@@ -598,11 +598,19 @@ def _no_such_key(field: str, value: object) -> InputError:
     while isinstance(value, dict) and len(value) == 1:  # a section of one field, as of `-o strateg.name=ucb`
         [(name, value)] = value.items()
         field = f"{field}.{name}"
-    known = keys()
-    homes: dict[str, list[str]] = {}  # fields and sections by their last word
-    for key in dict.fromkeys([*known, *(key.rpartition(".")[0] for key in known)]):
-        homes.setdefault(key.rpartition(".")[2], []).append(key)
-    word = nearest(field.rpartition(".")[2], homes)
-    near = nearest(field, homes[word]) or homes[word][0] if word else nearest(field, known)
+    near = _nearest_key(field)
     hint = f"did you mean {near}?" if near else "`fedslot schema --keys` lists them"
     return InputError(field, value, f"left out: there is no such key; {hint}")
+
+
+def _nearest_key(field: str) -> str | None:
+    """Return the field or section whose last word is nearest to that of a key: of the same section, or else of any."""
+    section, _, name = field.rpartition(".")
+    known = dict.fromkeys([*keys(), *(key.rpartition(".")[0] for key in keys())])
+    for group in ([key for key in known if key.rpartition(".")[0] == section], known):
+        homes: dict[str, list[str]] = {}  # keys by their last words
+        for key in group:
+            homes.setdefault(key.rpartition(".")[2], []).append(key)
+        if word := nearest(name, homes):
+            return nearest(field, homes[word]) or homes[word][0]
+    return None
