@@ -27,12 +27,9 @@ def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a compari
 
     from fedslot.experiments.comparison import Comparison
     from fedslot.experiments.loading import load
-    from fedslot.folders import no_folder
     from fedslot.results import Result
     from fedslot.views.tables import comparison_tables, sweep_table
 
-    if not folder.is_dir():
-        raise no_folder(folder)
     console = Console(markup=False, emoji=False, highlight=False)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -14,7 +14,7 @@ from fedslot.errors import RefusedError
 from fedslot.experiments.comparison import TARGETS, Comparison, read_comparison, run_folder
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep, plan_tasks, table_entry
-from fedslot.folders import COMPARISON, RUN, SWEEP
+from fedslot.folders import COMPARISON, RUN, SWEEP, no_folder
 from fedslot.results import Result
 from fedslot.runs import is_finished
 
@@ -28,6 +28,8 @@ def load(out: str | Path) -> Result | Comparison | Sweep:
     the others has not finished; `missing` names the runs that are not finished. In a sweep, they are in `failures`.
     """
     path = Path(out)
+    if not path.is_dir():
+        raise no_folder(path)
     if (path / COMPARISON.marker).is_file():
         return _load_comparison(path)
     if (path / SWEEP.marker).is_file():
