@@ -1,11 +1,12 @@
-# make demo | demo-mqtt | docs | test | test-portable | test-engines | test-browser | test-docs | lint | bench | reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# make demo | demo-mqtt | docs | test | test-portable | test-engines | test-browser | test-docs | test-lowest | package | lint | format | bench |
+# reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SITE := out/site
 
-.PHONY: demo demo-mqtt docs docs-serve test test-portable test-engines test-browser test-docs mosquitto chromium lint format bench reproduce equal-slots clean
+.PHONY: demo demo-mqtt docs docs-serve test test-portable test-engines test-browser test-docs test-lowest package mosquitto chromium lint format bench reproduce equal-slots clean
 
 # 50 labelled samples at the PS, and as many slots as 60 frames of full length
 demo: .venv/ready
@@ -26,8 +27,10 @@ docs: .venv/docs
 docs-serve: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
+# apart from those that need other programs or another environment
+APART := --ignore tests/engines --ignore tests/browser --ignore tests/site --ignore tests/package
 test: .venv/ready
-	$(BIN)/pytest -n auto --ignore tests/engines --ignore tests/browser --ignore tests/site
+	$(BIN)/pytest -n auto $(APART)
 
 # the tests that compute, as other processors would run them
 COMPUTING := tests/access tests/data/test_partition.py tests/learning tests/strategies tests/valuation \
@@ -48,6 +51,16 @@ test-browser: .venv/browser chromium docs
 # the documentation site: complete, and without requests to the network
 test-docs: docs
 	$(BIN)/pytest tests/site
+
+# the tests with the lowest supported versions of the dependencies
+test-lowest: .venv-lowest/ready
+	.venv-lowest/bin/pytest -n auto $(APART)
+
+# source distribution and wheel in dist/, and the wheel tried in an empty environment
+package: .venv/ready
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/pytest tests/package
 
 # minutes of computing; writes benchmarks/RESULTS.md
 bench: .venv/ready
@@ -93,7 +106,7 @@ chromium:
 	    echo "chromium is missing and cannot be installed here; as root: apt-get install chromium"
 
 clean:
-	rm -rf .venv out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -114,4 +127,9 @@ clean:
 
 .venv/browser: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,live,browser]'
+	touch $@
+
+.venv-lowest/ready: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[dev]'
 	touch $@

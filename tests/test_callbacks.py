@@ -64,12 +64,13 @@ def test_a_stopped_run_goes_on_where_it_was(scenario: Scenario, tmp_path: Path) 
     stopper = Notes(stop=1)
     stopped = fedslot.run(scenario, tmp_path / "run", callbacks=[stopper, Notes()])
     assert (len(stopped.rounds), stopped.stopped, stopped.summary()["stopped_by"]) == (2, True, "callback")
+    assert not stopped.finished
     assert stopper.notes[-1] == ("end", True)
     assert not (tmp_path / "run" / "summary.json").exists(), "as after an interruption"
     again = Notes()
     result = fedslot.run(scenario, tmp_path / "run", resume=True, callbacks=[again])
     assert again.notes[:2] == [("start", "push-pull", 2, "run"), 2]
-    assert not result.stopped
+    assert (result.stopped, result.finished) == (False, True)
     pd.testing.assert_frame_equal(result.rounds.drop(columns="seconds"), whole.rounds.drop(columns="seconds"))
     pd.testing.assert_frame_equal(result.frames, whole.frames)
 

@@ -83,6 +83,26 @@ def test_a_run_without_rounds_has_a_line_too(result: Result, tmp_path: Path) -> 
     empty = Result(result.scenario, result.rounds.iloc[:0])
     assert repr(empty) == "Result(push-pull, seed 0: no rounds)"
     assert "rounds" in empty._repr_html_()
+    assert (empty.slots_spent, empty.summary()["rounds"]) == (0, 0)
+    assert np.isnan(empty.final_accuracy)
+
+
+def test_a_loaded_run_knows_whether_it_is_finished(scenario: Scenario, tmp_path: Path) -> None:
+    fedslot.run(scenario, tmp_path)
+    whole = fedslot.load(tmp_path)
+    assert (whole.finished, whole.summary()["stopped_by"]) == (True, "rounds")
+    assert "finished" not in repr(whole)
+    (tmp_path / "summary.json").unlink()
+    part = fedslot.load(tmp_path)
+    assert (part.finished, part.stopped, part.summary()["stopped_by"]) == (False, False, None)
+    assert repr(part).endswith(", not finished)")
+    assert "5 of 5 (not finished)" in part._repr_html_()
+
+
+def test_a_time_budget_ends_a_run(scenario: Scenario, tmp_path: Path) -> None:
+    budget = 1 + scenario.frame.slots
+    fedslot.run(scenario.replace({"time_budget": budget}), tmp_path)
+    assert fedslot.load(tmp_path).summary()["stopped_by"] == "time_budget"
 
 
 def test_the_curve_of_a_run_is_its_accuracy(result: Result) -> None:

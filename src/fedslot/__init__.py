@@ -13,6 +13,7 @@ The public names below are imported on first use, so that `import fedslot` is qu
 from __future__ import annotations
 
 import importlib
+import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -113,7 +114,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         return getattr(importlib.import_module(f"fedslot.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'fedslot' has no attribute {name!r}")
+    # with name and object, the traceback suggests the nearest name
+    raise AttributeError(f"module 'fedslot' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 
 class InputError(ValueError):
@@ -58,6 +59,41 @@ def reason(error: BaseException) -> str:
         return text
     named = f"{type(error).__name__}: {text}"
     return SystemFault(named) if isinstance(error, OSError | MemoryError) else named
+
+
+def one_of(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the allowed names as text, and the one nearest to a name that is not allowed.
+
+    otherwise: what else is allowed.
+
+    >>> one_of("fed-avg", ["push-pull", "fedavg"])
+    'one of push-pull, fedavg; did you mean fedavg?'
+    """
+    names = list(known)
+    return f"one of {', '.join(names)}{otherwise}{did_you_mean(name, names)}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the question whether the nearest of the known names was meant; empty if none is near.
+
+    >>> did_you_mean("--slot", ["--slots", "--seed"]), did_you_mean("--bogus", ["--out"])
+    ('; did you mean --slots?', '')
+    """
+    near = nearest(name, known)
+    return f"; did you mean {near}?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to a name; None if none is near.
+
+    Capitals and the hyphens before options do not count.
+
+    >>> nearest("MNIST", ["digits", "mnist"])
+    'mnist'
+    """
+    names = {each.lower().lstrip("-"): each for each in known}
+    near = get_close_matches(name.lower().lstrip("-"), names, n=1)
+    return names[near[0]] if near else None
 
 
 def whole_number(value: object) -> str:

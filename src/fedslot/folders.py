@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fedslot.errors import RefusedError
+from fedslot.errors import RefusedError, nearest
 
 LOCK = ".lock"
 LEFTOVERS = ".*.[0-9]*.tmp"
@@ -186,6 +186,14 @@ def refusing(path: Path) -> Iterator[None]:
         if error.errno in SYSTEM_FAULTS:
             raise
         raise RefusedError(f"{path} cannot be used ({error.strerror}); give another folder") from None
+
+
+def no_folder(path: Path) -> RefusedError:
+    """Return the error about a folder of results that is not there; it names a folder beside it with a similar name."""
+    beside = [folder.name for folder in path.parent.iterdir() if folder.is_dir()] if path.parent.is_dir() else []
+    near = nearest(path.name, beside)
+    hint = f"; did you mean {path.with_name(near)}?" if near else ""
+    return RefusedError(f"{path} is no folder; give the folder that --out named{hint}")
 
 
 def is_empty(folder: Path) -> bool:

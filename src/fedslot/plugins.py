@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedslot.errors import InputError, RefusedError, refusing_exit
+from fedslot.errors import InputError, RefusedError, one_of, refusing_exit
 
 T = TypeVar("T")
 
@@ -32,15 +32,15 @@ _digests: dict[str, str | None] = {}
 def find(field: str, name: str, known: Mapping[str, T]) -> T:
     """Return the part with a name in `known`, or the user's own; `field` is the scenario's key in error messages.
 
-    >>> find("training.model", "cnm", {"mlp": print, "cnn": print})
+    >>> find("model", "gru", {"cnn": print})
     Traceback (most recent call last):
-    fedslot.errors.InputError: training.model: 'cnm' is not allowed; it must be one of mlp, cnn, or package.module:Name
+    fedslot.errors.InputError: model: 'gru' is not allowed; it must be one of cnn, or package.module:Name
     """
     if name in known:
         return known[name]
-    allowed = f"one of {', '.join(known)}, or package.module:Name"
     if ":" not in name:
-        raise InputError(field, name, allowed)
+        raise InputError(field, name, one_of(name, known, ", or package.module:Name"))
+    allowed = f"one of {', '.join(known)}, or package.module:Name"
     try:
         with refusing_exit():
             found: T = own_part(name)

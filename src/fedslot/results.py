@@ -37,7 +37,7 @@ class Result:
     parameters: (P,) the last global model, if it is in memory. state: the last state of the strategy.
     engine: `torch` or `compiled`, which trained the UEs.
     folder: where the run is saved, if it is. trace: the trace of all frames, if it is in memory.
-    stopped: whether a callback stopped the run.
+    stopped: whether a callback stopped the run. finished: whether the run came to its end; `resume` continues others.
 
     `load` reads scenario and rounds, and model and frames when they are asked for; state and engine are then None.
     """
@@ -50,6 +50,7 @@ class Result:
     folder: Path | None = None
     trace: pd.DataFrame | None = None
     stopped: bool = False
+    finished: bool = True
 
     @property
     def frames(self) -> pd.DataFrame | None:
@@ -80,13 +81,13 @@ class Result:
 
     @property
     def final_accuracy(self) -> float:
-        """Test accuracy after the last round."""
-        return float(self.rounds["test_accuracy"].iloc[-1])
+        """Test accuracy after the last round; NaN before the first."""
+        return float(self.rounds["test_accuracy"].iloc[-1]) if len(self.rounds) else float("nan")
 
     @property
     def slots_spent(self) -> int:
         """Number of slots that the run spent, by the scenario's cost rule."""
-        return int(self.rounds["slots_spent"].iloc[-1])
+        return int(self.rounds["slots_spent"].iloc[-1]) if len(self.rounds) else 0
 
     def accuracy_at(self, slots: int, rule: Rule | None = None) -> float:
         """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was.
@@ -124,7 +125,7 @@ class Result:
         if not len(self.rounds):
             return f"Result({self._label}: no rounds)"
         told = f"{len(self.rounds)} rounds, {self.slots_spent} slots, test accuracy {self.final_accuracy:.3f}"
-        return f"Result({self._label}: {told}{', stopped' if self.stopped else ''})"
+        return f"Result({self._label}: {told}{self._how_it_ended(', {}')})"
 
     def _repr_html_(self) -> str:
         from fedslot.views.html import facts, small_curve
@@ -133,7 +134,7 @@ class Result:
             return facts([("rounds", "0")], self._label)
         totals = self.rounds[["pulled", "wasted", "push_received", "collided"]].sum()
         pairs = [
-            ("rounds", f"{len(self.rounds)} of {self.scenario.most_rounds}{' (stopped)' if self.stopped else ''}"),
+            ("rounds", f"{len(self.rounds)} of {self.scenario.most_rounds}{self._how_it_ended(' ({})')}"),
             ("test accuracy", f"{self.final_accuracy:.4f}, at best {self.rounds['test_accuracy'].max():.4f}"),
             ("slots spent", f"{self.slots_spent}"),
             ("pulled", f"{totals['pulled']} received, {totals['wasted']} wasted"),
@@ -166,8 +167,12 @@ class Result:
             "fedslot_version": __version__,
         }
 
+    def _how_it_ended(self, form: str) -> str:
+        """Return a remark on a run that did not come to its end; empty for others."""
+        return "" if self.finished else form.format("stopped" if self.stopped else "not finished")
+
     @property
-    def _stopped_by(self) -> str:
-        if self.stopped:
-            return "callback"
+    def _stopped_by(self) -> str | None:
+        if not self.finished:
+            return "callback" if self.stopped else None
         return "rounds" if len(self.rounds) == self.scenario.most_rounds else "time_budget"

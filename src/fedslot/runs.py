@@ -73,7 +73,7 @@ def run(
 def load(out: str | Path) -> Result:
     """Read scenario and rounds of a run folder, finished or not."""
     folder = RunFolder(Path(out))
-    return Result(folder.scenario(), folder.rounds(), folder=folder.path)
+    return Result(folder.scenario(), folder.rounds(), folder=folder.path, finished=is_finished(out))
 
 
 def is_finished(out: str | Path) -> bool:
@@ -135,4 +135,4 @@ def _result(
     stopped: bool,
 ) -> Result:
     parameters, engine = now.report.cpu().numpy(), simulation.trainer.engine
-    return Result(simulation.scenario, rounds, parameters, now.state, engine, folder, trace, stopped)
+    return Result(simulation.scenario, rounds, parameters, now.state, engine, folder, trace, stopped, not stopped)

@@ -10,10 +10,10 @@ so that the run can be repeated.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fedslot.errors import InputError, whole_number
+from fedslot.errors import InputError, did_you_mean, nearest, whole_number
 from fedslot.plain import LARGEST_INT, check_plain, plain
 from fedslot.plugins import part_name
 from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
@@ -468,9 +468,8 @@ def read_fields(source: str | Path) -> dict[str, Any]:
     else:
         path = Path(source)
         if path.suffix not in {".yaml", ".yml"} or not _is_file(path):
-            close = difflib.get_close_matches(str(source), names, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise InputError("scenario", str(source), f"a preset ({', '.join(names)}) or a YAML file that exists{hint}")
+            allowed = f"a preset ({', '.join(names)}) or a YAML file that exists{did_you_mean(str(source), names)}"
+            raise InputError("scenario", str(source), allowed)
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -583,9 +582,7 @@ def _one_line(error: ValidationError) -> InputError:
         parts.pop()
     field = ".".join(parts) or "scenario"
     if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(field, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]}?" if close else "; `fedslot schema --keys` lists them"
-        return InputError(field, first["input"], f"left out: there is no such key{hint}")
+        return _no_such_key(field, first["input"])
     if first["type"] in {"model_type", "model_attributes_type"}:
         section = [key for key in known if key.startswith(f"{field}.")]
         return InputError(field, first["input"], f"a section with keys such as {', '.join(section[:3])}")
@@ -593,8 +590,31 @@ def _one_line(error: ValidationError) -> InputError:
         return InputError(field, first["input"], "a word, as every key is")
     same_field = [e for e in error.errors() if tuple(map(str, e["loc"][: len(parts)])) == tuple(parts)]
     allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same_field))
-    return InputError(
-        field,
-        first["input"],
-        allowed.replace("a valid integer", whole_number(first["input"])).replace("a valid ", "a "),
-    )
+    allowed = allowed.replace("a valid integer", whole_number(first["input"])).replace("a valid ", "a ")
+    if isinstance(first["input"], str):
+        words = [word for e in same_field for word in re.findall("'([^']+)'", e.get("ctx", {}).get("expected", ""))]
+        allowed += did_you_mean(first["input"], words)
+    return InputError(field, first["input"], allowed)
+
+
+def _no_such_key(field: str, value: object) -> InputError:
+    """Return the error about a field that does not exist; it names the nearest one, wherever that stands."""
+    while isinstance(value, dict) and len(value) == 1:  # a section of one field, as of `-o strateg.name=ucb`
+        [(name, value)] = value.items()
+        field = f"{field}.{name}"
+    near = _nearest_key(field)
+    hint = f"did you mean {near}?" if near else "`fedslot schema --keys` lists them"
+    return InputError(field, value, f"left out: there is no such key; {hint}")
+
+
+def _nearest_key(field: str) -> str | None:
+    """Return the field or section whose last word is nearest to that of a key: of the same section, or else of any."""
+    section, _, name = field.rpartition(".")
+    known = dict.fromkeys([*keys(), *(key.rpartition(".")[0] for key in keys())])
+    for group in ([key for key in known if key.rpartition(".")[0] == section], known):
+        homes: dict[str, list[str]] = {}  # keys by their last words
+        for key in group:
+            homes.setdefault(key.rpartition(".")[2], []).append(key)
+        if word := nearest(name, homes):
+            return nearest(field, homes[word]) or homes[word][0]
+    return None

@@ -8,7 +8,7 @@ from fedslot.aggregation import AGGREGATIONS, Aggregate, make_aggregation
 
 WRONG = [
     # name, options, field, words that say what is allowed
-    ("average", {"lr": 1.0}, "aggregation.options.lr", "left out: average has no such option"),
+    ("average", {"lr": 1.0}, "aggregation.options.lr", "left out, since average takes no options"),
     ("fedavgm", {"lr": 0}, "aggregation.options.lr", "greater than 0"),
     ("fedavgm", {"momentum": 1}, "aggregation.options.momentum", "less than 1"),
     ("fedadam", {"lr": "fast"}, "aggregation.options.lr", "a number"),
@@ -17,7 +17,7 @@ WRONG = [
     ("fedadam", {"beta2": float("nan")}, "aggregation.options.beta2", "a finite number"),
     ("fedadam", {"tau": 0.0}, "aggregation.options.tau", "greater than 0"),
     ("fedyogi", {"tau": None}, "aggregation.options.tau", "a number"),
-    ("median", {"fraction": 0.1}, "aggregation.options.fraction", "left out: median has no such option"),
+    ("median", {"fraction": 0.1}, "aggregation.options.fraction", "left out, since median takes no options"),
     ("trimmed-mean", {"fraction": 0.5}, "aggregation.options.fraction", "less than 0.5"),
     ("krum", {"byzantine": 1.5}, "aggregation.options.byzantine", "a whole number"),
     ("krum", {"selected": 0}, "aggregation.options.selected", "greater than or equal to 1"),

@@ -160,7 +160,7 @@ def test_a_comparison_that_is_stopped_while_it_finishes(
 def test_compare_prints_the_folder_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("--strategies", "fedavg", "--seeds", "1", "--workers", "1", "--out", "a[/x]")
-    assert "figures and tables in a[/x], report" in quick("compare", "quickstart", *QUICK, *words)
+    assert "figures and tables in a[/x]; report" in quick("compare", "quickstart", *QUICK, *words)
 
 
 def test_own_strategy_in_the_current_folder(fedslot_command: Command, tmp_path: Path) -> None:

@@ -31,10 +31,14 @@ def _same_warnings_after(monkeypatch: pytest.MonkeyPatch) -> None:
         (["data", "fecth"], "fedslot data has no command fecth; did you mean fetch?"),
         (["plan", "--slot", "3"], "fedslot plan has no option --slot; did you mean --slots?"),
         (["plan", "-z"], "fedslot plan has no option -z, only -o, --override, --slots"),
+        (["run", "--bogus"], "fedslot run has no option --bogus, only -o, --override"),
+        (
+            ["reproduce", "fig22"],
+            "FIGURE: 'fig22' is not one of 'fig2', 'fig3', 'fig5', 'fig6', 'all'; did you mean fig2?",
+        ),
         (["plan", "--slots", "many"], "--slots: 'many' is not a valid integer"),
         (["plan", "--slots"], "option '--slots' requires an argument"),
         (["plan", "quickstart", "more", "words"], "fedslot plan: got unexpected extra arguments (more words)"),
-        (["run"], "fedslot run needs SCENARIO: A preset"),
         (["run", "quickstart", "--threads", "0"], "--threads: 0 is not in the range"),
         (["data", "fetch"], "fedslot data fetch needs NAME"),
         (["plan", "--slots", "9" * 10_000], "--slots: '999"),
@@ -47,6 +51,19 @@ def test_mistyped_words_are_one_line(words: list[str], line: str, capsys: pytest
     assert errors.startswith(f"error: {line}")
     assert errors.count("\n") == 1
     assert len(errors) < 500
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep", "serve"])
+def test_a_command_without_a_scenario_says_what_to_do(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command]) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    *advice, last = errors.splitlines()
+    assert "quickstart" in advice[0] + advice[1]
+    assert any("fedslot init mine.yaml" in line for line in advice)
+    assert any(f"example   fedslot {command} quickstart" in line for line in advice)
+    assert last.startswith(f"error: fedslot {command} needs SCENARIO: a preset")
+    assert max(map(len, advice)) <= 100
 
 
 def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:

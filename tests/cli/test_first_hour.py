@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import pytest
 
-from fedslot import Scenario, compare, presets, run, sweep
+from fedslot import Scenario, compare, load, presets, run, sweep
 from fedslot.cli import main
 from fedslot.scenario import keys
 
@@ -44,6 +45,15 @@ def test_the_comments_of_init_are_fields_with_their_defaults(tmp_path: Path) -> 
 NAMES = {key.rpartition(".")[2] for key in keys() if "computing" not in key}
 
 
+def test_init_needs_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init"]) == 0
+    assert capsys.readouterr().out == "mine.yaml is written; change it, then type: fedslot run mine.yaml\n"
+    assert main(["show", "."]) == 2, "a scenario is not taken for a run"
+
+
 def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("rounds: 3\n")
@@ -66,12 +76,21 @@ def test_doctor_tells_versions_data_and_what_is_missing(
     assert f"{tmp_path / 'cache'}" in told
     assert "missing: fedslot data fetch mnist" in told
     assert "missing: pip install 'fedslot[nonsense]' (nothing)" in told
+    assert "compiled  perceptrons, by Numba" in told
     assert not (tmp_path / "cache").exists()
 
 
-def _extras() -> dict[str, tuple[str, str]]:
-    import sys
+def test_doctor_helps_where_the_installation_is_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert "unknown  ModuleNotFoundError: import of torch halted" in told
+    assert told.index("torch halted") < told.index("digits"), "the other sections are told all the same"
 
+
+def _extras() -> dict[str, tuple[str, str]]:
     return sys.modules["fedslot.cli.doctor"].EXTRAS  # the package has a command of the same name
 
 
@@ -79,12 +98,14 @@ def test_show_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     result = run(Scenario.load("quickstart", QUICK), tmp_path / "run")
     assert main(["show", str(tmp_path / "run")]) == 0
     told = capsys.readouterr().out
-    assert f"3 rounds and {result.slots_spent} slots, finished" in told
+    assert f"3 of 3 rounds and {result.slots_spent} slots, finished" in told
     assert f"test accuracy {result.final_accuracy:.4f}" in told
     assert "*" in told
     (tmp_path / "run" / "summary.json").unlink()
     assert main(["show", str(tmp_path / "run")]) == 0
-    assert "not finished; continue with --resume" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"3 of 3 rounds and {result.slots_spent} slots, not finished" in told
+    assert "continues it with --resume" in told
 
 
 def test_show_of_a_comparison_and_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,12 +116,87 @@ def test_show_of_a_comparison_and_a_sweep(tmp_path: Path, capsys: pytest.Capture
     told = capsys.readouterr().out
     assert f"{comparison.runs['fedavg'][0].final_accuracy:.3f}" in told
     assert not math.isnan(comparison.runs["push-pull"][0].final_accuracy)
+    assert "comparison of fedavg, push-pull on digits, 20 UEs, seed 0" in told
     assert main(["show", str(tmp_path / "sweep")]) == 0
-    assert "2 combinations" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "sweep over frame.pull on digits, 20 UEs, seed 0" in told
+    assert "2 combinations" in told
+    assert "not finished" not in told
+
+
+def test_show_of_a_sweep_that_is_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep(Scenario.load("quickstart", QUICK), {"frame.pull": [1, 2]}, seeds=1, out=tmp_path, workers=1)
+    first, second = sorted(tmp_path.glob("runs/*/summary.json"))
+    first.unlink()
+    assert main(["show", str(tmp_path)]) == 0
+    output, errors = capsys.readouterr()
+    assert "note: " in errors
+    assert "1 of 2 runs are not finished: frame.pull=1" in errors
+    assert " 1   not finished" in output
+    second.unlink()
+    assert main(["show", str(tmp_path)]) == 2
+    assert "holds a sweep without a finished run; continue it with --resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_show_fits_the_terminal(
+    width: int, folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Apart from the line of commands to copy, which must not be broken."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(folders)
+    for name in ("run", "comparison", "sweep"):
+        assert main(["show", name]) == 0
+        *lines, last = capsys.readouterr().out.splitlines()
+        assert last == f"more: fedslot watch {name} --open, fedslot.load('{name}') in Python"
+        assert max(map(len, lines)) <= max(width, 70)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, a comparison and a sweep, made by the commands."""
+    folder = tmp_path_factory.mktemp("first-hour")
+    words = [word for key, value in QUICK.items() for word in ("-o", f"{key}={value}")]
+    quick = [*words, "--out"]
+    assert main(["run", "quickstart", *quick, str(folder / "run")]) == 0
+    assert (
+        main(
+            ["compare", "quickstart", "--strategies", "fedavg,ucb", "--seeds", "3", *quick, str(folder / "comparison")]
+        )
+        == 0
+    )
+    assert main(["sweep", "quickstart", "--grid", "frame.pull=1,2", "--seeds", "3", *quick, str(folder / "sweep")]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run"],
+        ["compare", "--strategies", "fedavg", "--seeds", "1"],
+        ["sweep", "--grid", "frame.pull=1", "--seeds", "1"],
+    ],
+)
+def test_the_end_of_a_command_says_how_to_see_more(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fields = [word for key, value in QUICK.items() for word in ("-o", f"{key}={value}")]
+    command, *options = words
+    assert main([command, "quickstart", *options, *fields, "--out", "my results"]) == 0
+    *_, where, more = capsys.readouterr().out.splitlines()
+    assert "my results" in where
+    python = "fedslot.load('my results') in Python"
+    assert more == f"more: fedslot show 'my results', fedslot watch 'my results' --open, {python}"
+    assert main(["show", "my results"]) == 0
+    assert load("my results") is not None
 
 
 def test_show_refuses_what_holds_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(tmp_path)]) == 2
     assert "holds no run, comparison or sweep" in capsys.readouterr().err
     assert main(["show", str(tmp_path / "nowhere")]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"error: {tmp_path}/nowhere is no folder; give the folder that --out named\n"
+    (tmp_path / "study").mkdir()
+    assert main(["show", str(tmp_path / "stduy")]) == 2
+    assert f"; did you mean {tmp_path / 'study'}?" in capsys.readouterr().err

@@ -78,6 +78,7 @@ def test_classes_of_a_notebook_need_not_be_there(
 def test_runs_and_other_folders(scenario: Scenario, tmp_path: Path) -> None:
     result = fedslot.run(scenario, tmp_path / "run")
     assert fedslot.load(tmp_path / "run").rounds.equals(result.rounds)
-    for path in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(RefusedError, match="holds no run, comparison or sweep"):
-            fedslot.load(path)
+    with pytest.raises(RefusedError, match="holds no run, comparison or sweep"):
+        fedslot.load(tmp_path)
+    with pytest.raises(RefusedError, match=r"rnu is no folder; .*; did you mean .*run\?"):
+        fedslot.load(tmp_path / "rnu")

@@ -14,6 +14,7 @@ filtered.py         weights by noise, a filter by the layers' inputs, larger ste
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ from fedslot.aggregation.filtered import Filtered
 from fedslot.aggregation.krum import Krum
 from fedslot.aggregation.median import Median
 from fedslot.aggregation.trimmed_mean import TrimmedMean
-from fedslot.errors import InputError, whole_number
+from fedslot.errors import InputError, did_you_mean, whole_number
 from fedslot.messages import NoState
 from fedslot.plugins import find
 
@@ -68,7 +69,7 @@ def make_aggregation(name: str, options: Mapping[str, Any]) -> Aggregation[Any]:
     try:
         aggregation = maker(**options)
     except ValidationError as error:
-        raise _refusal(name, error) from None
+        raise _refusal(name, list(signature(maker).parameters), error) from None
     except InputError as error:
         raise InputError(f"{OPTIONS_FIELD}.{error.field}", error.value, error.allowed) from error
     except Exception as error:  # the user's own code may raise anything
@@ -80,12 +81,14 @@ def make_aggregation(name: str, options: Mapping[str, Any]) -> Aggregation[Any]:
     return aggregation
 
 
-def _refusal(name: str, error: ValidationError) -> InputError:
+def _refusal(name: str, options: list[str], error: ValidationError) -> InputError:
     """Convert the first error of pydantic about the options of an aggregation into an `InputError`."""
     first = error.errors()[0]
     field = ".".join([OPTIONS_FIELD, *map(str, first["loc"])])
     if first["type"] == "unexpected_keyword_argument":
-        return InputError(field, first["input"], f"left out: {name} has no such option")
+        known = f"takes {', '.join(options)}" if options else "takes no options"
+        hint = did_you_mean(str(first["loc"][-1]), options)
+        return InputError(field, first["input"], f"left out, since {name} {known}{hint}")
     allowed = first["msg"].removeprefix("Input should be ")
     return InputError(
         field, first["input"], allowed.replace("a valid integer", whole_number(first["input"])).replace("valid ", "")

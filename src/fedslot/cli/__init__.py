@@ -50,6 +50,7 @@ from fedslot.cli.watch import watch
 app = typer.Typer(
     name="fedslot",
     help="Whose model update should be on the air when uplink slots are scarce?",
+    epilog="To begin: fedslot run quickstart, then fedslot show out/run",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -28,6 +28,7 @@ from fedslot.cli.options import (
     note_effects,
     read_scenario,
     read_targets,
+    say_more,
     stoppable,
     tracking,
     watch,
@@ -99,4 +100,5 @@ def compare(
             console = Console(markup=False, emoji=False)
             for table in comparison_tables(comparison, console):
                 console.print(table)
-            console.print(f"figures and tables in {out}, report: {report}", highlight=False, soft_wrap=True)
+            typer.echo(f"figures and tables in {out}; report: {report}")
+            say_more(out)

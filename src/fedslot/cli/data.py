@@ -58,12 +58,12 @@ def fetch(
 ) -> None:
     """Fetch data sets into the cache; those that are already there and intact are not fetched again."""
     from fedslot.data.catalogue import CATALOGUE
-    from fedslot.errors import InputError, RefusedError
+    from fedslot.errors import InputError, RefusedError, one_of
 
     allowed = (*CATALOGUE, "digits", "all")
     for name in names:
         if name not in allowed:
-            raise InputError("NAME", name, f"one of {', '.join(allowed)}")
+            raise InputError("NAME", name, one_of(name, allowed))
     failures = []
     for name in dict.fromkeys(CATALOGUE if "all" in names else names):
         if name == "digits":

@@ -20,21 +20,27 @@ EXTRAS = {  # the module that shows whether an extra is installed, and what the 
     "mlflow": ("mlflow", "--track mlflow"),
 }
 PACKAGES = {"paho": "paho-mqtt", "mlflow": "mlflow-skinny"}  # where the module has another name than its package
-PROGRAMS = {"mosquitto": "broker of deployments over MQTT; Debian: apt-get install mosquitto"}
 
 
 def doctor() -> None:
-    """Print versions, processor, cache, data sets and extras, and how to install those that are missing.
+    """Print versions, processor, cache, engines, data sets and extras, and how to install those that are missing.
 
     Example: fedslot doctor
     """
-    for title, rows in (
-        ("Versions", _versions()),
-        ("Machine", _machine()),
-        ("Data sets", _data_sets()),
-        ("Extras", _extras()),
+    from fedslot.errors import reason
+
+    for title, describe in (
+        ("Versions", _versions),
+        ("Machine", _machine),
+        ("Engines of local training", _engines),
+        ("Data sets", _data_sets),
+        ("Extras, all optional", _extras),
     ):
         typer.echo(title)
+        try:
+            rows = describe()
+        except (ImportError, OSError) as error:  # a broken installation is what a doctor is called for
+            rows = {"unknown": reason(error)}
         width = max(map(len, rows))
         for name, text in rows.items():
             typer.echo(f"  {name:<{width}}  {text}")
@@ -58,8 +64,26 @@ def _machine() -> dict[str, str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-        "processor": f"{cores} cores for this process, {torch.backends.cpu.get_cpu_capability()} instructions",
+        "processor": _processor(),
+        "cores": f"{cores} for this process, {torch.backends.cpu.get_cpu_capability()} instructions",
         "CUDA": torch.cuda.get_device_name() if torch.cuda.is_available() else "none; training.device must be cpu",
+    }
+
+
+def _processor() -> str:
+    """Return the name of the processor; Python itself does not know it on Linux."""
+    if Path("/proc/cpuinfo").is_file():
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _engines() -> dict[str, str]:
+    numba = _version("numba") if util.find_spec("numba") else "missing: pip install numba"
+    return {
+        "torch": "every network",
+        "compiled": f"perceptrons, by Numba ({numba}); the first run on a machine compiles",
     }
 
 
@@ -88,6 +112,6 @@ def _extras() -> dict[str, str]:
         package = PACKAGES.get(module, module)
         state = _version(package) if util.find_spec(module) else f"missing: pip install 'fedslot[{extra}]'"
         found[extra] = f"{state} ({purpose})"
-    for program, purpose in PROGRAMS.items():
-        found[program] = f"{shutil.which(program) or 'missing'} ({purpose})"
+    broker = shutil.which("mosquitto", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
+    found["mosquitto"] = f"{broker or 'missing: on Debian, apt-get install mosquitto'} (broker for MQTT)"
     return found

@@ -14,15 +14,15 @@ import codecs
 import logging
 import os
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any
 
 import typer
 
-from fedslot.errors import InputError, RefusedError, ended
+from fedslot.errors import InputError, RefusedError, did_you_mean, ended
 
 BAD_INPUT, SYSTEM_FAULT, CLOSED_PIPE = 2, 1, 128 + 13
 PLAIN = {"▶": ">", "⋮": ":", "±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "·": "-", "≤": "<=", "≥": ">="}
@@ -45,6 +45,8 @@ def exit_code(command: Callable[[], object]) -> int:
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
             return _leave(BAD_INPUT)
+        if type(error).__name__ == "MissingParameter" and error.param.name == "scenario":
+            _tell_what_to_do(error.ctx)
         return _tell(_usage(error), BAD_INPUT)
     except BrokenPipeError:
         return _leave(CLOSED_PIPE)
@@ -92,6 +94,21 @@ def _tell(line: str, code: int) -> int:
     return _leave(code)
 
 
+def _tell_what_to_do(context: Any) -> None:
+    """Print to a user who named no scenario how to name one."""
+    from fedslot.scenario import presets
+
+    rows = {
+        "presets": f"{', '.join(presets())} (`fedslot presets` describes them)",
+        "your own": "`fedslot init mine.yaml` writes a scenario to change, with every field explained",
+        "example": context.command.help.partition("Example: ")[2].strip(),
+    }
+    for title, text in rows.items():
+        for line in textwrap.wrap(text, 70, break_on_hyphens=False):
+            typer.echo(f"{title:<10}{line}", err=True)
+            title = ""
+
+
 def _leave(code: int) -> int:
     """Return the exit code; output that cannot be written is dropped, or Python would complain of it at its end."""
     for stream in (sys.stdout, sys.stderr):
@@ -119,9 +136,11 @@ def _usage(error: Any) -> str:
         word = error.message.split("'")[1]
         return f"{command} has no command {word}{_near(word, context.command.commands)}"
     if kind == "MissingParameter":
-        return f"{command} needs {_name(error)}: {error.param.help.rstrip('.')}"
+        about = error.param.help.rstrip(".")
+        return f"{command} needs {_name(error)}: {about[:1].lower()}{about[1:]}"
     if getattr(error, "param", None) is not None:
-        return f"{_name(error)}: {message}"
+        choices = [str(choice) for choice in getattr(error.param.type, "choices", ())]
+        return f"{_name(error)}: {message}{did_you_mean(message.split(chr(39))[1], choices) if choices else ''}"
     return f"{command}: {message}"
 
 
@@ -132,5 +151,4 @@ def _name(error: Any) -> str:
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    near = get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else f", only {', '.join(known)}"
+    return did_you_mean(word, known) or f", only {', '.join(known)}"

@@ -12,7 +12,7 @@ from fedslot.cli.options import complete_scenario
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="The file to write; it must not exist yet.")] = Path("scenario.yaml"),
+    file: Annotated[Path, typer.Argument(help="The file to write; it must not exist yet.")] = Path("mine.yaml"),
     source: Annotated[
         str, typer.Option("--from", help="The preset to start from.", autocompletion=complete_scenario)
     ] = "quickstart",
@@ -36,14 +36,20 @@ def init(
 
 def commented(preset: str) -> str:
     """Return a preset as YAML with a comment on each field; those that it leaves at their defaults are comments too."""
-    from fedslot.errors import InputError
+    from fedslot.errors import InputError, one_of
     from fedslot.scenario import keys, preset_text, presets, ranges, read_fields, split_sections
     from fedslot.yaml_text import write_yaml
 
     if preset not in presets():
-        raise InputError("--from", preset, f"one of {', '.join(presets())}")
+        raise InputError("--from", preset, one_of(preset, presets()))
     given, allowed, known = split_sections(read_fields(preset)), ranges(), keys()
-    lines = [*(line for line in preset_text(preset).splitlines() if line.startswith("#")), ""]
+    header = [line for line in preset_text(preset).splitlines() if line.startswith("#")]
+    lines = [
+        *header,
+        "#",
+        "# Every field is here. Those behind a # have their defaults; remove the # to change one.",
+        "",
+    ]
     section = ""
     for key, about in known.items():
         path, _, name = key.rpartition(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -148,6 +149,13 @@ def read_targets(words: str) -> list[float]:
         return [float(word) for word in words.split(",") if word]
     except ValueError:
         raise InputError("targets", words, "numbers with commas between, e.g. 0.8,0.9") from None
+
+
+def say_more(folder: Path, *, shown: bool = False) -> None:
+    """Say in one line how to see more of the results in a folder; shown: by `fedslot show`, which then goes unsaid."""
+    name = shlex.quote(str(folder))
+    ways = [f"fedslot watch {name} --open", f"fedslot.load({str(folder)!r}) in Python"]
+    typer.echo(f"more: {', '.join(ways if shown else [f'fedslot show {name}', *ways])}")
 
 
 @contextmanager

@@ -25,7 +25,9 @@ QUICK_ROUNDS = 40
 
 
 def reproduce(
-    figure: Annotated[Figure, typer.Argument(help="A figure of the paper, or all of them.")],
+    figure: Annotated[
+        Figure, typer.Argument(metavar="FIGURE", help="A figure of the paper: fig2, fig3, fig5, fig6, or all.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for runs, figures and reproduction.md.")] = Path("out/reproduction"),
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds on MNIST.")] = 3,
     cifar_seeds: Annotated[int, typer.Option(min=1, help="Number of seeds on CIFAR-10.")] = 1,

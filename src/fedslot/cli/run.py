@@ -26,6 +26,7 @@ from fedslot.cli.options import (
     live_view,
     note_effects,
     read_scenario,
+    say_more,
     watch,
 )
 
@@ -79,6 +80,7 @@ def run(
             f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "
             f"{summary['slots_spent']} slots ({summary['cost_sum']} by the sum rule); results in {out}"
         )
+        say_more(out)
 
 
 def _again(

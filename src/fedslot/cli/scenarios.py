@@ -19,7 +19,7 @@ def presets(
 
     Example: fedslot presets quickstart > mine.yaml && fedslot run mine.yaml
     """
-    from fedslot.errors import InputError
+    from fedslot.errors import InputError, one_of
     from fedslot.scenario import preset_text
     from fedslot.scenario import presets as all_presets
 
@@ -31,7 +31,7 @@ def presets(
     elif name in known:
         typer.echo(preset_text(name), nl=False)
     else:
-        raise InputError("preset", name, f"one of {', '.join(known)}")
+        raise InputError("preset", name, one_of(name, known))
 
 
 def schema(

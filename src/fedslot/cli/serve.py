@@ -29,6 +29,7 @@ from fedslot.cli.options import (
     TrackOption,
     note_effects,
     read_scenario,
+    say_more,
     watch,
 )
 
@@ -115,3 +116,4 @@ def serve(
         f"{summary['slots_spent']} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
         f"{len(server.faults.all)} faults; results in {out}"
     )
+    say_more(out)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedslot.cli.options import say_more
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fedslot.results import Result
+    from fedslot.scenario import Scenario
 
 
 def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a comparison or a sweep.")]) -> None:
@@ -23,14 +27,11 @@ def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a compari
     """
     from rich.console import Console
 
-    from fedslot.errors import RefusedError
     from fedslot.experiments.comparison import Comparison
     from fedslot.experiments.loading import load
     from fedslot.results import Result
     from fedslot.views.tables import comparison_tables, sweep_table
 
-    if not folder.is_dir():
-        raise RefusedError(f"{folder} is no folder")
     console = Console(markup=False, emoji=False, highlight=False)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -38,27 +39,41 @@ def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a compari
     for warning in told:  # which runs are missing
         typer.echo(f"note: {warning.message}", err=True)
     if isinstance(found, Result):
-        _show_run(found, folder, console)
+        _show_run(found, console)
     elif isinstance(found, Comparison):
+        names = ", ".join(found.strategies)
+        console.print(f"comparison of {names} {_where(found.scenario)}, {_seeds(found.seeds)}", soft_wrap=True)
         for table in comparison_tables(found, console):
             console.print(table)
     else:
+        base = found.study.scenario
+        seeds = range(base.seed, base.seed + found.study.seeds)
+        console.print(f"sweep over {', '.join(found.study.grid)} {_where(base)}, {_seeds(seeds)}", soft_wrap=True)
         console.print(sweep_table(found, console))
-    typer.echo(f"more: fedslot watch {folder} --open, or fedslot.load({str(folder)!r}) in Python")
+    say_more(folder, shown=True)
 
 
-def _show_run(run: Result, folder: Path, console: Console) -> None:
-    from fedslot.runs import is_finished
+def _where(scenario: Scenario) -> str:
+    return f"on {scenario.data.dataset}, {scenario.data.ues} UEs"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
+
+
+def _show_run(run: Result, console: Console) -> None:
     from fedslot.views.text_plot import text_plot
 
     scenario, rounds = run.scenario, run.rounds
     name = scenario.strategy.name + ("" if scenario.aggregation.name == "average" else f"+{scenario.aggregation.name}")
-    console.print(f"{name} on {scenario.data.dataset}, seed {scenario.seed}, {scenario.data.ues} UEs")
+    console.print(f"{name} {_where(scenario)}, {_seeds([scenario.seed])}", soft_wrap=True)
     if not len(rounds):
         console.print("no round is finished yet")
         return
-    state = "finished" if is_finished(folder) else "not finished; continue with --resume"
-    console.print(f"{len(rounds)} rounds and {run.slots_spent} slots, {state}")
+    state = "finished" if run.finished else "not finished"
+    console.print(f"{len(rounds)} of {scenario.most_rounds} rounds and {run.slots_spent} slots, {state}")
+    if not run.finished:
+        console.print("the command that began it continues it with --resume")
     console.print(f"test accuracy {run.final_accuracy:.4f}, at best {rounds['test_accuracy'].max():.4f}")
     sums = rounds[["pulled", "wasted", "push_received", "collided"]].sum()
     console.print(

@@ -27,6 +27,7 @@ from fedslot.cli.options import (
     live_view,
     note_effects,
     read_targets,
+    say_more,
     stoppable,
     tracking,
     watch,
@@ -125,8 +126,8 @@ def sweep(
                 write_figures(found, out)
                 console = Console(highlight=False, markup=False, emoji=False)
                 console.print(sweep_table(found, console))
-                where = f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures"
-                console.print(where, soft_wrap=True)
+                typer.echo(f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures")
+                say_more(out)
         if found.failures:
             _list_failures(found, labels)
             if dask is not None:

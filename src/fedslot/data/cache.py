@@ -20,7 +20,7 @@ from fedslot.data import formats
 from fedslot.data.catalogue import CATALOGUE, Entry, Package
 from fedslot.data.download import Progress, SourceError, download, reason
 from fedslot.data.formats import Arrays
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import InputError, RefusedError, one_of
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -169,5 +169,5 @@ def _write(arrays: Arrays, file: Path) -> Path:
 
 def _entry(name: str) -> Entry:
     if name not in CATALOGUE:
-        raise InputError("name", name, f"one of {', '.join(CATALOGUE)}")
+        raise InputError("name", name, one_of(name, CATALOGUE))
     return CATALOGUE[name]

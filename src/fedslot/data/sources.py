@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedslot.data import cache, formats
 from fedslot.data.catalogue import CATALOGUE
-from fedslot.errors import InputError
+from fedslot.errors import InputError, one_of
 
 NAMES = ("digits", *CATALOGUE)
 
@@ -187,7 +187,7 @@ def _check_owners(name: str, owners: NDArray[Any], samples: int) -> None:
 
 def _own_file(path: str) -> Path:
     if not path.endswith(".npz"):
-        _refuse(path, f"one of {', '.join(NAMES)}, or a file that ends in .npz")
+        _refuse(path, one_of(path, NAMES, ", or a file that ends in .npz"))
     return Path(path).expanduser().absolute()
 
 

@@ -185,7 +185,9 @@ class ParameterServer:
     def _result(self, stopped: bool) -> Result:
         rounds = self.folder.rounds() if self.folder else pd.DataFrame(map(asdict, self._rows))
         parameters = self.now.report.cpu().numpy()
-        return Result(self.scenario, rounds, parameters, self.now.state, None, self._path, stopped=stopped)
+        return Result(
+            self.scenario, rounds, parameters, self.now.state, None, self._path, stopped=stopped, finished=not stopped
+        )
 
     @property
     def _path(self) -> Path | None:

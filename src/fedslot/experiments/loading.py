@@ -13,8 +13,8 @@ from fedslot import runs
 from fedslot.errors import RefusedError
 from fedslot.experiments.comparison import TARGETS, Comparison, read_comparison, run_folder
 from fedslot.experiments.study import Study
-from fedslot.experiments.sweeps import Sweep, plan_tasks, table_entry
-from fedslot.folders import COMPARISON, RUN, SWEEP
+from fedslot.experiments.sweeps import NOT_FINISHED, Sweep, plan_tasks, table_entry
+from fedslot.folders import COMPARISON, RUN, SWEEP, no_folder
 from fedslot.results import Result
 from fedslot.runs import is_finished
 
@@ -28,6 +28,8 @@ def load(out: str | Path) -> Result | Comparison | Sweep:
     the others has not finished; `missing` names the runs that are not finished. In a sweep, they are in `failures`.
     """
     path = Path(out)
+    if not path.is_dir():
+        raise no_folder(path)
     if (path / COMPARISON.marker).is_file():
         return _load_comparison(path)
     if (path / SWEEP.marker).is_file():
@@ -63,6 +65,8 @@ def _load_sweep(path: Path) -> Sweep:
     results = [runs.load(task.folder) if is_finished(task.folder) else None for task in tasks]
     reasons = _reasons(path, study)
     failures = {index: reasons[index] for index, result in enumerate(results) if result is None}
+    if len(failures) == len(tasks):
+        raise RefusedError(f"{path} holds a sweep without a finished run; continue it with --resume")
     _warn(path, [tasks[index].folder.name for index in failures], len(tasks))
     return Sweep(study, results, failures, _targets(path))
 
@@ -76,7 +80,7 @@ def _reasons(path: Path, study: Study) -> list[str]:
         known = {tuple(row): failure for *row, failure in rows}
     seeds = range(study.scenario.seed, study.scenario.seed + study.seeds)
     wanted = [(*map(table_entry, each.values()), seed) for each in study.combinations for seed in seeds]
-    return [known.get(tuple(map(str, row))) or "not finished" for row in wanted]
+    return [known.get(tuple(map(str, row))) or NOT_FINISHED for row in wanted]
 
 
 def _targets(path: Path) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from fedslot.errors import InputError, whole_number
+from fedslot.errors import InputError, did_you_mean, whole_number
 from fedslot.experiments.tasks import check
 from fedslot.plain import plain
 from fedslot.plugins import part_name
@@ -84,7 +84,9 @@ class Study:
             fields["scenario"] = _scenario_of(Path(source), fields.get("scenario"))
         for key in fields:
             if key not in KEYS:
-                raise InputError(key, fields[key], f"left out: the keys of a study are {', '.join(KEYS)}")
+                raise InputError(
+                    key, fields[key], f"left out: the keys of a study are {', '.join(KEYS)}{did_you_mean(key, KEYS)}"
+                )
         for key in ("overrides", "grid"):
             if not isinstance(fields.setdefault(key, {}), dict):
                 raise InputError(key, fields[key], "a mapping of dotted keys, e.g. `frame.pull: ...`")

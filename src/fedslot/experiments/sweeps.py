@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import InputError, RefusedError, one_of
 from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
@@ -29,6 +29,7 @@ from fedslot.views.progress import shown
 from fedslot.yaml_text import YAMLError, parse_yaml
 
 MOST_ROWS = 12  # number of combinations in a table
+NOT_FINISHED = "not finished"  # the reason of runs that were interrupted or have not begun
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +123,7 @@ class Sweep:
 
         known = ["final_accuracy", "accuracy_at_horizon", *map(self.slots_to, self.targets)]
         if measure not in known:
-            raise InputError("measure", measure, f"one of {', '.join(known)}")
+            raise InputError("measure", measure, one_of(measure, known))
         return plot_sweep(self, measure)
 
     def __repr__(self) -> str:

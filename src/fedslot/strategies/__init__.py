@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, did_you_mean
 from fedslot.messages import NoState
 from fedslot.plugins import find
 from fedslot.strategies.base import Asking, Cell, Options, Split, Strategy
@@ -89,6 +89,7 @@ def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
         if option not in declared:
             known = f"takes {', '.join(declared)}" if declared else "takes no options"
             how = "" if name in STRATEGIES else f"; a class declares them: options = {{{option!r}: default}}"
+            how += did_you_mean(option, declared)
             raise InputError(f"strategy.options.{option}", value, f"left out, since {name} {known}{how}")
     cell = replace(cell, options={**declared, **cell.options})
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedslot.callbacks import Callback
-from fedslot.errors import InputError
+from fedslot.errors import InputError, one_of
 from fedslot.round import Round
 from fedslot.runs import is_finished, load
 from fedslot.scenario import Scenario
@@ -36,7 +36,7 @@ def make_trackers(names: Iterable[str], label: str, folder: Path | None = None) 
     """Return the trackers of a run that has these names; unknown ones are refused."""
     for name in names:
         if name not in TRACKERS:
-            raise InputError("track", name, f"one of {', '.join(TRACKERS)}")
+            raise InputError("track", name, one_of(name, TRACKERS))
     return [TRACKERS[name](label, folder) for name in dict.fromkeys(names)]
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate, describe
 from fedslot.experiments.study import say_value
-from fedslot.experiments.sweeps import Sweep
+from fedslot.experiments.sweeps import NOT_FINISHED, Sweep
 from fedslot.scenario import Scenario
 
 MOST_ROWS = 12  # number of combinations in the table of a sweep; sweep.csv has all
@@ -95,7 +95,8 @@ def _combinations(found: Sweep, gap: str) -> Table:
     for index in sorted(ranked[:MOST_ROWS]):
         cells = [say_value(value) for value in study.combinations[index].values()]
         if not estimates[index]["final_accuracy"].count:
-            table.add_row(*cells, "failed")
+            reasons = {found.failures[index * study.seeds + seed] for seed in range(study.seeds)}
+            table.add_row(*cells, NOT_FINISHED if reasons == {NOT_FINISHED} else "failed")
             continue
         mark = "*" if study.seeds >= LEAST and index in leaders else " "
         cells.append(estimates[index]["final_accuracy"].text(".3f", gap=gap))

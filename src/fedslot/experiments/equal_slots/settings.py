@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedslot.errors import InputError
+from fedslot.errors import InputError, one_of
 from fedslot.scenario import Scenario
 
 FIRST_SEED = 10  # the defaults of `scout`, `merit-push` and `filtered` were chosen on seeds below
@@ -123,6 +123,6 @@ def chosen(names: Iterable[str], budget: int | None = None) -> dict[str, Setting
     wanted = list(names) or list(SETTINGS)
     for name in wanted:
         if name not in SETTINGS:
-            raise InputError("setting", name, f"one of {', '.join(SETTINGS)}")
+            raise InputError("setting", name, one_of(name, SETTINGS))
     found = {name: SETTINGS[name] for name in wanted}
     return found if budget is None else {name: replace(setting, budget=budget) for name, setting in found.items()}

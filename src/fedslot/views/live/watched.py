@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.folders import COMPARISON, KINDS, REPRODUCTION, RUN, SWEEP, Kind
+from fedslot.folders import COMPARISON, KINDS, REPRODUCTION, RUN, SWEEP, Kind, no_folder
 from fedslot.scenario import Scenario
 from fedslot.views.live.growing import GrowingTable
 
@@ -94,8 +94,9 @@ def read_plan(path: Path) -> Plan:
     """Return the runs that belong to a run, comparison, sweep or reproduction; refuse any other folder."""
     kind = kind_of(path)
     if kind is None:
-        what = "holds no run, comparison or sweep" if path.is_dir() else "is no folder"
-        raise RefusedError(f"{path} {what}; give the folder that --out named")
+        if not path.is_dir():
+            raise no_folder(path)
+        raise RefusedError(f"{path} holds no run, comparison or sweep; give the folder that --out named")
     return Plan(path, kind.name, tuple(_runs(path, kind)), _digest(path, kind))
 
 
