@@ -93,8 +93,8 @@ class Survey:
         """Return the UEs to train with: the n cleanest of those received, for the n of least expected error.
 
         What the n deviate from all UEs on average, spread / n, stays in the model; their noise averages out over
-        `horizon` updates. A model of few UEs knows too little of the others' data, so the pool has at least a quarter of
-        the UEs received so far, or an eighth of all.
+        `horizon` updates. A model of few UEs knows too little of the others' data, so the pool has at least a quarter
+        of the UEs received so far, or an eighth of all.
         """
         known = np.flatnonzero(self.seen)
         cleanest = known[np.argsort(self.noise[known], kind="stable")]
