@@ -30,6 +30,8 @@ CHECKPOINT, SUMMARY = "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, FRAMES, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
 PLAIN = ("round", "slots_spent", "waiting", "model", "report")  # fields of a snapshot that are arrays or numbers
 STATES = ("state", "aggregation")  # the others, dataclasses
+_PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
+EXACTLY: Any = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}  # from then on always, and the word warns
 LENGTH = ("rounds", "time_budget")  # fields of a scenario that may change when a run is continued
 HEADERS = {
     ROUNDS: (",".join(field.name for field in fields(Round)) + "\n").encode(),
@@ -324,9 +326,11 @@ def read_rows(file: Path, types: Mapping[str, Any] | None = None) -> pd.DataFram
     """Read the rows of a CSV file, without the last if a kill tore it. types: those of columns."""
     try:
         rows = file.read_bytes()
-        return pd.read_csv(io.BytesIO(rows[: rows.rfind(b"\n") + 1]), dtype=types and dict(types))
+        whole = io.BytesIO(rows[: rows.rfind(b"\n") + 1])
+        table: pd.DataFrame = pd.read_csv(whole, dtype=types and dict(types), **EXACTLY)
     except (OSError, ValueError) as error:  # ValueError: also no text, no table
         raise RefusedError(f"{file} cannot be read ({' '.join(str(error).split())})") from None
+    return table
 
 
 def _hash(file: Path) -> str | None:

@@ -451,6 +451,7 @@ def _say_range(kind: Mapping[str, Any]) -> str:
 
 
 def _say_limit(limit: float) -> str:
+    limit = int(limit) if limit == int(limit) else limit  # earlier versions of pydantic say 0.0 for 0
     return f"2^{limit.bit_length()} - 1" if isinstance(limit, int) and limit > 10**12 else f"{limit:,}"
 
 

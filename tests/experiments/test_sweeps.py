@@ -115,7 +115,7 @@ def test_a_run_that_fails_is_in_the_table_and_stops_no_other(scenario: Scenario,
     found = sweep(scenario, {"training.lr": [1e6, 0.05]}, 2, tmp_path, workers=1, on_failure="record")
     assert list(found.failures) == [0, 1]
     table = pd.read_csv(tmp_path / "runs.csv")
-    assert list(table["failure"].str.contains("diverged").fillna(False)) == [True, True, False, False]
+    assert list(table["failure"].str.contains("diverged", na=False)) == [True, True, False, False]
     assert list(table["final_accuracy"].isna()) == [True, True, False, False]
 
 
