@@ -58,55 +58,50 @@ def test_frames_without_an_update_count_and_wasted_pulls_are_remembered():
     st.floats(0.001, 10),
     st.floats(0.001, 10),
     st.floats(1, 1000),
+    st.sampled_from([0.25, 0.5]),
 )
-def test_the_pool_has_the_least_error_of_all_cleanest_sets(noise, spread, gain, horizon):
+def test_the_pool_has_the_least_error_of_all_cleanest_sets(noise, spread, gain, horizon, share):
     ues = len(noise)
     survey = replace(
         Survey.blank(ues), noise=np.array(noise), seen=np.ones(ues, dtype=np.int64), energy=spread, noise_gain=gain
     )
-    pool = survey.pool(horizon)
+    pool = survey.pool(horizon, share)
 
     def error(chosen: list[float]) -> float:
         return spread / len(chosen) + gain * sum(x * x for x in chosen) / len(chosen) / horizon
 
-    ranked = sorted(noise)
-    least = math.ceil(ues / 8)  # all are known, so an eighth is less than a quarter
+    ranked, least = sorted(noise), math.ceil(share * ues)
     best = min(error(ranked[:n]) for n in range(least, ues + 1))
     assert len(pool) >= least
     assert error([noise[ue] for ue in pool]) == pytest.approx(best)
     assert max(noise[ue] for ue in pool) <= min([noise[ue] for ue in range(ues) if ue not in pool], default=1)
 
 
+@pytest.mark.parametrize(("known", "least"), [(1, 1), (4, 1), (20, 5), (97, 25), (100, 25), (160, 25)])
+def test_the_pool_has_a_share_of_the_known_ues_up_to_25(known, least):
+    """Noise that counts for far more than the spread leaves the pool at its least size."""
+    seen = (np.arange(200) < known).astype(np.int64)
+    noise = np.where(seen, np.arange(200.0), 0)
+    survey = replace(Survey.blank(200), seen=seen, noise=noise, energy=1e-6, noise_gain=1.0)
+    assert survey.pool(horizon=1, share=0.25).tolist() == list(range(least))
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.001, 10), st.floats(1, 100), st.floats(0, 3))
 def test_a_ue_is_welcome_if_the_pool_is_better_with_it(noise, spread, horizon, other):
-    """By the error of the pool with it and without it; a gain of 1, and all UEs in the pool or none beside it."""
-    ues = len(noise)
-    survey = replace(
-        Survey.blank(ues), noise=np.array(noise), seen=np.ones(ues, dtype=np.int64), energy=spread, noise_gain=1.0
-    )
-    powers = [noise[ue] ** 2 for ue in survey.pool(horizon)]
+    """By the errors of the pool with it and without it."""
+    survey = replace(Survey.blank(len(noise)), noise=np.array(noise), energy=spread, noise_gain=1.0)
+    limit = survey.welcome_noise(np.arange(len(noise)), horizon)
+    assume(not math.isclose(other, limit, rel_tol=1e-6, abs_tol=1e-9))
 
     def error(chosen: list[float]) -> float:
-        return spread / len(chosen) + sum(chosen) / len(chosen) / horizon
+        return spread / len(chosen) + sum(x * x for x in chosen) / len(chosen) / horizon
 
-    limit = survey.welcome_noise(horizon)
-    assume(not math.isclose(other, limit, rel_tol=1e-6, abs_tol=1e-9))
-    # n (n + 1) times the difference of both errors is spread - (other^2 - mean power) n / horizon
-    assert (error([*powers, other**2]) < error(powers)) == (other < limit)
-
-
-@pytest.mark.parametrize(("known", "least"), [(1, 1), (4, 1), (20, 5), (60, 13), (100, 13)])
-def test_the_pool_has_a_quarter_of_the_known_ues_or_an_eighth_of_all(known, least):
-    """Noise that counts for far more than the spread leaves the pool at its least size."""
-    seen = (np.arange(100) < known).astype(np.int64)
-    noise = np.where(seen, np.arange(100.0), 0)
-    survey = replace(Survey.blank(100), seen=seen, noise=noise, energy=1e-6, noise_gain=1.0)
-    assert survey.pool(horizon=1).tolist() == list(range(least))
+    assert (error([*noise, other]) < error(noise)) == (other < limit)
 
 
 def test_without_noise_everyone_is_in_the_pool():
     survey = replace(Survey.blank(5), seen=np.array([1, 1, 0, 1, 1]), energy=1.0, noise_gain=1.0)
-    assert sorted(survey.pool(100).tolist()) == [0, 1, 3, 4]
+    assert sorted(survey.pool(100, 0.25).tolist()) == [0, 1, 3, 4]
 
 
 @given(st.floats(0.01, 2.3), st.floats(0.0, 9.0))

@@ -18,6 +18,7 @@ from fedslot.strategies.survey import Survey
 # factors per idle and per collided slot keep their balance.
 MORE = 1.1
 LESS = MORE ** (-1 / (math.e - 2))
+LEAST_SHARE = 1 / 2  # of the known UEs in a small pool: most of them were admitted by their low noise
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class MeritPush:
     def schedule(self, state: PushSurvey, round: int, rng: np.random.Generator) -> Grant:
         if not state.measured:
             return first_frame(self.cell, rng)
-        pool = state.pool(self.horizon)
+        pool = state.pool(self.horizon, LEAST_SHARE)
         pull = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - self.push))
         slots, merit = len(pull) + self.push, Merit("noise", most=state.threshold)
         return Grant(pull, push=True, probability=state.probability, slots=slots, merit=merit)
@@ -63,7 +64,10 @@ class MeritPush:
         state = state.add(receipt)
         if not state.measured:
             return state
-        noise, welcome = state.noise[state.seen > 0], state.welcome_noise(self.horizon)
+        noise, welcome = (
+            state.noise[state.seen > 0],
+            state.welcome_noise(state.pool(self.horizon, LEAST_SHARE), self.horizon),
+        )
         threshold, probability = min(state.threshold, float(noise.max())), state.probability
         for _ in range(receipt.collided_slots):
             if threshold > welcome:

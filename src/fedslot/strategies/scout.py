@@ -11,6 +11,8 @@ from fedslot.messages import Grant, Receipt
 from fedslot.strategies.base import Cell, Options, Uses
 from fedslot.strategies.survey import Survey
 
+LEAST_SHARE = 1 / 4  # of the known UEs in a small pool
+
 
 class Scout:
     """Pull as many UEs of a clean pool as make the most progress per slot, and one that was never received.
@@ -36,7 +38,7 @@ class Scout:
             return first_frame(self.cell, rng)
         unseen = np.flatnonzero(state.seen == 0)
         new = rng.choice(unseen, size=min(1, len(unseen), self.cell.slots - 1), replace=False)
-        pool = state.pool(self.horizon)
+        pool = state.pool(self.horizon, LEAST_SHARE)
         known = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - len(new)))
         return Grant(np.concatenate([known, new]), slots=len(known) + len(new))
 

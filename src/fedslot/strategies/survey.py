@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedslot.messages import Measured, Receipt, UEs
 
 MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which change slowly
-LEAST_KNOWN, LEAST_ALL = 1 / 4, 1 / 8  # a pool has this share of the UEs received so far, or of all UEs, at least
+LEAST_POOL = 25  # UEs: a model of fewer knows too little of the others' data
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
 LEAST_PROGRESS = 0.3  # of an update's squared length: the first estimates may be negative by chance
 
@@ -89,28 +89,27 @@ class Survey:
         """Mean squared deviation of an update from the progress that all have in common."""
         return max(self.energy - self.progress, 0.0)
 
-    def pool(self, horizon: float) -> UEs:
+    def pool(self, horizon: float, share: float) -> UEs:
         """Return the UEs to train with: the n cleanest of those received, for the n of least expected error.
 
         What the n deviate from all UEs on average, spread / n, stays in the model; their noise averages out over
-        `horizon` updates. A model of few UEs knows too little of the others' data, so the pool has at least a quarter
-        of the UEs received so far, or an eighth of all.
+        `horizon` updates. A model of few UEs knows too little of the others' data, so the pool has at least 25 UEs, or
+        a share of those received so far if that is less.
         """
         known = np.flatnonzero(self.seen)
         cleanest = known[np.argsort(self.noise[known], kind="stable")]
         count = np.arange(1, len(cleanest) + 1)
         power = np.cumsum(self.noise[cleanest] ** 2) / count * self.noise_gain
         best = 1 + int(np.argmin(self.spread / count + power / horizon))
-        return cleanest[: max(best, math.ceil(min(LEAST_KNOWN * len(known), LEAST_ALL * len(self.seen))))]
+        return cleanest[: max(best, min(LEAST_POOL, math.ceil(share * len(known))))]
 
-    def welcome_noise(self, horizon: float) -> float:
-        """Return the most noise with which one more UE would lower the expected error of the pool.
+    def welcome_noise(self, pool: UEs, horizon: float) -> float:
+        """Return the most noise with which one more UE would lower the expected error of a pool.
 
-        >>> survey = replace(Survey.blank(9), seen=np.ones(9, dtype=np.int64), energy=1.0, noise_gain=4.0)
-        >>> survey.welcome_noise(horizon=9)  # nine UEs without noise: spread / 9 = noise^2 * 4 / 9
+        >>> survey = replace(Survey.blank(9), energy=1.0, noise_gain=4.0)
+        >>> survey.welcome_noise(np.arange(9), horizon=9)  # nine UEs without noise: spread / 9 = noise^2 * 4 / 9
         0.5
         """
-        pool = self.pool(horizon)
         deviation = self.spread * horizon / len(pool) / max(self.noise_gain, 1e-300)
         return math.sqrt(float(np.mean(self.noise[pool] ** 2)) + deviation)
 
