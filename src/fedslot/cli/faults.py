@@ -46,7 +46,8 @@ def exit_code(command: Callable[[], object]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
             return _leave(BAD_INPUT)
         if type(error).__name__ == "MissingParameter" and error.param.name == "scenario":
-            _tell_what_to_do(error.ctx)
+            with suppress(OSError):
+                _tell_what_to_do(error.ctx)
         return _tell(_usage(error), BAD_INPUT)
     except BrokenPipeError:
         return _leave(CLOSED_PIPE)
@@ -140,7 +141,8 @@ def _usage(error: Any) -> str:
         return f"{command} needs {_name(error)}: {about[:1].lower()}{about[1:]}"
     if getattr(error, "param", None) is not None:
         choices = [str(choice) for choice in getattr(error.param.type, "choices", ())]
-        return f"{_name(error)}: {message}{did_you_mean(message.split(chr(39))[1], choices) if choices else ''}"
+        word = message.partition("'")[2].partition("'")[0]
+        return f"{_name(error)}: {message}{did_you_mean(word, choices)}"
     return f"{command}: {message}"
 
 
