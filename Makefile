@@ -1,4 +1,4 @@
-# make demo | demo-mqtt | docs | test | test-portable | test-engines | test-browser | test-docs | test-lowest | package | lint | format | bench |
+# make demo | demo-mqtt | docs | docs-serve | test | test-portable | test-engines | test-browser | test-docs | test-lowest | package | lint | format | bench |
 # reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3

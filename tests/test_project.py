@@ -37,7 +37,7 @@ def _requirements(lines: list[str]) -> dict[str, str | None]:
     """Lowest versions by package; None where there is none."""
     found = {}
     for line in lines:
-        package, _, lowest = re.fullmatch(r"([\w.-]+)(>=([\d.]+)[,<\d.]*)?", line).groups()
+        package, _, lowest = re.fullmatch(r"([\w.-]+)(?:\[\w+\])?(>=([\d.]+)[,<\d.]*)?", line).groups()
         found[package.lower()] = lowest
     return found
 
