@@ -143,8 +143,15 @@ def separates(word: str) -> bool:
 
 def shows(shown: str, output: str) -> bool:
     """Return whether an output has the shown text, apart from numbers, white space and `...`."""
-    parts = [re.escape(part.strip()) for part in plain(shown).split("...")]
-    return re.search(r"(?:^|(?<= ))" + ".*".join(parts) + r"(?= |$)", plain(output)) is not None
+    parts, text, place = [re.escape(part.strip()) for part in plain(shown).split("...")], plain(output), 0
+    parts[0] = rf"(?:^|(?<= )){parts[0]}"
+    parts[-1] = f"{parts[-1]}(?= |$)"
+    for part in parts:  # one after the other: a single pattern with many gaps may take exponential time
+        found = re.compile(part).search(text, place)
+        if found is None:
+            return False
+        place = found.end()
+    return True
 
 
 def plain(text: str) -> str:
