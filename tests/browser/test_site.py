@@ -32,5 +32,5 @@ def test_images_are_there(open_page) -> None:
 def test_search_works_without_a_server(open_page) -> None:
     page = open_page((SITE / "index.html").as_uri())
     page.click(".md-search__input")
-    page.keyboard.type("access barring")
+    page.keyboard.type("fleet.noise_law")  # explained by the reference
     page.wait_for_selector(".md-search-result__item a[href*='scenario.html']")
