@@ -64,11 +64,9 @@ class MeritPush:
         state = state.add(receipt)
         if not state.measured:
             return state
-        noise, welcome = (
-            state.noise[state.seen > 0],
-            state.welcome_noise(state.pool(self.horizon, LEAST_SHARE), self.horizon),
-        )
-        threshold, probability = min(state.threshold, float(noise.max())), state.probability
+        welcome = state.welcome_noise(state.pool(self.horizon, LEAST_SHARE), self.horizon)
+        noisiest = float(state.noise[state.seen > 0].max())
+        threshold, probability = min(state.threshold, noisiest), state.probability
         for _ in range(receipt.collided_slots):
             if threshold > welcome:
                 threshold *= LESS
