@@ -66,7 +66,7 @@ def _made_up(setting: Setting, reference: list[float], winner: list[float]) -> C
             runs[variant.label] = [_run([0.5], 0, 0)] * 3
         else:
             runs[variant.label] = [_run(reference, 20, 20)] * 3
-    return Comparison(setting.scenario(), [10, 11, 12], runs, setting.targets)
+    return Comparison(setting.scenario(), [FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2], runs, setting.targets)
 
 
 SMALL = replace(SETTINGS["mnist-200"], budget=100)
@@ -137,6 +137,16 @@ def test_the_page_shows_what_was_measured() -> None:
     assert "more than this page shows: MNIST, 5000 labelled samples; MNIST" in page
 
 
+def test_the_page_says_which_seeds_are_held_out() -> None:
+    page = write({"mnist-200": (SMALL, MEASURES.comparison)})
+    assert "Seeds 20 to 22. Accuracy" in page
+    assert "earlier seeds" not in page
+    seen = replace(MEASURES.comparison, seeds=[19, 20, 21])
+    assert "show\nearlier seeds: MNIST, 200 labelled samples." in write({"mnist-200": (SMALL, seen)})
+    runs = {name: results[:1] for name, results in MEASURES.comparison.runs.items()}
+    assert "Seed 20. Accuracy" in write({"mnist-200": (SMALL, replace(MEASURES.comparison, seeds=[20], runs=runs))})
+
+
 def test_the_page_is_made_from_curves(tmp_path: Path) -> None:
     """The measures of a comparison can be read back from its curves, to the last digit."""
     keep("mnist-200", MEASURES.comparison, tmp_path)
@@ -149,7 +159,7 @@ def test_curves_without_some_seeds_are_refused(tmp_path: Path) -> None:
     keep("mnist-200", MEASURES.comparison, tmp_path)
     file = tmp_path / "curves" / "equal-slots" / "mnist-200.csv.gz"
     runs = load_curves(file)
-    del runs[f"{REFERENCE}, seed 11"]
+    del runs[f"{REFERENCE}, seed {FIRST_SEED + 1}"]
     save_curves(runs, file)
     with pytest.raises(RefusedError, match="greedy-shap has other seeds"):
         finished(tmp_path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.equal_slots.settings import REFERENCE, SHORT, WINNERS, Setting
+from fedslot.experiments.equal_slots.settings import FIRST_SEED, REFERENCE, SHORT, WINNERS, Setting
 from fedslot.experiments.estimates import ACCURACY, ACCURACY_DIFFERENCE, SLOTS, Estimate
 from fedslot.results import Result, Rule
 
@@ -29,6 +29,17 @@ class Measures:
     def names(self) -> list[str]:
         """Labels of the strategies."""
         return self.comparison.strategies
+
+    @property
+    def seeds(self) -> str:
+        """The seeds in words."""
+        first, last = self.comparison.seeds[0], self.comparison.seeds[-1]
+        return f"seeds {first} to {last}" if last > first else f"seed {first}"
+
+    @property
+    def held_out(self) -> bool:
+        """Whether no default was chosen after a look at runs of these seeds."""
+        return min(self.comparison.seeds) >= FIRST_SEED
 
     def accuracy(self, name: str, slots: int | None = None, rule: Rule = "max") -> Estimate:
         """Return the accuracy after some slots, by default after all."""

@@ -111,6 +111,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         table=group("table").get("table"),
         aims=list(aims(group("main"))),
         missing=_missing(found),
+        seen=[one.setting.title for one in measured.values() if not one.held_out],
         moments=MOMENTS,
         reference=REFERENCE,
         winners=WINNERS,

@@ -9,7 +9,7 @@ from typing import Any
 from fedslot.errors import InputError, one_of
 from fedslot.scenario import Scenario
 
-FIRST_SEED = 10  # the defaults of `scout`, `merit-push` and `filtered` were chosen on seeds below
+FIRST_SEED = 20  # the defaults of `scout`, `merit-push` and `filtered` were chosen on seeds below
 BUDGET = 4200  # slots: 200 frames of 20 uplink slots and a downlink slot
 REFERENCE = "greedy-shap"
 WINNERS = ("merit-push+filtered", "scout+filtered")
