@@ -190,7 +190,7 @@ class Strategy(Section):
     of the softmax, relative to the spread of values (1.0). `power-of-choice`: `candidates`, number of UEs that are
     asked for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). `planned`:
     `frame_limit`, the most slots that a frame may cost in expectation (null: 1 + frame.slots). `scout`, `merit-push`:
-    `horizon`, number of updates over which noise averages out (100). `merit-push`: `push`, number of push slots (2).
+    `horizon`, number of updates over which noise averages out (1). `merit-push`: `push`, number of push slots (2).
     A strategy of your own has its own."""
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel, Collision
 from fedslot.access.contenders import contender_pmf, parse_contenders
-from fedslot.access.goals import least_slots, most_contenders
+from fedslot.access.goals import least_slots, longest_frame, most_contenders
 from fedslot.access.planner import FrameSplit, Plan, plan
 from fedslot.access.pushes import Barring, Progress
 from fedslot.access.radio import NO_RADIO, Radio, Usage
@@ -48,17 +48,23 @@ class Resized(NamedTuple):
 class Wanted(NamedTuple):
     """A shortest frame for a number of updates: with the best split or `pull` pull slots, and with barring.
 
-    frame: its split; None if no frame yields so many.
+    frame: its split; None if no frame of at most `searched` slots yields that number.
     """
 
     pull: int | None
     barring: Barring
     frame: FrameSplit | None
+    searched: int
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers, for JSON."""
         frame = self.frame and {"slots": self.frame.pull + self.frame.push, **self.frame.as_dict()}
-        return {"pull": "best" if self.pull is None else self.pull, "barring": self.barring, "frame": frame}
+        return {
+            "pull": "best" if self.pull is None else self.pull,
+            "barring": self.barring,
+            "frame": frame,
+            "searched": self.searched,
+        }
 
 
 class Borne(NamedTuple):
@@ -171,7 +177,7 @@ class Question:
         own = self.own_pull if self.pull is None else self.pull
         ways = dict.fromkeys([None, 0] if own is None else [None, own, 0])
         return tuple(
-            Wanted(pull, barring, self._least(updates, pull, barring))
+            Wanted(pull, barring, self._least(updates, pull, barring), longest_frame(pull, self.channel))
             for pull in ways
             for barring in dict.fromkeys([self.barring, "best"])
         )

@@ -317,7 +317,12 @@ def test_wanted_updates(run) -> None:
         assert pull == "best" or frame["pull"] == pull
     text = run(*words).stdout
     assert "Shortest frames that receive 8 updates" in text
-    assert "never" in run("--contenders", "3", "--want-updates", "8").stdout
+    assert "not with 1,000,000" in run("--contenders", "3", "--want-updates", "8").stdout  # push alone
+
+
+def test_a_long_frame_is_not_called_impossible(run) -> None:
+    """4000 updates of UEs of which three in ten are ready take over 13,000 pull slots, more than are searched."""
+    assert "not with 10,000" in run("--contenders", "3", "--ready", "0.3", "--want-updates", "4000").stdout
 
 
 def test_contenders_that_splits_bear(run) -> None:

@@ -22,6 +22,14 @@ MOST_SIMULATED = 1000
 """The largest frame on a channel that is simulated."""
 
 
+def longest_frame(pull: int | None, channel: str | Channel) -> int:
+    """Return the number of slots up to which `least_slots` searches."""
+    medium = make_channel(channel) if isinstance(channel, str) else channel
+    if type(medium) is not Collision:
+        return MOST_SIMULATED
+    return MOST_UPDATES if pull is None else MOST_SLOTS
+
+
 def least_slots(
     updates: float,
     contenders: Contenders,
@@ -35,8 +43,9 @@ def least_slots(
     precision: float | None = None,
     seed: int = 0,
 ) -> FrameSplit | None:
-    """Return the split of the shortest frame that is expected to receive so many updates; None if none does.
+    """Return the split of the shortest frame that is expected to receive a number of updates.
 
+    None if no frame does that has at most `longest_frame` slots.
     pull: number of pull slots; None: the best for each frame.
     Other arguments are those of `plan`. More slots never yield less, so that bisection finds the shortest frame.
 
@@ -70,8 +79,9 @@ def least_slots(
             seed=seed,
         ).best
 
-    most = MOST_SIMULATED if type(medium) is not Collision else MOST_UPDATES if pull is None else MOST_SLOTS
-    slots = _first(max(1, pull or 0), most, lambda slots: best(slots).expected_received >= wanted)
+    slots = _first(
+        max(1, pull or 0), longest_frame(pull, medium), lambda slots: best(slots).expected_received >= wanted
+    )
     return None if slots is None else best(slots)
 
 

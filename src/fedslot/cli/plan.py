@@ -203,6 +203,10 @@ def plan(
     if cell.get("budget") is not None and downlink_bits is not None:
         allowed = "left out with a budget, whose slots include one for each downlink"
         raise InputError("--downlink-bits", downlink_bits, allowed)
+    if frame_limit is not None and downlink_bits is not None:
+        raise InputError(
+            "--downlink-bits", downlink_bits, "left out with --frame-limit, which includes one downlink slot"
+        )
     own_channel = scenario.push.channel_options if scenario is not None and "channel" in taken else {}
     medium = _channel(cell["channel"], threshold_db, own_channel)
     size = _parameters(parameters, bits_per_slot, scenario)

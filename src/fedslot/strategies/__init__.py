@@ -12,7 +12,7 @@ s_fedavg.py         all slots pull at random, by a softmax of values
 power_of_choice.py  all slots pull the highest losses among candidates that are asked
 survey.py           noise and spread of the UEs' updates, shared by the strategies that go by these
 scout.py            short frames pull the cleanest UEs and look for more of them
-merit_push.py       short frames pull the cleanest UEs, and others as clean may push
+merit_push.py       short frames pull the cleanest UEs; the cleanest of the others may push
 fedavg.py           all slots pull at random
 round_robin.py      all slots pull in turn
 ps_alone.py         none: the PS trains on its own labelled samples

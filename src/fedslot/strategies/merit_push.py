@@ -1,4 +1,4 @@
-"""Merit push: short frames pull the cleanest of the known UEs, and open slots to others that are as clean."""
+"""Merit push: short frames pull the cleanest of the known UEs, and the cleanest of the backlogged ones may push."""
 
 from __future__ import annotations
 

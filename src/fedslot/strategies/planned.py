@@ -25,6 +25,9 @@ class Planned:
     UEs of negative value are better not received: Q stops before them, and no slots are open if the others' mean is
     negative. A frame is never empty, though: if all values are negative, the best UE is pulled, which values it anew. A
     UE without a value counts as an average one.
+
+    Problem P values updates one by one and does not know that they average out each other's noise. So on noisy fleets
+    frames get short, and the model ends worse than that of `greedy-shap` (`docs/explanation/equal-slots.md`).
     """
 
     needs_values = True

@@ -237,7 +237,8 @@ def print_wanted(console: Console, updates: float, rows: Sequence[Wanted]) -> No
             continue  # the given barring is the best
         way = "best split" if row.pull is None else "push alone" if row.pull == 0 else f"pull {row.pull}"
         if row.frame is None:
-            table.add_row(way, f"{row.barring}" if row.barring == "best" else f"{row.barring:.3g}", "never")
+            chance = f"{row.barring}" if row.barring == "best" else f"{row.barring:.3g}"
+            table.add_row(way, chance, f"not with {row.searched:,}")
             continue
         frame = row.frame
         chance = f"{frame.probability:.3g}" + (" (best)" if row.barring == "best" else "")

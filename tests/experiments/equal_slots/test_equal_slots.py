@@ -91,6 +91,36 @@ def test_measures_of_hand_made_runs() -> None:
     assert MEASURES.seconds(winner) == pytest.approx(50)
 
 
+def test_slots_beyond_the_budget_do_not_count() -> None:
+    """The winner's 25 frames take 100 slots by the clock and announce 125: runs end by the clock."""
+    late = Measures(SMALL, _made_up(SMALL, [0.5, 0.5, 0.5, 0.5, 0.9], [0.5] * 24 + [0.92]))
+    assert late.slots(WINNERS[0], 0.92).mean == pytest.approx(100)
+    assert late.slots(WINNERS[0], 0.92, "frame").count == 0
+    assert late.catch_up(WINNERS[0], "frame").count == 0
+
+
+def test_a_reference_that_falls_short_counts_with_all_slots() -> None:
+    short = Measures(SMALL, _made_up(SMALL, [0.5, 0.6, 0.7, 0.8, 0.89], [0.4, 0.88, 0.9]))
+    assert short.share(WINNERS[0], 0.9).mean == pytest.approx(12 / 100)
+
+
+def test_frames_that_wait() -> None:
+    late = MEASURES.waiting(5)  # frames of 9, 10 announced, and 25 slots
+    assert late.slots(WINNERS[0], 0.9).mean == pytest.approx(27)
+    assert late.slots(WINNERS[0], 0.9, "frame").mean == pytest.approx(30)
+    assert late.accuracy(REFERENCE).mean == pytest.approx(0.89), "only four of its frames fit"
+    assert late.accuracy("ps-alone").mean == pytest.approx(0.5), "it has no frames"
+
+
+def test_smoothed_accuracies() -> None:
+    """The mean over the frames that ended in the last 12 slots: three of the winner's, one of the others'."""
+    smooth = MEASURES.smoothed(12)
+    assert smooth.accuracy(WINNERS[0], 8).mean == pytest.approx((0.4 + 0.88) / 2)
+    assert smooth.accuracy(WINNERS[0], 16).mean == pytest.approx((0.88 + 0.9 + 0.93) / 3)
+    assert smooth.accuracy(REFERENCE).mean == pytest.approx(0.9)
+    assert smooth.catch_up(WINNERS[0]).mean == pytest.approx(16 / 100)
+
+
 def test_aims_of_hand_made_runs() -> None:
     found = {(aim.name, aim.what.split(":")[0], aim.rule): aim for aim in aims({"mnist-200": MEASURES})}
     assert len(found) == 8  # two winners, two aims, two costs
@@ -120,7 +150,7 @@ def test_the_page_has_a_table_for_everything() -> None:
         assert setting.title in page
     assert "What has not been measured" not in page
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
-    assert len(tables) == 1 + 2 * sum(setting.group == "main" for setting in SETTINGS.values()) + 2
+    assert len(tables) == 1 + 2 * sum(setting.group == "main" for setting in SETTINGS.values()) + 3
     for table in tables:
         lines = table.strip().split("\n")
         assert len(lines) > 2

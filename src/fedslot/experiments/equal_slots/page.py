@@ -34,7 +34,10 @@ from fedslot.views.style import save, style
 
 PAGE, IMAGES, CURVES = "equal-slots.md", "images/equal-slots", "curves/equal-slots"
 SEED = ", seed "  # between the name of a strategy and the seed in the name of a run
-MOMENTS = (420, 1000, 2100, BUDGET)  # slots after which accuracies are shown
+MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after all
+SMOOTHING = 210  # slots, ten frames of full length
+WAITS = (0, 5, 20, 100)  # slots
+WAITING = ("mnist-200", "fashion-200", "cifar10-200")  # settings for which it is shown what waits would change
 
 
 def finished(out: Path, budget: int | None = None) -> dict[str, tuple[Setting, Comparison]]:
@@ -112,7 +115,10 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         aims=list(aims(group("main"))),
         missing=_missing(found),
         seen=[one.setting.title for one in measured.values() if not one.held_out],
-        moments=MOMENTS,
+        moments=lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
+        smoothing=SMOOTHING,
+        waits=WAITS,
+        waiting=[measured[key] for key in WAITING if key in measured],
         reference=REFERENCE,
         winners=WINNERS,
         schedulers=SCHEDULERS,

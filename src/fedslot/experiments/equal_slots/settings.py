@@ -15,6 +15,10 @@ REFERENCE = "greedy-shap"
 WINNERS = ("merit-push+filtered", "scout+filtered")
 PAPER = (REFERENCE, "push-pull", "fedavg")
 SHORT = "fedavg{frame.slots: 2, frame.pull: 2}"  # frames as short as those of the winners, and nothing else
+SHORT_GREEDY = (
+    "greedy-shap{frame.slots: 2, frame.pull: 2, strategy.warmup: null}",
+    "greedy-shap{frame.slots: 5, frame.pull: 5, strategy.warmup: null}",
+)
 CONTROL = "ps-alone"
 PEERS = ("planned", "ucb", "power-of-choice", "round-robin")
 SCHEDULERS = ("merit-push", "scout", *PAPER, *PEERS)
@@ -74,14 +78,16 @@ SETTINGS: dict[str, Setting] = {
         "MNIST, 200 labelled samples",
         "paper",
         _mnist(FEW),
-        (*MAIN, *PEERS),
+        (*MAIN, *SHORT_GREEDY, *PEERS),
         (0.85, 0.9, 0.92),
     ),
     "mnist-5000": Setting("MNIST, 5000 labelled samples", "paper", _mnist(None), MAIN, (0.85, 0.9, 0.92)),
     "mnist-200-clean": Setting(
         "MNIST, 200 labelled samples, no noise", "paper", _mnist(FEW, CLEAN), CLEAN_PEERS, (0.9, 0.92, 0.95)
     ),
-    "fashion-200": Setting("Fashion-MNIST, 200 labelled samples", "paper", _fashion(FEW), MAIN, (0.75, 0.78, 0.8)),
+    "fashion-200": Setting(
+        "Fashion-MNIST, 200 labelled samples", "paper", _fashion(FEW), (*MAIN, *SHORT_GREEDY), (0.75, 0.78, 0.8)
+    ),
     "fashion-5000": Setting("Fashion-MNIST, 5000 labelled samples", "paper", _fashion(None), MAIN, (0.75, 0.78, 0.8)),
     "fashion-200-clean": Setting(
         "Fashion-MNIST, 200 labelled samples, no noise", "paper", _fashion(FEW, CLEAN), CLEAN_PEERS, (0.78, 0.8, 0.83)

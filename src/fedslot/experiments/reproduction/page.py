@@ -182,12 +182,15 @@ def equal_budgets(reproduction: Reproduction) -> dict[int, dict[str, tuple[Estim
     """Return the final accuracy of five strategies, and the paired difference to the proposal, by local epochs."""
     table: dict[int, dict[str, tuple[Estimate, Estimate]]] = {}
     for epochs in (FEW, MANY):
-        finals = {name: [r.final_accuracy for r in reproduction.results("mnist", name, epochs)] for name in FIVE}
+        finals = {
+            name: {r.scenario.seed: r.final_accuracy for r in reproduction.results("mnist", name, epochs)}
+            for name in FIVE
+        }
         reference = finals[FIVE[0]]
         table[epochs] = {
             name: (
-                Estimate.of(values, ACCURACY),
-                Estimate.of([a - b for a, b in zip(values, reference, strict=True)], ACCURACY_DIFFERENCE),
+                Estimate.of([*values.values()], ACCURACY),
+                Estimate.of([values[seed] - reference[seed] for seed in values], ACCURACY_DIFFERENCE),
             )
             for name, values in finals.items()
         }
