@@ -69,18 +69,14 @@ bench: .venv/ready
 # hours of computing, resumable; then the page and its pictures go into docs/
 reproduce: .venv/ready
 	$(BIN)/fedslot data fetch mnist cifar10
-	mkdir -p out/reproduction
-	cp -r docs/explanation/curves out/reproduction/
-	$(BIN)/fedslot reproduce all --seeds 5 --cifar-seeds 3 --out out/reproduction
+	$(BIN)/fedslot reproduce all --seeds 5 --cifar-seeds 3 --curves docs/explanation/curves --out out/reproduction
 	cp -r out/reproduction/reproduction.md out/reproduction/curves out/reproduction/images docs/explanation/
 	rm docs/explanation/images/*/*.pdf
 
 # hours of computing, resumable; then the page, its pictures and its curves go into docs/; SETTINGS="mnist-200 irsa" does these only
 equal-slots: .venv/ready
 	$(BIN)/fedslot data fetch mnist fashion-mnist cifar10
-	mkdir -p out/equal-slots
-	cp -r docs/explanation/curves out/equal-slots/
-	$(BIN)/fedslot equal-slots $(SETTINGS) --out out/equal-slots
+	$(BIN)/fedslot equal-slots $(SETTINGS) --curves docs/explanation/curves --out out/equal-slots
 	cp -r out/equal-slots/equal-slots.md out/equal-slots/curves out/equal-slots/images docs/explanation/
 	rm docs/explanation/images/*/*.pdf
 

@@ -24,8 +24,7 @@ def take(scenario: Scenario, slots: int | None = None) -> dict[str, Taken]:
 
     slots: uplink slots of a frame, if not the scenario's.
 
-    With `push.arrivals`, contenders are the UEs that get an update in a frame of full length. Arrivals are a Poisson
-    process and go to UEs at random, so that each UE gets one or more independently of the others. A time budget is
+    With `push.arrivals`, contenders are the UEs that become backlogged in a frame of full length. A time budget is
     taken if it is spent by `cost_max`, as in a plan. `ready` is None where UEs have computing times.
     """
     push, ues = scenario.push, scenario.data.ues
@@ -33,7 +32,7 @@ def take(scenario: Scenario, slots: int | None = None) -> dict[str, Taken]:
     # `ready`: all that are not pulled
     contenders = Taken(str(ues if push.contenders == "ready" else push.contenders), "push.contenders")
     if push.arrivals is not None:
-        contenders = Taken(f"binomial:{ues}:{-math.expm1(-push.arrivals * (1 + slots) / ues):.6g}", "push.arrivals")
+        contenders = Taken(f"binomial:{ues}:{scenario.arrival_probability(slots):.6g}", "push.arrivals")
     taken = {
         "slots": Taken(slots, "frame.slots"),
         "contenders": contenders,

@@ -75,7 +75,12 @@ REPRODUCTION = Kind(
     (*(f"images/reproduction/fig*.{kind}" for kind in IMAGES), "curves/reproduction/runs*.csv.gz", "reproduction.md"),
     ("runs/*", "runs-*-rounds/*"),
 )
-KINDS = (COMPARISON, SWEEP, REPRODUCTION, RUN)
+EQUAL_SLOTS = Kind(
+    "study at equal slots",
+    "equal-slots.yaml",
+    (*(f"images/equal-slots/*.{kind}" for kind in IMAGES), "curves/equal-slots/*.csv.gz", "equal-slots.md"),
+)
+KINDS = (COMPARISON, SWEEP, REPRODUCTION, EQUAL_SLOTS, RUN)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from torch import nn
 
 from fedslot import __version__
 from fedslot.data.sources import load as load_data
-from fedslot.errors import RefusedError
+from fedslot.errors import InputError, RefusedError, one_of
 from fedslot.local_training import make_model
 from fedslot.records import RunFolder
 from fedslot.scenario import Scenario
@@ -94,16 +94,20 @@ class Result:
 
         rule: the cost rule by which slots count; None: the scenario's.
         """
-        spent = self.rounds["slots_spent"] if rule is None else self.rounds[f"cost_{rule}"].cumsum()
+        spent = self.rounds["slots_spent"] if rule is None else self._costs(rule).cumsum()
         done = self.rounds.loc[spent <= slots, "test_accuracy"]
         return float(done.iloc[-1]) if len(done) else float("nan")
 
     def slots_to(self, accuracy: float, rule: Rule = "max") -> float:
         """Return the slots until the test accuracy first reached a target, by cost rule; NaN if it never did."""
-        reached = np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
-        if not len(reached):
-            return float("nan")
-        return float(self.rounds[f"cost_{rule}"].iloc[: reached[0] + 1].sum())
+        costs, reached = self._costs(rule), np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
+        return float(costs.iloc[: reached[0] + 1].sum()) if len(reached) else float("nan")
+
+    def _costs(self, rule: Rule) -> pd.Series[int]:
+        """Return the cost of each round by a rule."""
+        if rule not in get_args(Rule):
+            raise InputError("rule", rule, one_of(rule, get_args(Rule)))
+        return self.rounds[f"cost_{rule}"]
 
     def value_ratio(self) -> ValueRatio:
         """Estimate the value of a pushed update relative to a pulled one, from the trace of the run."""

@@ -98,12 +98,12 @@ class Snapshot:
 
 def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
     """Return the parts of the scenario that a strategy may know; sizes: (K,) training samples of each UE, if known."""
-    contenders, options = scenario.push.contenders, scenario.strategy
+    options = scenario.strategy
     return Cell(
         ues=scenario.data.ues,
         slots=scenario.frame.slots,
         pull=scenario.frame.pull,
-        contenders=None if contenders == "ready" else contenders,
+        contenders=scenario.expected_contenders,
         probability=scenario.push.probability,
         warmup=options.warmup,
         memory=options.memory,
@@ -117,17 +117,18 @@ def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
 def splits(scenario: Scenario, limit: float) -> list[Split]:
     """Return for Q = 0, 1, ... pull slots the most push slots with which a frame is expected to cost at most `limit`.
 
-    On the collision channel this is exact, on others it is simulated. With `push.arrivals`, as many UEs are expected to
-    contend as arrive in a frame of full length.
+    On the collision channel this is exact, on others it is simulated. With `push.arrivals`, those contend that become
+    backlogged in a frame of full length.
     """
     push, ues, slots = scenario.push, scenario.data.ues, scenario.frame.slots
-    wanted = ues if push.contenders == "ready" else push.contenders
-    if push.arrivals is not None:
-        wanted = math.ceil(min(push.arrivals * (1 + slots), ues))
+    expected = scenario.expected_contenders
+    contenders = ues if expected is None else expected
     channel = make_channel(push.channel, **push.channel_options)
     barring: Barring = "best" if push.probability == "auto" else push.probability
     pulls = range(min(slots, ues, math.floor(limit) - 1) + 1)
-    found = plan(slots, wanted, pulls=pulls, ues=ues, frame_limit=limit, barring=barring, channel=channel, frames=1000)
+    found = plan(
+        slots, contenders, pulls=pulls, ues=ues, frame_limit=limit, barring=barring, channel=channel, frames=1000
+    )
     return [Split(split.pull, split.push, split.probability, split.expected_received_push) for split in found.splits]
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedslot.access.checks import check_whole
 from fedslot.callbacks import Callback, Callbacks, Report
+from fedslot.errors import InputError
 from fedslot.provenance import fingerprints
 from fedslot.records import RunFolder, frame_table, read_summary
 from fedslot.results import Result
@@ -54,6 +56,11 @@ def run(
     2
     """
     scenario = as_scenario(scenario)
+    if out is not None and not isinstance(out, str | Path):
+        raise InputError("out", out, "a folder; overrides go into Scenario.load(source, overrides)")
+    if out is None and (resume or force):
+        raise InputError("out", out, "a folder, if its run is to be continued or deleted")
+    check_whole("threads", threads, least=1)
     label = f"{scenario.strategy.name}, seed {scenario.seed}"
     with Threads(threads) as pool, shown(progress, [label], scenario.rounds) as display:
         told = Callbacks([*([Report(partial(display, 0))] if display else []), *callbacks])

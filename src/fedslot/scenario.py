@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -134,7 +135,8 @@ class Push(Section):
     """Mean number of UEs per slot that become backlogged; each stays backlogged until it is received. So a short frame
     has fewer new contenders than a long one. Null: `contenders` in every frame, even if it is short."""
     probability: Probability | Literal["auto"] = 1.0
-    """Access barring: a backlogged UE contends with this probability; `auto` aims at one contender per push slot."""
+    """Access barring: a backlogged UE contends with this probability; `auto` aims at one contender per push slot. With
+    `arrivals` it counts those that become backlogged in a frame, not those that stay so from earlier frames."""
     channel: Part = "collision"
     """`collision`, `capture`, `crdsa`, `irsa`, or a channel of your own as `package.module:Name`."""
     channel_options: dict[str, Any] = {}
@@ -268,7 +270,7 @@ class Scenario(Section):
             raise InputError("frame.pull", pull, f"at most frame.slots ({slots})")
         if pull > ues:
             raise InputError("frame.pull", pull, f"at most data.ues ({ues}), since a UE is pulled once a frame")
-        contenders = self.push.contenders
+        contenders = self.push.contenders if self.push.arrivals is None else 0
         if contenders == "ready":
             if self.fleet.computing is None:
                 raise InputError("push.contenders", "ready", "a number, unless fleet.computing gives times")
@@ -278,8 +280,8 @@ class Scenario(Section):
             )
         if self.time_budget is not None and self.time_budget < slots + 1:
             raise InputError("time_budget", self.time_budget, f"at least one frame, 1 + frame.slots ({slots + 1})")
-        if self.pools_data and self.aggregation.name != "average":
-            allowed = f"average where the PS pools the data, as under {self.strategy.name}"
+        if (self.pools_data or self.trains_alone) and self.aggregation.name != "average":
+            allowed = f"average where the PS trains, as under {self.strategy.name}"
             raise InputError("aggregation.name", self.aggregation.name, allowed)
         if self.valuation.method == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
             raise InputError(
@@ -319,6 +321,20 @@ class Scenario(Section):
         """Largest number of rounds of this scenario's strategy."""
         return 1 if self.trains_alone else self.rounds
 
+    def arrival_probability(self, slots: int) -> float:
+        """Return the probability that a UE becomes backlogged in a frame of `slots` uplink slots; 0 without `arrivals`.
+
+        Arrivals are a Poisson process and go to UEs at random, so UEs become backlogged independently of one another.
+        """
+        return -math.expm1(-(self.push.arrivals or 0.0) * (1 + slots) / self.data.ues)
+
+    @property
+    def expected_contenders(self) -> int | None:
+        """Number of UEs that are expected to be backlogged in a frame; None: all that are not pulled."""
+        if self.push.arrivals is not None:
+            return math.ceil(self.data.ues * self.arrival_probability(self.frame.slots))
+        return None if self.push.contenders == "ready" else self.push.contenders
+
     @property
     def epochs(self) -> int:
         """Local epochs of this scenario's strategy."""
@@ -345,7 +361,7 @@ class Scenario(Section):
     def load(cls, source: str | Path | Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Self:
         """Load a preset by name, a YAML file or a mapping of fields, then apply overrides as `replace` does."""
         given = source if isinstance(source, Mapping) else read_fields(source)
-        return cls(**_override({str(key): value for key, value in plain(given).items()}, overrides or {}))
+        return cls(**_override({str(key): value for key, value in plain(given).items()}, _mapping(overrides or {})))
 
     def replace(self, overrides: Mapping[str, object]) -> Self:
         """Return a copy with some fields changed, by dotted keys.
@@ -357,11 +373,17 @@ class Scenario(Section):
         >>> changed.strategy.name, changed.frame.slots, changed.frame.pull
         ('fedavg', 12, 3)
         """
-        return type(self)(**_override(self.model_dump(), overrides))
+        return type(self)(**_override(self.model_dump(), _mapping(overrides)))
 
     def to_yaml(self) -> str:
         """Return the complete scenario as YAML."""
         return write_yaml(self.model_dump())
+
+
+def _mapping(overrides: object) -> Mapping[str, object]:
+    if not isinstance(overrides, Mapping):
+        raise InputError("overrides", overrides, 'a mapping of keys to values, such as {"frame.pull": 5}')
+    return overrides
 
 
 def as_scenario(source: Scenario | str | Path | Mapping[str, Any]) -> Scenario:

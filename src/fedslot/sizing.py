@@ -116,6 +116,8 @@ class Question:
             for option, value in (("--want-updates", self.want_updates), ("--success", self.success)):
                 if value is not None:
                     raise InputError(option, value, "given with --ready, since the scenario's UEs are ready late")
+        if self.want_updates is not None and self.frame_limit is not None:
+            raise InputError("--want-updates", self.want_updates, "left out with --frame-limit")
         if self.success is not None and self.simulated and self.pull is None:
             raise InputError("--success", self.success, "given with --pull on a channel that is simulated")
         result = self.compare(progress)

@@ -165,7 +165,7 @@ def test_plot_is_written(run, tmp_path: Path) -> None:
             "--barring: 'often' is not allowed; it must be a probability, from 0 to 1, or best",
         ),
         (("--barring", "nan"), "barring: nan is not allowed"),
-        (("--budget", "-3"), "budget: -3.0 is not allowed; it must be a number of slots above 0"),
+        (("--budget", "-3"), "budget: -3.0 is not allowed; it must be a number of slots from 21"),
         (("--value-ratio", "inf"), "value_ratio: inf is not allowed"),
         (
             ("--channel", "aloha"),
@@ -385,7 +385,7 @@ def test_runs_without_a_value_ratio_are_refused(run, tmp_path: Path) -> None:
         (["quickstart", "--contenders", "101"], "contenders: 101 is not allowed; it must be at most the number of UEs"),
         (["--bits-per-slot", "9"], "--bits-per-slot: 9.0 is not allowed; it must be given with --parameters"),
         (["--parameters", "9"], "--parameters: 9 is not allowed; it must be given with --bits-per-slot"),
-        (["--slot-ms", "0"], "--slot-ms: 0.0 is not allowed; it must be a number above 0"),
+        (["--slot-ms", "0"], "--slot-ms: 0.0 is not allowed; it must be a number from 1e-09"),
         (["--send-mj", "nan"], "--send-mj: nan is not allowed; it must be a number from 0"),
         (["--listen-mj", "1"], "--listen-mj: 1.0 is not allowed; it must be given with --send-mj"),
         (["--downlink-bits", "1"], "--downlink-bits: 1.0 is not allowed; it must be left out"),

@@ -89,7 +89,10 @@ def parse_contenders(text: str) -> Contenders:
         contender_pmf(int(text))
         return int(text)
     except ValueError as error:
-        allowed = "a whole number, poisson:MEAN, binomial:N:P or N:P,N:P,... with probabilities that add up to 1"
+        allowed = (
+            "a whole number, poisson:MEAN (up to 100,000), binomial:N:P, or N:P,N:P,... with different numbers and "
+            "probabilities that add up to 1"
+        )
         raise InputError("contenders", text, allowed) from error
 
 

@@ -196,8 +196,8 @@ def plan(
     if barring != "best":
         check_probability("barring", barring)
     _check_number("value_ratio", value_ratio, 0, MOST_VALUE)
-    if budget is not None and not 0 < budget <= MOST_BUDGET:
-        raise InputError("budget", budget, f"a number of slots above 0 and up to {MOST_BUDGET:,}")
+    if budget is not None and not 1 + slots <= budget <= MOST_BUDGET:
+        raise InputError("budget", budget, f"a number of slots from {1 + slots}, one frame, to {MOST_BUDGET:,}")
     if frame_limit is not None:
         _check_number("frame_limit", frame_limit, 1, MOST_BUDGET)
     if confidence is not None:
@@ -206,6 +206,7 @@ def plan(
             raise InputError("confidence", confidence, "left out without a frame_limit")
     if precision is not None:
         _check_number("precision", precision, 0, 1)
+    check_whole("frames", frames, least=2, most=10**7)
     check_whole("seed", seed)
     if ues is not None:
         check_whole("ues", ues, least=1)
@@ -225,8 +226,6 @@ def plan(
         crowds.setdefault(len(pmf) - 1 if ues is None else min(len(pmf) - 1, ues - pull), []).append(pull)
     first_slots = _first_slots(readiness, slots)
     cell = {most: Pushes(medium, at_most(most, pmf), barring, frames, precision, seed, first_slots) for most in crowds}
-    if not all(pushes.computed for pushes in cell.values()):
-        check_whole("frames", frames, least=2, most=10**7)
     _check_work(crowds, cell, slots)
     pairs: list[tuple[int, PushYield]] = []
     for most, group in crowds.items():

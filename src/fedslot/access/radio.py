@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from fedslot.access.planner import FrameSplit
 from fedslot.errors import InputError
 
-MOST = 10**15
-"""The largest number of bits, milliseconds and millijoules."""
+LEAST, MOST = 1e-9, 10**15
+"""The smallest and the largest number of bits, milliseconds and millijoules."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Radio:
     def __post_init__(self) -> None:
         for field in ("bits", "bits_per_slot", "downlink_bits", "slot_ms"):
             value = getattr(self, field)
-            if value is not None and not 0 < value <= MOST:
-                raise InputError(field, value, f"a number above 0 and up to {MOST:,}")
+            if value is not None and not LEAST <= value <= MOST:
+                raise InputError(field, value, f"a number from {LEAST:g} to {MOST:,}")
         for field in ("send_mj", "listen_mj"):
             value = getattr(self, field)
             if value is not None and not 0 <= value <= MOST:
@@ -88,11 +88,11 @@ class Radio:
         return None if self.slot_ms is None else self.update_slots * self.slot_ms / 1000
 
     def frame_slots(self, uplink: float) -> float:
-        """Return the slots of the radio in a frame of so many uplink slots, each of which carries an update."""
+        """Return the slots of the radio in a frame of `uplink` slots, each of which carries an update."""
         return self.downlink_slots + self.update_slots * uplink
 
     def uplink_slots_in(self, radio_slots: float) -> int:
-        """Return the most uplink slots, each for an update, of a frame of at most so many slots of the radio."""
+        """Return the most uplink slots, each for an update, of a frame of at most `radio_slots` slots of the radio."""
         return math.floor((radio_slots - self.downlink_slots) / self.update_slots)
 
     def scaled(self, factor: float) -> Radio:

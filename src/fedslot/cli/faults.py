@@ -25,7 +25,19 @@ import typer
 from fedslot.errors import InputError, RefusedError, did_you_mean, ended
 
 BAD_INPUT, SYSTEM_FAULT, CLOSED_PIPE = 2, 1, 128 + 13
-PLAIN = {"▶": ">", "⋮": ":", "±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "·": "-", "≤": "<=", "≥": ">="}
+PLAIN = {
+    "▶": ">",
+    "▷": ">",
+    "⋮": ":",
+    "±": "+-",
+    "–": "-",
+    "—": "-",
+    "…": "...",
+    "×": "x",
+    "·": "-",
+    "≤": "<=",
+    "≥": ">=",
+}
 """What to print where the output's encoding lacks a character."""
 MOST_CHARACTERS = 400
 

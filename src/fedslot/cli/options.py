@@ -82,7 +82,7 @@ ResumeOption = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Continue the run in the folder, also to more rounds. The result is the same as without interruption.",
+        help="Continue what the folder holds, also to more rounds. The result is the same as without interruption.",
     ),
 ]
 ForceOption = Annotated[
@@ -99,6 +99,14 @@ TrackOption = Annotated[
         metavar="TOOL",
         help="Track the rounds with `tensorboard` or `mlflow`; may be repeated.",
         autocompletion=complete_tracker,
+        show_default=False,
+    ),
+]
+CurvesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder with the curves of earlier runs, e.g. docs/explanation/curves; the page shows these too.",
         show_default=False,
     ),
 ]
@@ -146,9 +154,12 @@ def read_targets(words: str) -> list[float]:
     from fedslot.errors import InputError
 
     try:
-        return [float(word) for word in words.split(",") if word]
+        found = [float(word) for word in words.split(",") if word]
     except ValueError:
-        raise InputError("targets", words, "numbers with commas between, e.g. 0.8,0.9") from None
+        found = []
+    if not found:
+        raise InputError("targets", words, "numbers with commas between, e.g. 0.8,0.9")
+    return found
 
 
 def say_more(folder: Path, *, shown: bool = False) -> None:

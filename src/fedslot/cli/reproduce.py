@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedslot.cli.options import DaskOption, ForceOption, WorkersOption, check_cluster, watch
+from fedslot.cli.options import CurvesOption, DaskOption, ForceOption, WorkersOption, check_cluster, watch
 
 
 class Figure(StrEnum):
@@ -32,17 +32,19 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds on MNIST.")] = 3,
     cifar_seeds: Annotated[int, typer.Option(min=1, help="Number of seeds on CIFAR-10.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help=f"Only one seed and {QUICK_ROUNDS} rounds.")] = False,
+    curves: CurvesOption = None,
     workers: WorkersOption = None,
     dask: DaskOption = None,
     force: ForceOption = False,
 ) -> None:
     """Draw the paper's figures from our own runs, with the published curves dashed.
 
-    Finished runs in the folder, and those whose curves are in its folder `curves`, are reused; the same command
-    continues an interrupted reproduction.
+    Finished runs in the folder, and those whose curves are known, are reused; the same command continues an interrupted
+    reproduction.
 
     Example: fedslot reproduce fig2 --quick
     """
+    from fedslot.experiments.curves import adopt_curves
     from fedslot.experiments.pool import failure_of, run_all
     from fedslot.experiments.reproduction.experiments import FIGURES, Reproduction, experiments
     from fedslot.experiments.reproduction.report import publish
@@ -51,10 +53,12 @@ def reproduce(
     figures = list(FIGURES) if figure is Figure.all else [figure.value]
     count = {"mnist": 1, "cifar10": 1} if quick else {"mnist": seeds, "cifar10": cifar_seeds}
     reproduction = Reproduction(out, count, QUICK_ROUNDS if quick else None)
-    tasks = reproduction.tasks(experiments(figures))
     check_cluster(dask)
-    labels, rounds = [task.folder.name for task in tasks], max((task.scenario.rounds for task in tasks), default=0)
     with reproduction.claim(figures, force):
+        if curves is not None:
+            adopt_curves(curves / "reproduction", reproduction.curves_file.parent)
+        tasks = reproduction.tasks(experiments(figures))
+        labels, rounds = [task.folder.name for task in tasks], max((task.scenario.rounds for task in tasks), default=0)
         with watch(labels, rounds, "the same command continues") as display:
             settings = Settings(resume=True, frames=False)
             failures = run_all(tasks, settings, workers=workers, dask=dask, listener=display)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedslot.errors import InputError, RefusedError, whole_number
+from fedslot.errors import InputError, RefusedError, one_of, whole_number
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, difference_scale_of, scale_of
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
@@ -115,8 +115,13 @@ class Comparison:
 
     def differences(self, measure: str = "accuracy_at_horizon", reference: str | None = None) -> dict[str, Estimate]:
         """Return the paired differences to the reference strategy, by default the first, over seeds."""
-        table = self.measures().pivot(index="seed", columns="strategy", values=measure)
+        measured = self.measures()
+        if measure not in measured:
+            raise InputError("measure", measure, one_of(measure, [*measured.columns[2:]]))
+        table = measured.pivot(index="seed", columns="strategy", values=measure)
         reference, scale = reference or self.strategies[0], difference_scale_of(measure)
+        if reference not in table:
+            raise InputError("reference", reference, one_of(reference, self.strategies))
         return {
             strategy: Estimate.of((table[strategy] - table[reference]).to_numpy(dtype=float), scale)
             for strategy in self.strategies
@@ -181,8 +186,9 @@ class Comparison:
         note = f"Differences are to {self.strategies[0]}, paired seed by seed." if differences else ""
         return table(header, rows, f"Comparison: {kind}" if kind else "Comparison", note)
 
-    def save(self, out: Path) -> None:
+    def save(self, out: str | Path) -> None:
         """Write `comparison.csv` (estimates), `differences.csv` (paired) and `runs.csv` (one row per run)."""
+        out = Path(out)
         write_atomically(out / "comparison.csv", self.table().to_csv(index=False))
         write_atomically(out / "differences.csv", self.difference_table().to_csv(index=False))
         write_atomically(out / "runs.csv", self.measures().to_csv(index=False))

@@ -92,6 +92,9 @@ class Sweep:
 
         among: indices of the combinations to compare, by default all.
         """
+        known = dict.fromkeys(name for estimates in self._estimates for name in estimates)
+        if known and measure not in known:
+            raise InputError("measure", measure, one_of(measure, known))
         cells = range(len(self._estimates)) if among is None else among
         found = {index: self._estimates[index][measure] for index in cells if measure in self._estimates[index]}
         whole = [index for index, estimate in found.items() if estimate.complete]
@@ -153,8 +156,9 @@ class Sweep:
         estimate = self._estimates[index].get("accuracy_at_horizon")
         return -estimate.mean if estimate is not None and estimate.complete else math.inf
 
-    def save(self, out: Path) -> None:
+    def save(self, out: str | Path) -> None:
         """Write `runs.csv` (one row per run) and `sweep.csv` (estimates)."""
+        out = Path(out)
         write_atomically(out / "runs.csv", self.table().to_csv(index=False))
         write_atomically(out / "sweep.csv", self.summary().to_csv(index=False))
 

@@ -21,6 +21,7 @@ centralized.py      the same share of the UEs in every round, which sends its da
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,6 +86,8 @@ def make_strategy(name: str, cell: Cell) -> Strategy[Any]:
     A class declares its `options` with their defaults, and finds all of them in `cell.options`; any others are refused.
     """
     maker, declared = find("strategy.name", name, STRATEGIES), declared_options(name)
+    if not isinstance(declared, Mapping):
+        raise InputError("strategy.name", name, "a class whose options are a mapping of names to defaults")
     for option, value in cell.options.items():
         if option not in declared:
             known = f"takes {', '.join(declared)}" if declared else "takes no options"

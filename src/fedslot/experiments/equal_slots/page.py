@@ -27,7 +27,7 @@ from fedslot.experiments.equal_slots.settings import (
 )
 from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.variants import make_variants
-from fedslot.folders import write_atomically
+from fedslot.folders import EQUAL_SLOTS, Claim, claim, write_atomically
 from fedslot.results import Result
 from fedslot.views.comparison import accuracy_by_slots
 from fedslot.views.style import save, style
@@ -38,6 +38,11 @@ MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after
 SMOOTHING = 210  # slots, ten frames of full length
 WAITS = (0, 5, 20, 100)  # slots
 WAITING = ("mnist-200", "fashion-200", "cifar10-200")  # settings for which it is shown what waits would change
+
+
+def claim_folder(out: Path) -> Claim:
+    """Take a folder. A study continues the one in it, also with other settings and seeds."""
+    return claim(out, EQUAL_SLOTS, f"fedslot: {__version__}\n", lambda: None, resume=True)
 
 
 def finished(out: Path, budget: int | None = None) -> dict[str, tuple[Setting, Comparison]]:
@@ -112,7 +117,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         main=group("main"),
         robust=group("robust"),
         table=group("table").get("table"),
-        aims=list(aims(group("main"))),
+        aims=list(aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget})),
         missing=_missing(found),
         seen=[one.setting.title for one in measured.values() if not one.held_out],
         moments=lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
