@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedslot.access.contenders import contender_pmf, parse_contenders
@@ -11,6 +12,7 @@ from fedslot.data.sources import load
 from fedslot.fleet import Fleet
 from fedslot.local_training import make_model
 from fedslot.round import first_waiting, still_waiting
+from fedslot.runs import run
 from fedslot.scenario import Scenario
 
 
@@ -54,6 +56,15 @@ def test_arrivals_of_a_frame_against_the_simulator() -> None:
     assert np.abs(found - pmf).max() < 4.5 * np.sqrt(0.25 / len(counts))
     mean = np.arange(13) @ pmf
     assert abs(np.mean(counts) - mean) < 4.5 * np.std(counts) / np.sqrt(len(counts))
+    assert scenario.expected_contenders == np.ceil(mean)
+
+
+def test_with_arrivals_contenders_make_no_difference() -> None:
+    """Also where barring counts the contenders, and where they would be more than there are UEs beside the pulled."""
+    fields = {"rounds": 4, "strategy.warmup": 0, "push.arrivals": 2.0, "push.probability": "auto"}
+    few, many = (run(Scenario.load("quickstart", {**fields, "push.contenders": n})) for n in (1, 100))
+    columns = ["test_accuracy", "contenders", "push_received", "cost_max"]
+    pd.testing.assert_frame_equal(few.rounds[columns], many.rounds[columns])
 
 
 @pytest.mark.parametrize("redraw", [True, False])

@@ -20,7 +20,7 @@ import pytest
 
 import fedslot.simulation
 from fedslot.callbacks import Report
-from fedslot.errors import RefusedError
+from fedslot.errors import InputError, RefusedError
 from fedslot.results import Result
 from fedslot.runs import is_finished, load, run
 from fedslot.scenario import Scenario
@@ -287,3 +287,29 @@ def test_measures_by_hand(by_hand: Result) -> None:
     assert np.isnan(by_hand.slots_to(0.9))
     assert np.isnan(by_hand.accuracy_at(20))
     assert [by_hand.accuracy_at(slots) for slots in (21, 35, 36, 1000)] == [0.3, 0.3, 0.8, 0.7]
+    for measure in (by_hand.accuracy_at, by_hand.slots_to):
+        with pytest.raises(InputError, match=r"rule: 'mx' is not allowed; it must be one of max, frame, sum; did you"):
+            measure(0.5, "mx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refused"),
+    [
+        ({"out": {"rounds": 5}}, r"out: .* a folder; overrides go into Scenario\.load"),
+        ({"resume": True}, r"out: None .* a folder, if its run is to be continued"),
+        ({"force": True}, "out: None .* a folder"),
+        ({"threads": 0}, "threads: 0 .* at least 1"),
+        ({"threads": 1.5}, "threads: 1.5 .* whole number"),
+        ({"callbacks": 3}, "callbacks: 3 .* a list of callbacks"),
+    ],
+)
+def test_mistaken_arguments_are_refused(scenario: Scenario, arguments: dict[str, Any], refused: str) -> None:
+    with pytest.raises(InputError, match=refused):
+        run(scenario, **arguments)
+
+
+@pytest.mark.parametrize("overrides", ["rounds=5", [("rounds", 5)], 5])
+def test_overrides_are_a_mapping(scenario: Scenario, overrides: Any) -> None:
+    for change in (scenario.replace, lambda given: Scenario.load("quickstart", given)):
+        with pytest.raises(InputError, match=r"overrides: .* must be a mapping of keys to values"):
+            change(overrides)

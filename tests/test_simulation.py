@@ -371,6 +371,19 @@ def test_divergence_is_told_in_one_line(overrides):
     assert "\n" not in str(caught.value)
 
 
+class _NotANumber:
+    def init(self, model, ues):
+        return NoState()
+
+    def apply(self, state, updates):
+        return Aggregate(updates.start, updates.start * float("nan"), state)
+
+
+def test_an_aggregation_whose_model_is_not_finite_is_named():
+    with pytest.raises(RefusedError, match=r"round 0: aggregation .*_NotANumber returned a model that is not finite"):
+        _run({"rounds": 2, "aggregation.name": _NotANumber})
+
+
 def test_features_that_are_not_scaled_are_named_where_training_diverges(tmp_path):
     x, y = 1e6 * np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
     np.savez(tmp_path / "large.npz", x_train=x, y_train=y, x_test=x, y_test=y)

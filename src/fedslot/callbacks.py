@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,6 @@ class Callbacks:
     """The callbacks of one run."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
-        if isinstance(callbacks, str) or not isinstance(callbacks, Iterable):
-            raise InputError("callbacks", callbacks, "a list of callbacks")
         self._all: list[Callback] = list(callbacks)
         for callback in self._all:
             if isinstance(callback, type) or not all(callable(getattr(callback, name, None)) for name in METHODS):

@@ -61,6 +61,8 @@ def run(
     if out is None and (resume or force):
         raise InputError("out", out, "a folder, if its run is to be continued or deleted")
     check_whole("threads", threads, least=1)
+    if not isinstance(callbacks, Sequence):
+        raise InputError("callbacks", callbacks, "a list of callbacks")
     label = f"{scenario.strategy.name}, seed {scenario.seed}"
     with Threads(threads) as pool, shown(progress, [label], scenario.rounds) as display:
         told = Callbacks([*([Report(partial(display, 0))] if display else []), *callbacks])

@@ -18,7 +18,7 @@ from fedslot.aggregation import Aggregate, make_aggregation
 from fedslot.data.sources import load
 from fedslot.errors import InputError, RefusedError, refusing_exit
 from fedslot.fleet import Fleet
-from fedslot.held_out import HeldOut, finite, no_values
+from fedslot.held_out import HeldOut, no_values
 from fedslot.local_training import (
     LocalTraining,
     LoneTraining,
@@ -172,6 +172,7 @@ class Simulation:
         received = trained.models, trained.ues, trained.sizes, values
         updates = gather(self.model, self.held_out, now.model, *received)
         new = aggregate(self.aggregation, now.aggregation, updates, self.scenario, now.round)
-        for model in (new.broadcast, new.report):
-            finite(model, self.scenario, now.round)
+        if not all(bool(model.isfinite().all()) for model in (new.broadcast, new.report)):  # the updates are
+            name = self.scenario.aggregation.name
+            raise RefusedError(f"round {now.round}: aggregation {name} returned a model that is not finite")
         return new

@@ -72,6 +72,10 @@ def test_differences_are_paired(by_hand: Comparison) -> None:
     assert by_hand.differences("final_accuracy", reference="fedavg")["push-pull"].mean == pytest.approx(
         -np.mean(by_seed)
     )
+    with pytest.raises(InputError, match=r"measure: 'accuracy' is not allowed.*did you mean final_accuracy"):
+        by_hand.differences("accuracy")
+    with pytest.raises(InputError, match=r"reference: 'fedvg' .* did you mean fedavg"):
+        by_hand.differences(reference="fedvg")
 
 
 def test_tables_have_differences_to_the_first(by_hand: Comparison, tmp_path: Path) -> None:

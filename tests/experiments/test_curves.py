@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedslot.errors import RefusedError
-from fedslot.experiments.curves import COLUMNS, load_curves, save_curves
+from fedslot.errors import InputError, RefusedError
+from fedslot.experiments.curves import COLUMNS, adopt_curves, load_curves, save_curves
 
 RUNS = {
     "b, seed 1": pd.DataFrame([[0.5, 3, 4, 9, 0.25], [0.75, 4, 4, 9, 0.5]], columns=COLUMNS),
@@ -29,6 +29,18 @@ def test_curves_are_read_as_they_were_written(tmp_path: Path) -> None:
     before = file.read_bytes()
     save_curves(read, file)
     assert file.read_bytes() == before, "the same curves are the same bytes"
+
+
+def test_known_curves_are_adopted_where_there_are_none(tmp_path: Path) -> None:
+    save_curves(RUNS, tmp_path / "known" / "one.csv.gz")
+    save_curves(RUNS, tmp_path / "known" / "two.csv.gz")
+    own = {"c, seed 1": RUNS["a, seed 1"]}
+    save_curves(own, tmp_path / "out" / "two.csv.gz")
+    adopt_curves(tmp_path / "known", tmp_path / "out")
+    assert list(load_curves(tmp_path / "out" / "one.csv.gz")) == list(RUNS)
+    assert list(load_curves(tmp_path / "out" / "two.csv.gz")) == list(own)
+    with pytest.raises(InputError, match=r"--curves: .*nowhere' is not allowed; it must be a folder"):
+        adopt_curves(tmp_path / "nowhere", tmp_path / "out")
 
 
 @pytest.mark.parametrize("damage", ["no gzip", "half", "column"])

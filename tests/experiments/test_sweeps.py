@@ -86,6 +86,11 @@ def test_leaders_are_those_that_may_be_the_best(scenario: Scenario) -> None:
     assert sorted(lame.leaders("final_accuracy")) == [0, 2]
 
 
+def test_an_unknown_measure_has_no_leaders(by_hand: Sweep) -> None:
+    with pytest.raises(InputError, match=r"measure: 'accuracy' is not allowed.*did you mean final_accuracy"):
+        by_hand.leaders("accuracy")
+
+
 def test_two_seeds_rule_out_nothing(by_hand: Sweep, scenario: Scenario) -> None:
     study = Study(scenario, {"frame.pull": [2, 5]}, 2)
     runs = [result([0.1], 10), result([0.1], 10), result([0.9], 10), result([0.9], 10)]

@@ -48,6 +48,13 @@ def test_the_ps_has_no_more_samples_than_there_are(fields, refused):
         Simulation(Scenario.load("quickstart", fields))
 
 
+def test_no_aggregation_touches_the_control():
+    with pytest.raises(
+        InputError, match=r"aggregation.name: 'fedadam' .* average where the PS trains, as under ps-alone"
+    ):
+        _alone(**{"aggregation.name": "fedadam"})
+
+
 def test_labelled_and_unlabelled_samples_are_apart_from_the_test_set():
     scenario = Scenario.load("quickstart", {"data.validation_samples": 10, "data.unlabelled_samples": 25})
     few, all_of_them = Simulation(scenario), Simulation(Scenario.load("quickstart"))

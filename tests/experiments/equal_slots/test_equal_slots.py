@@ -212,3 +212,13 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "runs" / "skewed" / "runs.csv").read_bytes() == rows
     assert main(["equal-slots", "nonsense", "--out", str(tmp_path / "no")]) == 2
     assert not (tmp_path / "no").exists()
+    other = tmp_path / "runs" / "skewed" / "runs" / f"{REFERENCE}-seed{FIRST_SEED}"
+    before = sorted(other.iterdir())
+    assert main([*words[:-1], str(other)]) == 2, "the folder of a run"
+    assert sorted(other.iterdir()) == before
+    known = ["--curves", str(tmp_path / "curves")]
+    monkeypatch.setitem(SETTINGS, "irsa", replace(tiny, title="Again"))
+    assert main(["equal-slots", "irsa", *words[2:-1], str(tmp_path / "second"), *known]) == 0
+    page = (tmp_path / "second" / "equal-slots.md").read_text("utf-8")
+    assert "### Digits" in page
+    assert "### Again" in page
