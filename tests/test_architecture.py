@@ -51,6 +51,15 @@ def _imports(file: Path, *, top: bool = False) -> set[str]:
 FILES = sorted(ROOT.rglob("*.py"))
 
 
+@pytest.mark.parametrize(
+    "package", [file.parent for file in FILES if file.name == "__init__.py" and file.parent != ROOT]
+)
+def test_the_docstring_of_a_package_maps_its_files(package: Path):
+    told = ast.get_docstring(ast.parse((package / "__init__.py").read_text("utf-8"))) or ""
+    inside = {file.stem for file in package.glob("*.py")} | {file.parent.name for file in package.glob("*/__init__.py")}
+    assert {name for name in inside - {"__init__"} if not re.search(rf"\b{name}\b", told)} == set()
+
+
 def test_imports_are_seen():
     """The instrument works: the loop imports what one sees it import."""
     loop = _imports(ROOT / "simulation.py")

@@ -119,23 +119,19 @@ class Result:
         """Draw the test accuracy over slots or rounds, in a new figure or in given axes, and return these."""
         from fedslot.views.curves import plot_accuracy  # slow to import
 
-        return plot_accuracy({self.scenario.strategy.name: [self.rounds]}, x, axes, title=self._label)
-
-    @property
-    def _label(self) -> str:
-        return f"{self.scenario.strategy.name}, seed {self.scenario.seed}"
+        return plot_accuracy({self.scenario.strategy.name: [self.rounds]}, x, axes, title=self.scenario.label)
 
     def __repr__(self) -> str:
         if not len(self.rounds):
-            return f"Result({self._label}: no rounds)"
+            return f"Result({self.scenario.label}: no rounds)"
         told = f"{len(self.rounds)} rounds, {self.slots_spent} slots, test accuracy {self.final_accuracy:.3f}"
-        return f"Result({self._label}: {told}{self._how_it_ended(', {}')})"
+        return f"Result({self.scenario.label}: {told}{self._how_it_ended(', {}')})"
 
     def _repr_html_(self) -> str:
         from fedslot.views.html import facts, small_curve
 
         if not len(self.rounds):
-            return facts([("rounds", "0")], self._label)
+            return facts([("rounds", "0")], self.scenario.label)
         totals = self.rounds[["pulled", "wasted", "push_received", "collided"]].sum()
         pairs = [
             ("rounds", f"{len(self.rounds)} of {self.scenario.most_rounds}{self._how_it_ended(' ({})')}"),
@@ -147,7 +143,7 @@ class Result:
         curve = small_curve(
             self.rounds["slots_spent"].tolist(), self.rounds["test_accuracy"].tolist(), "test accuracy over slots"
         )
-        return facts(pairs, self._label, curve)
+        return facts(pairs, self.scenario.label, curve)
 
     def summary(self) -> dict[str, Any]:
         """Return the content of `summary.json`, apart from its hashes of rows, data and own parts."""

@@ -63,8 +63,7 @@ def run(
     check_whole("threads", threads, least=1)
     if not isinstance(callbacks, Sequence):
         raise InputError("callbacks", callbacks, "a list of callbacks")
-    label = f"{scenario.strategy.name}, seed {scenario.seed}"
-    with Threads(threads) as pool, shown(progress, [label], scenario.rounds) as display:
+    with Threads(threads) as pool, shown(progress, [scenario.label], scenario.rounds) as display:
         told = Callbacks([*([Report(partial(display, 0))] if display else []), *callbacks])
         simulation = Simulation(scenario, distribute, pool)
         try:

@@ -68,8 +68,8 @@ class Data(Section):
     """Number of labelled samples of the PS, taken from its validation set; null means all of it. Labels are costly: 100
     to 500 are realistic. The test samples stay the same."""
     unlabelled_samples: int = Field(0, ge=0, le=MOST)
-    """Number of further samples of the validation set that the PS has without labels, for the aggregation
-    `filtered`."""
+    """Number of further samples of the validation set that the PS has without labels, for `filtered`, `scout`
+    and `merit-push`."""
 
     @field_validator("dataset")
     @classmethod
@@ -310,6 +310,16 @@ class Scenario(Section):
             self.aggregation.name,
         )
         return [name for name in dict.fromkeys(names) if ":" in name]
+
+    @property
+    def label(self) -> str:
+        """The strategy, its aggregation unless that is the average, and the seed: what displays call a run.
+
+        >>> Scenario(strategy={"name": "scout"}, aggregation={"name": "filtered"}, seed=3).label
+        'scout+filtered, seed 3'
+        """
+        aggregation = "" if self.aggregation.name == "average" else f"+{self.aggregation.name}"
+        return f"{self.strategy.name}{aggregation}, seed {self.seed}"
 
     @property
     def trains_alone(self) -> bool:

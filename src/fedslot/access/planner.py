@@ -176,7 +176,7 @@ def plan(
     budget: slots to spend. A frame spends its `cost_max`, as in the simulator, so the budget lasts for
         budget / E[cost_max] frames (in the long run, by the renewal theorem).
     frame_limit: the most slots that a frame may cost, T_max of the paper's problem P: E[cost_max] is at most this.
-        Each number of pull slots then gets as many push slots as the limit allows, and the frame ends after them;
+        Each number of pull slots then gets the most push slots that the limit allows, and the frame ends after them;
         numbers of pull slots that alone cost more are left out.
     confidence: the limit holds with this probability instead, P(cost_max <= frame_limit) >= confidence.
     barring: probability with which contenders send; "best" is for each split the one that maximises the number of
@@ -289,7 +289,7 @@ def _check_work(crowds: Mapping[int, Sequence[int]], cell: Mapping[int, Pushes],
         most = int(MOST_WORK / work / trials)
         if most < 2:
             raise InputError("slots", slots, "simulated with fewer slots, fewer contenders or a single pull")
-        allowed = f"at most {most:,} with so many splits, slots and contenders; a single pull allows more"
+        allowed = f"at most {most:,} with these numbers of splits, slots and contenders; a single pull allows more"
         raise InputError("frames", pushes.frames, allowed)
 
 

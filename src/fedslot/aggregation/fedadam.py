@@ -29,7 +29,10 @@ from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AdamMoments:
-    """m, v: (P,) smoothed average step and its smoothed square. rounds: rounds with a received update so far."""
+    """State of the server's Adam.
+
+    m, v: (P,) smoothed average step and its smoothed square. rounds: number of rounds with a received update so far.
+    """
 
     m: Tensor
     v: Tensor
@@ -38,7 +41,10 @@ class AdamMoments:
 
 @dataclass(frozen=True, kw_only=True, config=OPTIONS)
 class FedAdam:
-    """lr: server learning rate. beta1, beta2: how slowly m and v change. tau: bounds the step where v is small."""
+    """An Adam step of the server along the average update.
+
+    lr: server learning rate. beta1, beta2: weights of the old m and v. tau: bounds the step where v is small.
+    """
 
     lr: float = Field(0.1, gt=0, le=1e6)
     beta1: float = Field(0.9, ge=0, lt=1)

@@ -19,14 +19,20 @@ from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Momentum:
-    """momentum: (P,) discounted sum of the average steps so far."""
+    """State of the server's momentum.
+
+    momentum: (P,) discounted sum of the average steps so far.
+    """
 
     momentum: Tensor
 
 
 @dataclass(frozen=True, kw_only=True, config=OPTIONS)
 class FedAvgM:
-    """lr: server learning rate. momentum: weight of the momentum so far."""
+    """A step of the server along the average update, with momentum.
+
+    lr: server learning rate. momentum: weight of the momentum so far.
+    """
 
     lr: float = Field(1.0, gt=0, le=1e6)
     momentum: float = Field(0.9, ge=0, lt=1)

@@ -25,7 +25,10 @@ from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class YogiMoments:
-    """m, v: (P,) smoothed average step, and the estimate of its square."""
+    """State of the server's Yogi.
+
+    m, v: (P,) smoothed average step, and the estimate of its square.
+    """
 
     m: Tensor
     v: Tensor
@@ -33,7 +36,10 @@ class YogiMoments:
 
 @dataclass(frozen=True, kw_only=True, config=OPTIONS)
 class FedYogi:
-    """lr: server learning rate. beta1, beta2: how slowly m and v change. tau: bounds the step where v is small."""
+    """A Yogi step of the server along the average update.
+
+    lr: server learning rate. beta1, beta2: weights of the old m and v. tau: bounds the step where v is small.
+    """
 
     lr: float = Field(0.01, gt=0, le=1e6)
     beta1: float = Field(0.9, ge=0, lt=1)

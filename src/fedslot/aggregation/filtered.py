@@ -33,7 +33,7 @@ from fedslot.learning.layer_statistics import Basis
 WINDOWS = (5, 20, 80)  # rounds over which models are averaged
 SMOOTHING = 0.2  # weight of a round in tau^2
 LONGER, SHORTER = 1.2, 0.8  # change of the step's factor in a round
-TOO_LONG = 0.5  # what a model may lose, of its loss or of what was learned, against its best running mean
+TOO_LONG = 0.5  # steps shrink if the loss exceeds that of the best running mean by this share of it, or of the progress
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class Filtered:
         """
         statistics = updates.statistics
         new = min(1.0, max(1 / self.horizon, 1 / (state.rounds + 1)))  # weight of this round
-        related = (1 + self.momentum**2) / (1 - self.momentum**2)  # successive rounds share noise
+        autocorrelation = (1 + self.momentum**2) / (1 - self.momentum**2)  # successive rounds share noise
         scales, doubts = [], []
         layers = zip(
             *map(statistics.matrices, (average, state.scale, state.doubt)), statistics.bases(updates.start), strict=True
@@ -121,7 +121,7 @@ class Filtered:
             total = (weights @ energies).clamp(min=1e-30)
             scale = (1 - new) * before + new * float(weights @ (squares - power) / total)
             scales.append(scale.clamp(min=0))
-            doubts.append((1 - new) ** 2 * doubt + new**2 * related * 2 / len(matrix) / float(total))
+            doubts.append((1 - new) ** 2 * doubt + new**2 * autocorrelation * 2 / len(matrix) / float(total))
         return statistics.flatten(scales), statistics.flatten(doubts)
 
     def _filter(self, average: Tensor, power: float, scale: Tensor, updates: Updates) -> Tensor:

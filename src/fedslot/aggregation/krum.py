@@ -19,7 +19,9 @@ from fedslot.messages import NoState
 
 @dataclass(frozen=True, kw_only=True, config=OPTIONS)
 class Krum:
-    """byzantine: number of received updates that may be arbitrary.
+    """The update, or average of updates, nearest to its neighbours.
+
+    byzantine: number of received updates that may be arbitrary.
 
     selected: number of updates of lowest score that are averaged; 1 is Krum, more is Multi-Krum. The average is
         weighted by data, as in Flower (paper: unweighted).

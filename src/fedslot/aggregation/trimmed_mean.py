@@ -22,7 +22,10 @@ def trimmed_mean(local: Tensor, trimmed: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, config=OPTIONS)
 class TrimmedMean:
-    """fraction: share of the received updates that is trimmed at each end, rounded down to whole updates."""
+    """The mean of each parameter without its largest and smallest values.
+
+    fraction: share of the received updates that is trimmed at each end, rounded down to whole updates.
+    """
 
     fraction: float = Field(0.2, ge=0, lt=0.5)
 

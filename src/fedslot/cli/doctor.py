@@ -61,11 +61,12 @@ def _version(package: str) -> str:
 def _machine() -> dict[str, str]:
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    from fedslot.experiments.pool import cores
+
     return {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "processor": _processor(),
-        "cores": f"{cores} for this process, {torch.backends.cpu.get_cpu_capability()} instructions",
+        "cores": f"{cores()} for this process, {torch.backends.cpu.get_cpu_capability()} instructions",
         "CUDA": torch.cuda.get_device_name() if torch.cuda.is_available() else "none; training.device must be cpu",
     }
 

@@ -78,7 +78,7 @@ def plan(
     frame_limit: Annotated[
         float | None,
         typer.Option(
-            help="Slots that a frame may cost, in expectation; each number of pull slots gets as many push slots as "
+            help="Slots that a frame may cost, in expectation; each number of pull slots gets the most push slots that "
             "the limit allows."
         ),
     ] = None,
@@ -95,7 +95,7 @@ def plan(
     ] = None,
     ues: Annotated[
         int | None,
-        typer.Option(help="UEs in the cell: as many can be pulled, the others contend, and all listen.", min=1),
+        typer.Option(help="UEs in the cell, which bounds those that are pulled or contend; all listen.", min=1),
     ] = None,
     channel: Annotated[
         str | None,
@@ -132,8 +132,15 @@ def plan(
         typer.Option(help="Parameters of the model; by default the scenario's.", min=1, rich_help_panel=RADIO),
     ] = None,
     bits_per_parameter: Annotated[
-        int, typer.Option(help="Bits of a parameter in an update.", min=1, max=1024, rich_help_panel=RADIO)
-    ] = 32,
+        int | None,
+        typer.Option(
+            help="Bits of a parameter in an update; by default 32.",
+            min=1,
+            max=1024,
+            rich_help_panel=RADIO,
+            show_default=False,
+        ),
+    ] = None,
     send_mj: Annotated[
         float | None,
         typer.Option(help="Energy of a UE for a slot of the radio in which it sends, in mJ.", rich_help_panel=RADIO),
@@ -148,7 +155,7 @@ def plan(
     ] = None,
     want_updates: Annotated[
         float | None,
-        typer.Option(help="Find the shortest frame that receives so many updates.", rich_help_panel=GOALS),
+        typer.Option(help="Find the shortest frame that receives this number of updates.", rich_help_panel=GOALS),
     ] = None,
     success: Annotated[
         float | None,
@@ -210,12 +217,15 @@ def plan(
     own_channel = scenario.push.channel_options if scenario is not None and "channel" in taken else {}
     medium = _channel(cell["channel"], threshold_db, own_channel)
     size = _parameters(parameters, bits_per_slot, scenario)
+    if bits_per_parameter is not None and bits_per_slot is None:
+        raise InputError("--bits-per-parameter", bits_per_parameter, "given with --bits-per-slot")
+    parameter_bits = bits_per_parameter or 32
     radio = _radio(
         scenario if cell.get("ready", 1.0) is None else None,
         slot_ms,
         bits_per_slot=bits_per_slot,
         downlink_bits=downlink_bits,
-        bits=1 if size is None else size * bits_per_parameter,
+        bits=1 if size is None else size * parameter_bits,
         send_mj=send_mj,
         listen_mj=listen_mj,
     )
@@ -256,7 +266,7 @@ def plan(
             **({"frame_limit": frame_limit, "confidence": confidence} if frame_limit is not None else {}),
             **({"frames": frames, "precision": precision, "seed": seed} if question.simulated else {}),
             **({"value_estimate": estimate.as_dict()} if estimate else {}),
-            **({"parameters": size, "bits_per_parameter": bits_per_parameter} if size else {}),
+            **({"parameters": size, "bits_per_parameter": parameter_bits} if size else {}),
             **({"want_updates": want_updates} if want_updates is not None else {}),
         }
         typer.echo(json.dumps({**asked, **answer.as_dict()}, indent=2, allow_nan=False))
@@ -270,7 +280,7 @@ def plan(
     if source is not None:
         console.print(say_taken(source, taken))
     notes = say_value_ratio(value_ratio, estimate, answer.plan.break_even if pull is None else None)
-    print_answer(console, answer, notes, "" if radio == NO_RADIO else say_update(radio, size, bits_per_parameter))
+    print_answer(console, answer, notes, "" if radio == NO_RADIO else say_update(radio, size, parameter_bits))
     if plot is not None:
         console.print(f"Drawn in {plot}.")
 

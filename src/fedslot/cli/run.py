@@ -58,7 +58,7 @@ def run(
 
     note_effects(scenario, [wanted])
     check_cluster(dask)
-    label = f"{wanted.strategy.name}, seed {wanted.seed}"
+    label = wanted.label
     again = _again(scenario, override, out, threads, dask, track, live or open)
     trackers = make_trackers(track, label)
     with live_view(out, live, open, port):

@@ -93,7 +93,7 @@ def serve(
     data = load(wanted.data.dataset)
     model = make_model(wanted, data)
     held_out = HeldOut(wanted, model, data.x_test, data.y_test)
-    label = f"{wanted.strategy.name}, seed {wanted.seed}"
+    label = wanted.label
     words = [word for word in sys.argv[1:] if word not in ("--resume", "--force")]
     again = f"continue with: {shlex.join(['fedslot', *words, '--resume'])}"
     with Threads(), network_log(), watch([label], wanted.rounds, again) as display:

@@ -47,7 +47,7 @@ class Timing:
         return self.opens(slot + 1)
 
     def ends(self, slots: int) -> float:
-        """Return when a frame of so many uplink slots is closed: what arrives later is lost."""
+        """Return when a frame of `slots` uplink slots is closed: what arrives later is lost."""
         return self.closes(slots) + self.tolerance
 
     def begun(self, now: float, first: int) -> int:

@@ -11,6 +11,11 @@ from fedslot.experiments.processes import run_in_processes
 from fedslot.experiments.tasks import Listener, Settings, Task, attempt
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def run_all(
     tasks: Sequence[Task],
     settings: Settings = Settings(),  # noqa: B008
@@ -41,7 +46,7 @@ def run_all(
             over(index)
         else:
             todo.append(index)
-    workers = min(workers or os.cpu_count() or 1, len(todo))
+    workers = min(workers or cores(), len(todo))
     if dask is not None:
         from fedslot.experiments.cluster import run_on_cluster
 

@@ -7,4 +7,5 @@
   - `autograd_training`: any network and any optimiser, one UE after the other;
   - `compiled_training`: perceptrons by Numba, in ordinary or dual form; `sgd_kernels` holds the compiled loops.
 - `evaluation`: losses and accuracies of models, and of many averages of a round's models (coalitions).
+- `layer_statistics`: second moments of the layers' inputs, by which noise on updates can be told from signal.
 """

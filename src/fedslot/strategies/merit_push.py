@@ -23,14 +23,17 @@ LEAST_SHARE = 1 / 2  # of the known UEs in a small pool: most of them were admit
 
 @dataclass(frozen=True)
 class PushSurvey(Survey):
-    """threshold: the most noise with which UEs may push. probability: access barring."""
+    """A survey with the rules for pushing.
+
+    threshold: the most noise with which UEs may push. probability: access barring.
+    """
 
     threshold: float = math.inf
     probability: float = 1.0
 
 
 class MeritPush:
-    """Pull as many UEs of a clean pool as make the most progress per slot; `push` more slots are open by merit.
+    """Pull the number of UEs from a clean pool that makes the most progress per slot; `push` slots are open by merit.
 
     UEs may push if their own noise is at most a threshold, which follows the load: a collided slot lowers it, an idle
     slot raises it, so that the cleanest of the backlogged UEs contend, one per slot. It stays above the noise with

@@ -20,7 +20,7 @@ class Planned:
 
     The value of a split is the sum of the Q highest values, plus the expected number of received pushes times the mean
     value of the UEs that are not pulled. `frame_limit` bounds the expected `cost_max` of a frame, warm-up included, and
-    each Q has as many push slots as it allows. By default the only limit is the number of slots.
+    each Q has the most push slots that it allows. By default the only limit is the number of slots.
 
     UEs of negative value are better not received: Q stops before them, and no slots are open if the others' mean is
     negative. A frame is never empty, though: if all values are negative, the best UE is pulled, which values it anew. A

@@ -15,7 +15,7 @@ LEAST_SHARE = 1 / 4  # of the known UEs in a small pool
 
 
 class Scout:
-    """Pull as many UEs of a clean pool as make the most progress per slot, and one that was never received.
+    """Pull the number of UEs from a clean pool that makes the most progress per slot, and one never received.
 
     The frame has no other slots. The first one pulls UEs at random with half of the slots. `horizon` is the number of
     updates over which noise averages out; the larger it is, the noisier UEs come into the pool.
@@ -47,6 +47,6 @@ class Scout:
 
 
 def first_frame(cell: Cell, rng: np.random.Generator) -> Grant:
-    """Return a grant to UEs at random, half as many as there are slots."""
+    """Return a grant of half of the slots to UEs at random."""
     pull = rng.choice(cell.ues, size=min((cell.slots + 1) // 2, cell.ues), replace=False)
     return Grant(pull, slots=len(pull))

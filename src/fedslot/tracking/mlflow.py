@@ -13,7 +13,7 @@ from fedslot.results import Result
 from fedslot.round import Round
 from fedslot.scenario import Scenario
 from fedslot.trace import Event
-from fedslot.tracking.numbers import AGAINST_SLOTS, flat_fields, numbers, refusing, run_name
+from fedslot.tracking.numbers import AGAINST_SLOTS, flat_fields, numbers, refusing
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -62,7 +62,7 @@ class MLflow(Callback):
         from mlflow.entities import Param
 
         tags = {FOLDER: folder, "fedslot.scenario_digest": scenario.digest}
-        run = client.create_run(experiment, run_name=self._name or run_name(scenario), tags=tags).info.run_id
+        run = client.create_run(experiment, run_name=self._name or scenario.label, tags=tags).info.run_id
         fields = [Param(key, str(value)[:LONGEST]) for key, value in flat_fields(scenario).items()]
         client.log_batch(run, params=fields)
         return str(run)

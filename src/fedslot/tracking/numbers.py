@@ -40,15 +40,6 @@ def flat_fields(scenario: Scenario) -> dict[str, Any]:
     return dict(flatten(scenario.model_dump(), ""))
 
 
-def run_name(scenario: Scenario) -> str:
-    """Return the name of a run.
-
-    >>> run_name(Scenario())
-    'push-pull, seed 0'
-    """
-    return f"{scenario.strategy.name}, seed {scenario.seed}"
-
-
 @contextmanager
 def refusing(tool: str, extra: str) -> Iterator[None]:
     """Turn the errors of a tool, or its absence, into one line; the run can be continued."""

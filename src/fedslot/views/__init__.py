@@ -7,6 +7,7 @@ report.py       the HTML report of a comparison; report.html is its template
 tables.py       tables of comparisons and sweeps in the terminal
 sweep.py        figures of a sweep
 plan.py         the figure of a plan
+plan_tables.py  the answers of a plan in the terminal
 html.py         tables and facts in a notebook
 text_plot.py    a small plot in the terminal
 progress.py     live progress of runs

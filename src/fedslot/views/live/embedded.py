@@ -80,7 +80,7 @@ def embed(comparison: Comparison) -> Embedded:
 
 
 def last_frames(frames: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return the frames of the last rounds, whole ones, with at most so many rows."""
+    """Return the frames of the last rounds, whole ones, within a number of rows."""
     if len(frames) <= most:
         return frames
     begin = int(frames["round"].iloc[-most - 1])  # the last round that does not fit
@@ -94,7 +94,7 @@ def _frames(result: Result) -> pd.DataFrame:
 
 
 def _thin(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return at most so many rounds that a curve cannot show more, the last among them."""
+    """Return the rounds that a curve can show, the last among them."""
     step = max(1, -(-len(rounds) // MOST_POINTS))
     return rounds.iloc[::-step][::-1]
 
