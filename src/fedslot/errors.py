@@ -61,6 +61,15 @@ def reason(error: BaseException) -> str:
     return SystemFault(named) if isinstance(error, OSError | MemoryError) else named
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number of things as text.
+
+    >>> counted(1, "round"), counted(3, "round")
+    ('1 round', '3 rounds')
+    """
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def one_of(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the allowed names as text, and the one nearest to a name that is not allowed.
 

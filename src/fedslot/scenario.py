@@ -371,6 +371,8 @@ class Scenario(Section):
     def load(cls, source: str | Path | Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Self:
         """Load a preset by name, a YAML file or a mapping of fields, then apply overrides as `replace` does."""
         given = source if isinstance(source, Mapping) else read_fields(source)
+        if "grid" in given and not isinstance(source, Mapping):
+            raise InputError("scenario", str(source), "a scenario; this is a study, which `fedslot sweep` runs")
         return cls(**_override({str(key): value for key, value in plain(given).items()}, _mapping(overrides or {})))
 
     def replace(self, overrides: Mapping[str, object]) -> Self:

@@ -50,7 +50,7 @@ def device(
 
     Example: fedslot device --ue 7 --broker mqtt://127.0.0.1:1883
     """
-    from fedslot.errors import InputError
+    from fedslot.errors import InputError, counted
 
     wanted = _read_ues(ue, ues)
     where = read_broker(broker, tls_ca, cert, key)
@@ -65,7 +65,7 @@ def device(
         run_devices(devices, wait)
     sent = sum(one.sent for one in devices)
     name = f"UE {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} UEs"
-    typer.echo(f"{name}: the training is over; {sent} update{'s' if sent != 1 else ''} sent")
+    typer.echo(f"{name}: the training is over; {counted(sent, 'update')} sent")
 
 
 def _read_ues(ue: int | None, ues: str | None) -> list[int]:

@@ -29,6 +29,7 @@ from fedslot.cli.options import (
     say_more,
     watch,
 )
+from fedslot.errors import counted
 
 
 def run(
@@ -77,7 +78,7 @@ def run(
             )
         summary = result.summary()
         typer.echo(
-            f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "
+            f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
             f"{summary['slots_spent']} slots ({summary['cost_sum']} by the sum rule); results in {out}"
         )
         say_more(out)

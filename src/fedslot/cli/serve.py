@@ -32,6 +32,7 @@ from fedslot.cli.options import (
     say_more,
     watch,
 )
+from fedslot.errors import counted
 
 
 def serve(
@@ -112,7 +113,7 @@ def serve(
         MqttServer(server, where, timing, cell=cell, wait=wait).run()
     summary = load_run(out).summary()
     typer.echo(
-        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {summary['rounds']} rounds and "
+        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
         f"{summary['slots_spent']} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
         f"{len(server.faults.all)} faults; results in {out}"
     )

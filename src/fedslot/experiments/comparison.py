@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedslot.errors import InputError, RefusedError, one_of, whole_number
+from fedslot.errors import InputError, RefusedError, counted, one_of, whole_number
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, difference_scale_of, scale_of
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
@@ -166,7 +166,7 @@ class Comparison:
         return plot_accuracy(tables, x, axes, self.horizon, self.ranks())
 
     def __repr__(self) -> str:
-        seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
+        seeds = counted(len(self.seeds), "seed")
         return f"Comparison({', '.join(self.strategies)}: {seeds}, horizon of {self.horizon} slots)"
 
     def _repr_html_(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError, RefusedError, one_of
+from fedslot.errors import InputError, RefusedError, counted, one_of
 from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
@@ -132,7 +132,7 @@ class Sweep:
     def __repr__(self) -> str:
         axes = " x ".join(f"{key} ({len(values)})" for key, values in self.study.grid.items())
         failed = f", {len(self.failures)} runs failed" if self.failures else ""
-        return f"Sweep({axes}: {self.study.seeds} seed{'s' if self.study.seeds > 1 else ''}{failed})"
+        return f"Sweep({axes}: {counted(self.study.seeds, 'seed')}{failed})"
 
     def _repr_html_(self) -> str:
         from fedslot.views.html import table

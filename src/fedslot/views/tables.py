@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from fedslot.errors import counted
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate, describe
 from fedslot.experiments.study import say_value
@@ -82,8 +83,8 @@ def _combinations(found: Sweep, gap: str) -> Table:
     study, estimates = found.study, found.estimates()
     leaders = found.leaders("accuracy_at_horizon")
     ranked = sorted(range(len(study.combinations)), key=lambda index: -_accuracy(found, index))
-    count = f"The best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
-    table = _table(f"{count} combinations", study.seeds)
+    best = f"The best {MOST_ROWS} of " if len(ranked) > MOST_ROWS else ""
+    table = _table(f"{best}{counted(len(ranked), 'combination')}", study.seeds)
     for key in study.grid:
         table.add_column("\n".join(key.rsplit(".", 1)), justify="right", overflow="fold")
     _add_number(table, "final\naccuracy", gap)
