@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -17,10 +18,13 @@ from fedslot.experiments.equal_slots.measures import Measures, aims
 from fedslot.experiments.equal_slots.settings import (
     AGGREGATIONS,
     BUDGET,
+    CONTROL,
     FIRST_SEED,
+    PAPER,
     REFERENCE,
     SCHEDULERS,
     SETTINGS,
+    SHORT,
     WINNERS,
     Setting,
     chosen,
@@ -34,6 +38,7 @@ from fedslot.views.style import save, style
 
 PAGE, IMAGES, CURVES = "equal-slots.md", "images/equal-slots", "curves/equal-slots"
 SEED = ", seed "  # between the name of a strategy and the seed in the name of a run
+DRAWN = (*WINNERS, *PAPER, SHORT, CONTROL)  # strategies in the figures
 MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after all
 SMOOTHING = 210  # slots, ten frames of full length
 WAITS = (0, 5, 20, 100)  # slots
@@ -89,7 +94,8 @@ def publish(found: Mapping[str, tuple[Setting, Comparison]], out: Path) -> list[
     with style():
         for key, (setting, comparison) in found.items():
             if setting.group == "main":
-                files += save(accuracy_by_slots(comparison), out / IMAGES / key)
+                drawn = {name: runs for name, runs in comparison.runs.items() if name in DRAWN}
+                files += save(accuracy_by_slots(replace(comparison, runs=drawn)), out / IMAGES / key)
     write_atomically(out / PAGE, write(found))
     return [*files, out / PAGE]
 
