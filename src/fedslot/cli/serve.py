@@ -115,6 +115,6 @@ def serve(
     typer.echo(
         f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
         f"{summary['slots_spent']} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
-        f"{len(server.faults.all)} faults; results in {out}"
+        f"{counted(len(server.faults.all), 'fault')}; results in {out}"
     )
     say_more(out)
