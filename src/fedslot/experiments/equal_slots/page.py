@@ -14,7 +14,7 @@ from fedslot import __version__
 from fedslot.errors import RefusedError
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.curves import load_curves, save_curves
-from fedslot.experiments.equal_slots.measures import Measures, aims
+from fedslot.experiments.equal_slots.measures import Aim, Measures, aims
 from fedslot.experiments.equal_slots.settings import (
     AGGREGATIONS,
     BUDGET,
@@ -123,7 +123,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         main=group("main"),
         robust=group("robust"),
         table=group("table").get("table"),
-        aims=list(aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget})),
+        aims=_aim_rows({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
         missing=_missing(found),
         seen=[one.setting.title for one in measured.values() if not one.held_out],
         moments=lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
@@ -141,6 +141,14 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
         version=__version__,
     )
+
+
+def _aim_rows(found: dict[str, Measures]) -> list[list[Aim]]:
+    """Return the aims with both strategies and both costs of one aim in a row."""
+    rows: dict[tuple[str, str], list[Aim]] = {}
+    for aim in aims(found):
+        rows.setdefault((aim.setting, aim.what), []).append(aim)
+    return list(rows.values())
 
 
 def _missing(found: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
