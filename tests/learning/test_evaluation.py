@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedslot.learning.evaluation import Evaluator
+from fedslot.learning.evaluation import IMAGES, Evaluator
 from fedslot.learning.models import Model
 from fedslot.threads import Threads
 
@@ -106,7 +106,7 @@ NETWORKS = [
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_averages_are_those_of_averaged_networks(name):
-    model, x, y, updates, weights = case(name)
+    model, x, y, updates, weights = case(name, samples=IMAGES + 40)  # two blocks
     model.module.train()
     measure, expected = Evaluator(model, x, y).averages(updates), evaluate_each(model, x, y, updates, weights)
     assert_equal_measures(measure(weights), expected, len(y))
