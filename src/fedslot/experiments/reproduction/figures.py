@@ -130,6 +130,7 @@ def fig6(reproduction: Reproduction) -> Figure:
                 outline = {"fill": False, "edgecolor": "black", "linestyle": "--", "linewidth": 0.6}
                 axes.bar(x, paper[column], width, label="published" if position == 0 else None, **outline)
         axes.set_xticks(range(len(paper)), [f"{target:g}" for target in paper.index])
+        axes.set_xlim(-0.6, len(paper) - 0.4)  # also where no bar stands
         axes.set(xlabel="Target accuracy", ylabel="Slots", title=title)
         axes.grid(axis="x", visible=False)
         axes.set_ylim(bottom=0)
