@@ -79,6 +79,7 @@ EQUAL_SLOTS = Kind(
     "study at equal slots",
     "equal-slots.yaml",
     (*(f"images/equal-slots/*.{kind}" for kind in IMAGES), "curves/equal-slots/*.csv.gz", "equal-slots.md"),
+    ("runs/*/runs/*",),
 )
 KINDS = (COMPARISON, SWEEP, REPRODUCTION, EQUAL_SLOTS, RUN)
 

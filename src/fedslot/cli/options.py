@@ -106,6 +106,8 @@ CurvesOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
+        exists=True,
+        file_okay=False,
         help="Folder with the curves of earlier runs, e.g. docs/explanation/curves; the page shows these too.",
         show_default=False,
     ),

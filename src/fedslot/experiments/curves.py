@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.errors import RefusedError
 from fedslot.folders import write_atomically
 
 COLUMNS = ["test_accuracy", "cost_max", "cost_frame", "cost_sum", "seconds"]
@@ -20,8 +20,6 @@ COLUMNS = ["test_accuracy", "cost_max", "cost_frame", "cost_sum", "seconds"]
 
 def adopt_curves(known: Path, out: Path) -> None:
     """Copy files of curves from one folder into another, as far as it does not have them."""
-    if not known.is_dir():
-        raise InputError("--curves", str(known), "a folder")
     for file in sorted(known.glob("*.csv.gz")):
         if not (out / file.name).exists():
             save_curves(load_curves(file), out / file.name)

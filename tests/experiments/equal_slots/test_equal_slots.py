@@ -216,6 +216,8 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     before = sorted(other.iterdir())
     assert main([*words[:-1], str(other)]) == 2, "the folder of a run"
     assert sorted(other.iterdir()) == before
+    assert main([*words[:-1], str(tmp_path / "no"), "--curves", str(tmp_path / "nowhere")]) == 2
+    assert not (tmp_path / "no").exists()
     known = ["--curves", str(tmp_path / "curves")]
     monkeypatch.setitem(SETTINGS, "irsa", replace(tiny, title="Again"))
     assert main(["equal-slots", "irsa", *words[2:-1], str(tmp_path / "second"), *known]) == 0

@@ -43,20 +43,23 @@ def test_all_runs_of_a_folder_are_found(results: Copy, name: str, groups: list[s
     assert watched.faults(plan.runs[0]) == ""
 
 
-def test_runs_of_a_reproduction_are_found_by_their_folders(results: Copy, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "inside"), [("reproduction", "runs"), ("equal-slots", "runs/mnist-200/runs")])
+def test_runs_of_long_experiments_are_found_by_their_folders(
+    results: Copy, tmp_path: Path, kind: str, inside: str
+) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "reproduction.yaml").write_text("figures: [fig2]\n")
+    (tmp_path / "out" / f"{kind}.yaml").write_text("figures: [fig2]\n")
     watched = Watched(tmp_path / "out")
     watched.poll()
     assert watched.plan is not None
     assert watched.plan.runs == ()
     for seed in (0, 1):
         shutil.copytree(
-            results("comparison") / "runs" / f"fedavg-seed{seed}", tmp_path / "out" / "runs" / f"a-seed{seed}"
+            results("comparison") / "runs" / f"fedavg-seed{seed}", tmp_path / "out" / inside / f"a-seed{seed}"
         )
         shutil.rmtree(tmp_path / "comparison")
     watched.poll()
-    assert [run.group for run in watched.plan.runs] == ["runs/a", "runs/a"]
+    assert [run.group for run in watched.plan.runs] == [f"{inside}/a"] * 2
 
 
 def test_frames_are_read_when_they_are_asked_for(results: Copy) -> None:

@@ -74,10 +74,9 @@ class Measures:
         """Return the measures if every frame took some more slots, in which the PS waits for UEs to train."""
 
         def delayed(run: Result) -> Result:
-            costs = run.rounds[["cost_max", "cost_frame"]]
-            return replace(
-                run, rounds=run.rounds.assign(**(costs + slots * (costs["cost_frame"].to_frame() > 0).values))
-            )
+            rounds, wait = run.rounds, slots * (run.rounds["cost_frame"] > 0)  # `ps-alone` has no frames
+            later = {rule: rounds[rule] + wait for rule in ("cost_max", "cost_frame")}
+            return replace(run, rounds=rounds.assign(**later))
 
         return self._changed(delayed)
 

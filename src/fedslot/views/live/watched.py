@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.folders import COMPARISON, KINDS, REPRODUCTION, RUN, SWEEP, Kind, no_folder
+from fedslot.folders import COMPARISON, EQUAL_SLOTS, KINDS, REPRODUCTION, RUN, SWEEP, Kind, no_folder
 from fedslot.scenario import Scenario
 from fedslot.views.live.growing import GrowingTable
 
@@ -85,13 +85,17 @@ class Progress:
     quiet: float
 
 
+GROWING = (REPRODUCTION, EQUAL_SLOTS)
+"""Kinds whose runs are known only from the folders of those that have begun."""
+
+
 def kind_of(path: Path) -> Kind | None:
     """Return the kind of results in a folder; None if there are none."""
     return next((kind for kind in KINDS if (path / kind.marker).is_file()), None)
 
 
 def read_plan(path: Path) -> Plan:
-    """Return the runs that belong to a run, comparison, sweep or reproduction; refuse any other folder."""
+    """Return the runs that belong to the results in a folder; refuse a folder without any."""
     kind = kind_of(path)
     if kind is None:
         if not path.is_dir():
@@ -103,10 +107,9 @@ def read_plan(path: Path) -> Plan:
 def _runs(path: Path, kind: Kind) -> list[WatchedRun]:
     if kind is RUN:
         scenario = Scenario.load(path / SCENARIO)
-        name = scenario.strategy.name
-        return [WatchedRun(f"{name}, seed {scenario.seed}", name, path, scenario)]
-    if kind is REPRODUCTION:
-        return [_found(folder, path) for folder in _run_folders(path)]
+        return [WatchedRun(scenario.label, scenario.strategy.name, path, scenario)]
+    if kind in GROWING:
+        return [_found(folder, path) for folder in _run_folders(path, kind)]
     from fedslot.experiments import comparison, study, sweeps  # they load PyTorch, which a single run does not need
 
     if kind is COMPARISON:
@@ -128,14 +131,14 @@ def _found(folder: Path, path: Path) -> WatchedRun:
     return WatchedRun(name, re.sub(r"-seed\d+$", "", name), folder, Scenario.load(folder / SCENARIO))
 
 
-def _run_folders(path: Path) -> list[Path]:
-    return sorted(file.parent for pattern in REPRODUCTION.runs for file in path.glob(f"{pattern}/{SCENARIO}"))
+def _run_folders(path: Path, kind: Kind) -> list[Path]:
+    return sorted(file.parent for pattern in kind.runs for file in path.glob(f"{pattern}/{SCENARIO}"))
 
 
 def _digest(path: Path, kind: Kind) -> str:
     content = (path / kind.marker).read_bytes()
-    if kind is REPRODUCTION:  # which runs it has is seen from its folders only
-        content += "".join(map(str, _run_folders(path))).encode()
+    if kind in GROWING:
+        content += "".join(map(str, _run_folders(path, kind))).encode()
     return hashlib.sha256(content).hexdigest()
 
 
