@@ -19,7 +19,7 @@ from torch.nn.functional import conv2d
 from fedslot.learning.models import Model, chain, perceptron_layers
 from fedslot.threads import ONE_THREAD, Threads
 
-SAMPLES, IMAGES = 1000, 250  # per block, of perceptrons and of other networks
+SAMPLES, IMAGES = 1000, 50  # per block, of perceptrons and of other networks
 AVERAGES = 20  # per chunk; smaller pieces spend their time on calls, larger ones leave the processor's cache
 CACHE = 1 << 27  # floats in cached outputs of first convolutions: 512 MB
 
