@@ -104,6 +104,11 @@ def test_updates_are_a_number(updates: float) -> None:
         least_slots(updates, 4)
 
 
+def test_more_pull_slots_than_the_longest_frame_has_are_refused() -> None:
+    with pytest.raises(InputError, match=r"pull: 2000 is not allowed; it must be at most 1,000"):
+        least_slots(1500, 100, pull=2000, channel="crdsa")
+
+
 def test_readiness_by_slot_is_refused() -> None:
     with pytest.raises(InputError, match="ready"):
         least_slots(2, 4, ready=[0.5, 0.6])

@@ -153,26 +153,26 @@ def test_plot_is_written(run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("--slots", "0"), "slots: 0 is not allowed; it must be from 1 to"),
-        (("--pull", "21"), "pull: 21 is not allowed; it must be from 0 to 20"),
+        (("--slots", "0"), "--slots: 0 is not allowed; it must be from 1 to"),
+        (("--pull", "21"), "--pull: 21 is not allowed; it must be from 0 to 20"),
         (
             ("--contenders", "many"),
-            "contenders: 'many' is not allowed; it must be a whole number, poisson:MEAN",
+            "--contenders: 'many' is not allowed; it must be a whole number, poisson:MEAN",
         ),
-        (("--ready", "2"), "ready: 2.0 is not allowed; it must be a probability, from 0 to 1"),
+        (("--ready", "2"), "--ready: 2.0 is not allowed; it must be a probability, from 0 to 1"),
         (
             ("--barring", "often"),
             "--barring: 'often' is not allowed; it must be a probability, from 0 to 1, or best",
         ),
-        (("--barring", "nan"), "barring: nan is not allowed"),
-        (("--budget", "-3"), "budget: -3.0 is not allowed; it must be a number of slots from 21"),
-        (("--value-ratio", "inf"), "value_ratio: inf is not allowed"),
+        (("--barring", "nan"), "--barring: nan is not allowed"),
+        (("--budget", "-3"), "--budget: -3.0 is not allowed; it must be a number of slots from 21"),
+        (("--value-ratio", "inf"), "--value-ratio: inf is not allowed"),
         (
             ("--channel", "aloha"),
-            "push.channel: 'aloha' is not allowed; it must be one of collision, capture",
+            "--channel: 'aloha' is not allowed; it must be one of collision, capture",
         ),
         (("--threshold-db", "3"), "--threshold-db: 3.0 is not allowed; it must be left out"),
-        (("--channel", "irsa", "--frames", "0"), "frames: 0 is not allowed"),
+        (("--channel", "irsa", "--frames", "0"), "--frames: 0 is not allowed"),
         (
             ("--plot", "plan.gif"),
             "--plot: 'plan.gif' is not allowed; it must be a file name that ends in .png",
@@ -187,7 +187,7 @@ def test_plot_is_written(run, tmp_path: Path) -> None:
 def test_bad_arguments_are_refused_in_one_line(run, arguments: tuple[str, ...], line: str) -> None:
     with pytest.raises(InputError) as refusal:
         run(*arguments)
-    assert line in str(refusal.value)
+    assert str(refusal.value).startswith(line)
     assert "\n" not in str(refusal.value)
 
 
@@ -393,12 +393,12 @@ def test_runs_without_a_value_ratio_are_refused(run, tmp_path: Path) -> None:
             ["quickstart", "--budget", "99", "--bits-per-slot", "9", "--downlink-bits", "9"],
             "--downlink-bits: 9.0 is not allowed; it must be left out with a budget",
         ),
-        (["--want-updates", "0"], "want_updates: 0.0 is not allowed; it must be a number above 0"),
+        (["--want-updates", "0"], "--want-updates: 0.0 is not allowed; it must be a number above 0"),
         (["--success", "2"], "success: 2.0 is not allowed; it must be a probability above 0"),
         (["--success", "0.5", "--channel", "irsa"], "--success: 0.5 is not allowed; it must be given with --pull"),
         (["late-fleet", "--success", "0.5"], "--success: 0.5 is not allowed; it must be given with --ready"),
         (["late-fleet", "--want-updates", "5"], "--want-updates: 5.0 is not allowed; it must be given with --ready"),
-        (["late-fleet", "--frame-limit", "5"], "frame_limit: 5.0 is not allowed; it must be left out where readiness"),
+        (["late-fleet", "--frame-limit", "5"], "--frame-limit: 5.0 is not allowed; it must be left out where"),
         (["--value-from", "x", "--value-ratio", "2"], "--value-from: 'x' is not allowed; it must be left out"),
     ],
 )

@@ -17,7 +17,6 @@ Analysis, without simulation:
     limits.py       a limit on the cost of a frame
     goals.py        the shortest frame for a number of updates, the most contenders that push slots bear
     radio.py        seconds and joules of a frame
-    checks.py       checks of arguments
 """
 
 from fedslot.access.analysis import PushPeriod, TimedPushPeriod

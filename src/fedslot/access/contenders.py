@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.access.checks import check_probability, check_whole
+from fedslot.checks import check_probability, check_whole
 from fedslot.errors import InputError
 
 Floats: TypeAlias = NDArray[np.float64]

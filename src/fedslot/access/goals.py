@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from fedslot.access.channels import Channel, Collision, make_channel
-from fedslot.access.checks import check_whole
 from fedslot.access.contenders import MOST as MOST_CONTENDERS
 from fedslot.access.contenders import Contenders, contender_pmf
 from fedslot.access.planner import FrameSplit, plan
 from fedslot.access.pushes import Barring, Pushes
+from fedslot.checks import check_whole
 from fedslot.errors import InputError
 
 MOST_UPDATES = 10_000
@@ -58,6 +58,9 @@ def least_slots(
     if np.ndim(ready):
         raise InputError("ready", ready, "one probability for all slots")
     medium, pmf = make_channel(channel) if isinstance(channel, str) else channel, contender_pmf(contenders)
+    longest = longest_frame(pull, medium)
+    if pull is not None and pull > longest:
+        raise InputError("pull", pull, f"at most {longest:,}, the slots of the longest frame that is looked at")
     most_pulls = ues if pull is None else pull
     most_pushes = float(np.arange(len(pmf)) @ pmf) * (1.0 if barring == "best" else barring)
     wanted = updates * (1 - 1e-12)  # rounding does not decide
@@ -79,9 +82,7 @@ def least_slots(
             seed=seed,
         ).best
 
-    slots = _first(
-        max(1, pull or 0), longest_frame(pull, medium), lambda slots: best(slots).expected_received >= wanted
-    )
+    slots = _first(max(1, pull or 0), longest, lambda slots: best(slots).expected_received >= wanted)
     return None if slots is None else best(slots)
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedslot.access.checks import check_whole
+from fedslot.checks import check_whole
 from fedslot.errors import InputError
 
 

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel, make_channel
-from fedslot.access.checks import check_probability, check_whole
 from fedslot.access.contenders import Contenders, Floats, at_most, contender_pmf
 from fedslot.access.costs import expected_cost_max
 from fedslot.access.limits import chance_within, within
 from fedslot.access.pushes import Barring, Progress, Pushes, PushYield
 from fedslot.access.readiness import Readiness, ReadinessBySlot, Ready, make_readiness
+from fedslot.checks import check_number, check_probability, check_whole
 from fedslot.errors import InputError
 
 MOST_SLOTS = 10**9
@@ -193,54 +193,69 @@ def plan(
     """
     pmf = contender_pmf(contenders)
     check_whole("slots", slots, least=1, most=MOST_SLOTS)
+    _check_limits(slots, budget, frame_limit, confidence)
+    check_number("value_ratio", value_ratio, 0, MOST_VALUE)
     if barring != "best":
         check_probability("barring", barring)
-    _check_number("value_ratio", value_ratio, 0, MOST_VALUE)
-    if budget is not None and not 1 + slots <= budget <= MOST_BUDGET:
-        raise InputError("budget", budget, f"a number of slots from {1 + slots}, one frame, to {MOST_BUDGET:,}")
-    if frame_limit is not None:
-        _check_number("frame_limit", frame_limit, 1, MOST_BUDGET)
-    if confidence is not None:
-        check_probability("confidence", confidence)
-        if frame_limit is None:
-            raise InputError("confidence", confidence, "left out without a frame_limit")
     if precision is not None:
-        _check_number("precision", precision, 0, 1)
+        check_number("precision", precision, 0, 1)
     check_whole("frames", frames, least=2, most=10**7)
     check_whole("seed", seed)
     if ues is not None:
         check_whole("ues", ues, least=1)
         if len(pmf) - 1 > ues:
             raise InputError("contenders", len(pmf) - 1, f"at most the number of UEs ({ues})")
-    if pulls is None and slots >= MOST_SPLITS:
-        raise InputError("slots", slots, f"below {MOST_SPLITS:,} to compare all splits; give a single pull instead")
-    readiness, most_pulls = make_readiness(ready, slots), slots if ues is None else min(slots, ues)
+    readiness = make_readiness(ready, slots)
     if frame_limit is not None and isinstance(readiness, ReadinessBySlot):
         raise InputError("frame_limit", frame_limit, "left out where readiness depends on the slot")
-    wanted = sorted({*(range(most_pulls + 1) if pulls is None else pulls)})
-    for pull in wanted:
-        check_whole("pull", pull, most=most_pulls)
+    compared = _pulls_to_compare(pulls, slots, ues)
+
     medium = make_channel(channel) if isinstance(channel, str) else channel
-    crowds: dict[int, list[int]] = {}  # numbers of pull slots by how many UEs may contend beside them
-    for pull in wanted:
-        crowds.setdefault(len(pmf) - 1 if ues is None else min(len(pmf) - 1, ues - pull), []).append(pull)
     first_slots = _first_slots(readiness, slots)
-    cell = {most: Pushes(medium, at_most(most, pmf), barring, frames, precision, seed, first_slots) for most in crowds}
-    _check_work(crowds, cell, slots)
-    pairs: list[tuple[int, PushYield]] = []
-    for most, group in crowds.items():
-        tell = None if progress is None else partial(_tell_after, progress, len(pairs), len(wanted))
+    by_contenders: dict[int, list[int]] = {}  # numbers of pull slots by the most UEs that may contend beside them
+    for pull in compared:
+        by_contenders.setdefault(len(pmf) - 1 if ues is None else min(len(pmf) - 1, ues - pull), []).append(pull)
+    pushes = {
+        most: Pushes(medium, at_most(most, pmf), barring, frames, precision, seed, first_slots)
+        for most in by_contenders
+    }
+    _check_work(by_contenders, pushes, slots)
+    yields: list[tuple[int, PushYield]] = []
+    for most, group in by_contenders.items():
+        tell = None if progress is None else partial(_tell_after, progress, len(yields), len(compared))
         if frame_limit is None:
-            pairs += zip(group, cell[most].expect([slots - pull for pull in group], tell), strict=True)
+            yields += zip(group, pushes[most].expect([slots - pull for pull in group], tell), strict=True)
         else:
-            pairs += within(frame_limit, confidence, group, slots, readiness, cell[most], tell)
-    if not pairs:
-        allowed = f"enough for {wanted[0] if wanted else 0} pull slots and the downlink slot"
+            yields += within(frame_limit, confidence, group, slots, readiness, pushes[most], tell)
+    if not yields:
+        allowed = f"enough for {compared[0] if compared else 0} pull slots and the downlink slot"
         raise InputError("frame_limit", frame_limit, allowed)
     splits = [
-        _split(pull, push, readiness, value_ratio, budget, frame_limit) for pull, push in sorted(pairs, key=_pull)
+        _split(pull, push, readiness, value_ratio, budget, frame_limit) for pull, push in sorted(yields, key=_pull)
     ]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
+
+
+def _check_limits(slots: int, budget: float | None, frame_limit: float | None, confidence: float | None) -> None:
+    if budget is not None and not 1 + slots <= budget <= MOST_BUDGET:
+        raise InputError("budget", budget, f"a number of slots from {1 + slots}, one frame, to {MOST_BUDGET:,}")
+    if frame_limit is not None:
+        check_number("frame_limit", frame_limit, 1, MOST_BUDGET)
+    if confidence is not None:
+        check_probability("confidence", confidence)
+        if frame_limit is None:
+            raise InputError("confidence", confidence, "left out without a frame_limit")
+
+
+def _pulls_to_compare(pulls: Iterable[int] | None, slots: int, ues: int | None) -> list[int]:
+    """Return the numbers of pull slots to compare, by default all that a frame and the cell allow."""
+    if pulls is None and slots >= MOST_SPLITS:
+        raise InputError("slots", slots, f"below {MOST_SPLITS:,} to compare all splits; give a single pull instead")
+    most = slots if ues is None else min(slots, ues)
+    compared = sorted({*(range(most + 1) if pulls is None else pulls)})
+    for pull in compared:
+        check_whole("pull", pull, most=most)
+    return compared
 
 
 def _pull(pair: tuple[int, PushYield]) -> int:
@@ -248,7 +263,7 @@ def _pull(pair: tuple[int, PushYield]) -> int:
 
 
 def _tell_after(progress: Progress, before: int, count: int, done: float, of: int) -> None:
-    """Tell the progress of one of several crowds of contenders."""
+    """Tell the progress of one of several groups of splits."""
     progress(before + done, max(count, of))
 
 
@@ -258,17 +273,11 @@ def _first_slots(readiness: Readiness, slots: int) -> Callable[[int], Floats] | 
     return None
 
 
-def _check_number(field: str, value: object, least: float, most: float) -> None:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not least <= value <= most:  # type: ignore[operator]
-        raise InputError(field, value, f"a number from {least:,} to {most:,}")
-
-
-def _check_work(crowds: Mapping[int, Sequence[int]], cell: Mapping[int, Pushes], slots: int) -> None:
+def _check_work(by_contenders: Mapping[int, Sequence[int]], all_pushes: Mapping[int, Pushes], slots: int) -> None:
     """Refuse a plan that would take hours."""
-    if not crowds:
+    if not by_contenders:
         return
-    pulls, pushes = [pull for group in crowds.values() for pull in group], cell[max(crowds)]
+    pulls, pushes = [pull for group in by_contenders.values() for pull in group], all_pushes[max(by_contenders)]
     number = len(pushes.pmf) - 1
     if pushes.computed and pushes.first_slots is not None:
         states = min(number, 20 * math.sqrt(number) + 40) ** 2 + 1  # of the recursion over slots

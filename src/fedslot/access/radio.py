@@ -14,6 +14,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 
 from fedslot.access.planner import FrameSplit
+from fedslot.checks import check_number
 from fedslot.errors import InputError
 
 LEAST, MOST = 1e-9, 10**15
@@ -66,8 +67,8 @@ class Radio:
                 raise InputError(field, value, f"a number from {LEAST:g} to {MOST:,}")
         for field in ("send_mj", "listen_mj"):
             value = getattr(self, field)
-            if value is not None and not 0 <= value <= MOST:
-                raise InputError(field, value, f"a number from 0 to {MOST:,}")
+            if value is not None:
+                check_number(field, value, 0, MOST)
         if self.bits_per_slot is None and self.downlink_bits is not None:
             raise InputError("downlink_bits", self.downlink_bits, "left out without bits_per_slot")
 

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedslot.access.checks import check_probability
 from fedslot.access.contenders import Floats
 from fedslot.access.costs import last_success_mean
+from fedslot.checks import check_probability
 from fedslot.errors import InputError, shorten
 
 Ready: TypeAlias = float | Sequence[float] | Floats

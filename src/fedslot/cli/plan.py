@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,14 +12,14 @@ from fedslot.cli.options import OverrideOption, complete_scenario, read_scenario
 from fedslot.errors import InputError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from fedslot.access.channels import Channel
     from fedslot.access.pushes import Progress
     from fedslot.access.radio import Radio
+    from fedslot.planning.sizing import Sizing
+    from fedslot.planning.value_ratio import ValueRatio
     from fedslot.scenario import Scenario
-    from fedslot.sizing import Answer
-    from fedslot.value_ratio import ValueRatio
 
 RADIO, GOALS, SIMULATION = "Seconds and joules", "Goals", "Simulation of channels other than collision"
 
@@ -186,8 +187,8 @@ def plan(
     import json
 
     from fedslot.access.radio import NO_RADIO
-    from fedslot.cells import own_pull, take
-    from fedslot.sizing import Question
+    from fedslot.planning.inputs import own_pull, take
+    from fedslot.planning.sizing import SizingRequest
 
     if plot is not None:
         _check_plot(plot, pull)
@@ -215,7 +216,8 @@ def plan(
             "--downlink-bits", downlink_bits, "left out with --frame-limit, which includes one downlink slot"
         )
     own_channel = scenario.push.channel_options if scenario is not None and "channel" in taken else {}
-    medium = _channel(cell["channel"], threshold_db, own_channel)
+    with _named_as_options({*given, "threshold_db"}):
+        medium = _channel(cell["channel"], threshold_db, own_channel)
     size = _parameters(parameters, bits_per_slot, scenario)
     if bits_per_parameter is not None and bits_per_slot is None:
         raise InputError("--bits-per-parameter", bits_per_parameter, "given with --bits-per-slot")
@@ -231,7 +233,7 @@ def plan(
     )
     estimate = None if value_from is None else _estimate(value_from, value_ratio)
     own = None if scenario is None else own_pull(scenario)
-    question = Question(
+    request = SizingRequest(
         **{**cell, "channel": medium},
         pull=pull,
         own_pull=own if own is not None and own <= cell["slots"] else None,
@@ -246,7 +248,8 @@ def plan(
         want_updates=want_updates,
         success=success,
     )
-    answer = _with_progress(pull is None or question.simulated, question.answer)
+    with _named_as_options():
+        answer = _with_progress(pull is None or request.simulated, request.answer)
     if plot is not None:
         from fedslot.views.plan import plot_plan
 
@@ -254,17 +257,17 @@ def plan(
     if as_json:
         asked = {
             **({"scenario": source, "taken": {name: value.field for name, value in taken.items()}} if source else {}),
-            "slots": question.slots,
-            "contenders": question.contenders,
-            "ues": question.ues,
-            "value_ratio": question.value_ratio,
-            "ready": question.ready,
-            "budget": question.budget,
-            "barring": question.barring,
+            "slots": request.slots,
+            "contenders": request.contenders,
+            "ues": request.ues,
+            "value_ratio": request.value_ratio,
+            "ready": request.ready,
+            "budget": request.budget,
+            "barring": request.barring,
             "channel": cell["channel"],
             **({"threshold_db": threshold_db} if threshold_db is not None else {}),
             **({"frame_limit": frame_limit, "confidence": confidence} if frame_limit is not None else {}),
-            **({"frames": frames, "precision": precision, "seed": seed} if question.simulated else {}),
+            **({"frames": frames, "precision": precision, "seed": seed} if request.simulated else {}),
             **({"value_estimate": estimate.as_dict()} if estimate else {}),
             **({"parameters": size, "bits_per_parameter": parameter_bits} if size else {}),
             **({"want_updates": want_updates} if want_updates is not None else {}),
@@ -295,6 +298,18 @@ def _check_plot(path: Path, pull: int | None) -> None:
         raise InputError("--plot", str(path), "left out with --pull: a plot shows all splits")
 
 
+@contextmanager
+def _named_as_options(fields: Collection[str] = ()) -> Iterator[None]:
+    """Name the fields in errors as the options are; those of a scenario only if they are among `fields`."""
+    try:
+        yield
+    except InputError as error:
+        section, _, name = error.field.rpartition(".")
+        if name.startswith("-") or (section and name not in fields):
+            raise
+        raise InputError(f"--{name.replace('_', '-')}", error.value, error.allowed) from None
+
+
 def _barring(text: str) -> float | Literal["best"]:
     try:
         return "best" if text == "best" else float(text)
@@ -322,7 +337,7 @@ def _parameters(given: int | None, bits_per_slot: float | None, scenario: Scenar
         return given
     if scenario is None:
         raise InputError("--bits-per-slot", bits_per_slot, "given with --parameters, or with a SCENARIO and its model")
-    from fedslot.cells import count_parameters
+    from fedslot.planning.inputs import count_parameters
 
     return count_parameters(scenario)
 
@@ -335,10 +350,8 @@ def _radio(late: Scenario | None, slot_ms: float | None, *, listen_mj: float | N
 
     if listen_mj is not None and fields["send_mj"] is None:
         raise InputError("--listen-mj", listen_mj, "given with --send-mj")
-    try:
+    with _named_as_options():
         radio = Radio(slot_ms=slot_ms, listen_mj=listen_mj or 0.0, **fields)
-    except InputError as error:
-        raise InputError(f"--{error.field.replace('_', '-')}", error.value, error.allowed) from None
     if slot_ms is None and late is not None and late.fleet.computing is not None:
         return replace(radio, slot_ms=1000 * late.fleet.computing.slot / radio.update_slots)
     return radio
@@ -359,7 +372,7 @@ def _estimate(folder: Path, value_ratio: float | None) -> ValueRatio:
     return run.value_ratio()
 
 
-def _with_progress(wanted: bool, compute: Callable[[Progress | None], Answer]) -> Answer:
+def _with_progress(wanted: bool, compute: Callable[[Progress | None], Sizing]) -> Sizing:
     """Run a computation, with a progress bar if it is wanted and stderr is a terminal."""
     import sys
 

@@ -38,8 +38,8 @@ class MeritPush:
     UEs may push if their own noise is at most a threshold, which follows the load: a collided slot lowers it, an idle
     slot raises it, so that the cleanest of the backlogged UEs contend, one per slot. It stays above the noise with
     which a UE would be welcome in the pool; there, access barring follows the load.
-    The first frame pulls UEs at random with half of the slots. `horizon` is the number of updates over which noise
-    averages out.
+    The first frame pulls UEs at random with half of the slots; all frames have one slot at least for pulled UEs,
+    however large `push` is. `horizon` is the number of updates over which noise averages out.
     """
 
     needs_values = False

@@ -31,7 +31,7 @@ class Planned:
     """
 
     needs_values = True
-    uses: ClassVar[Uses] = ("push", "strategy.warmup", "strategy.memory")
+    uses: ClassVar[Uses] = ("push", "push.probability", "strategy.warmup", "strategy.memory")
     options: ClassVar[Options] = {"frame_limit": None}
 
     def __init__(self, cell: Cell) -> None:

@@ -16,7 +16,7 @@ class PushPull:
     """All slots pull during warm-up; then Q slots pull the most valued UEs and M - Q are open to contention."""
 
     needs_values = True
-    uses: ClassVar[Uses] = ("frame.pull", "push", "strategy.warmup", "strategy.memory")
+    uses: ClassVar[Uses] = ("frame.pull", "push", "push.probability", "strategy.warmup", "strategy.memory")
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell

@@ -11,35 +11,35 @@ from rich.table import Table
 
 from fedslot.access.planner import FrameSplit, Plan
 from fedslot.access.radio import Radio, Usage
-from fedslot.cells import Taken
-from fedslot.sizing import Answer, Borne, Question, Resized, Wanted
+from fedslot.planning.inputs import Taken
+from fedslot.planning.sizing import ShortestFrame, Sizing, SizingRequest, SupportedContenders, UpdateSize
 
 if TYPE_CHECKING:
-    from fedslot.value_ratio import ValueRatio
+    from fedslot.planning.value_ratio import ValueRatio
 
 ROWS = 25
 """Largest number of splits in a table; of more, it shows those around the best and evenly spaced ones."""
 
 
-def print_answer(console: Console, answer: Answer, notes: Sequence[str], update: str) -> None:
+def print_answer(console: Console, answer: Sizing, notes: Sequence[str], update: str) -> None:
     """Print all tables of an answer; notes: lines on the value ratio. update: a line on the size of an update."""
-    question, result = answer.question, answer.plan
-    if question.pull is not None:
+    request, result = answer.request, answer.plan
+    if request.pull is not None:
         print_split(console, result.best, answer.more(result.best))
         if update:
             console.print(update)
     else:
-        print_splits(console, result, question, answer.bears)
+        print_splits(console, result, request, answer.supported)
         console.print("\n".join(notes))
         if update:
             console.print(f"\n{update}\n")
             chosen = {"best split": result.best}
-            chosen |= {f"pull {split.pull}": split for split in result.splits if split.pull == question.own_pull}
-            print_usage(console, {name: (split, question.usage(split)) for name, split in chosen.items()})
+            chosen |= {f"pull {split.pull}": split for split in result.splits if split.pull == request.own_pull}
+            print_usage(console, {name: (split, request.usage(split)) for name, split in chosen.items()})
     if answer.resized:
         print_resized(console, answer.resized)
-    if answer.wanted and question.want_updates is not None:
-        print_wanted(console, question.want_updates, answer.wanted)
+    if answer.wanted and request.want_updates is not None:
+        print_wanted(console, request.want_updates, answer.wanted)
 
 
 def say_taken(source: str, taken: Mapping[str, Taken]) -> str:
@@ -62,12 +62,14 @@ def print_split(console: Console, split: FrameSplit, more: Mapping[str, float | 
     console.print(table)
 
 
-def print_splits(console: Console, result: Plan, question: Question, bears: Mapping[int, Borne]) -> None:
+def print_splits(
+    console: Console, result: Plan, request: SizingRequest, supported: Mapping[int, SupportedContenders]
+) -> None:
     """Print a table that fits into 80 characters, without columns that do not apply or repeat another."""
     best, splits = result.best, result.splits
     simulated = bool(best.standard_errors)
     columns: dict[str, Callable[[FrameSplit], str]] = {
-        "pull": lambda split: _marked(split, best, question.own_pull),
+        "pull": lambda split: _marked(split, best, request.own_pull),
         "push": lambda split: f"{split.push}",
         "pushed": lambda split: (
             _number(split.expected_received_push)
@@ -78,22 +80,22 @@ def print_splits(console: Console, result: Plan, question: Question, bears: Mapp
     if any(split.expected_value != split.expected_received for split in splits):
         columns["value"] = lambda split: _number(split.expected_value)
     columns["cost\nmax"] = lambda split: _number(split.expected_cost_max)
-    if not bears:
+    if not supported:
         columns["cost\nsum"] = lambda split: _number(split.expected_cost_sum)
     columns["P(no\npush)"] = lambda split: (
         "<0.001" if 0 < split.nothing_pushed < 0.001 else f"{split.nothing_pushed:.3f}"
     )
     if any(split.probability < 1 for split in splits):
         columns["barring"] = lambda split: f"{split.probability:.3g}"
-    elif not simulated and not bears:
+    elif not simulated and not supported:
         columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
     if any(split.within_limit is not None for split in splits):
         columns["P(within\nlimit)"] = lambda split: f"{split.within_limit:.3f}"
     if result.by == "value_in_budget":
         columns["value in\nbudget"] = lambda split: _number(split.value_in_budget or 0.0)
-    if bears:
-        columns["bears"] = lambda split: f"{bears[split.pull].given}"
-        columns["bears\nbarred"] = lambda split: f"{bears[split.pull].best}"
+    if supported:
+        columns["bears"] = lambda split: f"{supported[split.pull].given}"
+        columns["bears\nbarred"] = lambda split: f"{supported[split.pull].best}"
 
     table = Table(box=None, padding=(0, 2 if len(columns) < 10 else 1, 0, 0), header_style="bold")
     for name in columns:
@@ -104,13 +106,13 @@ def print_splits(console: Console, result: Plan, question: Question, bears: Mapp
             table.add_row("⋮")
         cells = [cell(splits[index]) for cell in columns.values()]
         table.add_row(*cells, style="bold green" if splits[index] is best else None)
-    console.print(f"A frame of {result.slots} uplink slots; contenders: {question.contenders}.\n", highlight=False)
+    console.print(f"A frame of {result.slots} uplink slots; contenders: {request.contenders}.\n", highlight=False)
     console.print(table)
     notes = [
         f"▶ most value {'a frame' if result.by == 'expected_value' else 'in the budget'}:"
         f" pull {best.pull}, leave {best.push} open.",
-        *_own(result, question.own_pull),
-        *_backlog(result, question),
+        *_own(result, request.own_pull),
+        *_backlog(result, request),
         "Costs are in slots and include the downlink slot.",
     ]
     if len(shown) < len(splits):
@@ -136,12 +138,12 @@ def _own(result: Plan, own_pull: int | None) -> list[str]:
     return [f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}."]
 
 
-def _backlog(result: Plan, question: Question) -> list[str]:
+def _backlog(result: Plan, request: SizingRequest) -> list[str]:
     """Return lines on the backlog of a scenario with arrivals: whether UEs get updates faster than they push them."""
-    if question.scenario is None or question.scenario.push.arrivals is None:
+    if request.scenario is None or request.scenario.push.arrivals is None:
         return []
-    split = next((split for split in result.splits if split.pull == question.own_pull), result.best)
-    arrive = question.scenario.push.arrivals * split.expected_cost_max
+    split = next((split for split in result.splits if split.pull == request.own_pull), result.best)
+    arrive = request.scenario.push.arrivals * split.expected_cost_max
     grows = "grows" if arrive > split.expected_received_push else "does not grow"
     return [
         f"With {split.pull} pull slots, {arrive:.2f} UEs get an update per frame, and"
@@ -203,9 +205,9 @@ def print_usage(console: Console, splits: Mapping[str, tuple[FrameSplit, Usage]]
     console.print(table)
 
 
-def print_resized(console: Console, rows: Sequence[Resized]) -> None:
+def print_resized(console: Console, rows: Sequence[UpdateSize]) -> None:
     """Print what other sizes of updates cost in frames of the same time."""
-    columns: dict[str, Callable[[Resized], str]] = {
+    columns: dict[str, Callable[[UpdateSize], str]] = {
         "size of an\nupdate": lambda row: f"{row.size:g}x",
         "slots of\nthe radio": lambda row: f"{row.update_slots:,}",
         "uplink\nslots": lambda row: f"{row.slots}",
@@ -226,7 +228,7 @@ def print_resized(console: Console, rows: Sequence[Resized]) -> None:
     console.print(table)
 
 
-def print_wanted(console: Console, updates: float, rows: Sequence[Wanted]) -> None:
+def print_wanted(console: Console, updates: float, rows: Sequence[ShortestFrame]) -> None:
     """Print the shortest frames for a number of updates."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from fedslot.access.contenders import contender_pmf, parse_contenders
-from fedslot.cells import count_parameters, own_pull, readiness, take
 from fedslot.data.sources import load
 from fedslot.fleet import Fleet
 from fedslot.local_training import make_model
+from fedslot.planning.inputs import count_parameters, own_pull, readiness, take
 from fedslot.round import first_waiting, still_waiting
 from fedslot.runs import run
 from fedslot.scenario import Scenario

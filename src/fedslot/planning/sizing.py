@@ -1,4 +1,4 @@
-"""The size of a cell: a question about frames, contenders, seconds and joules, and its answer."""
+"""The size of a cell: a request about frames, contenders, seconds and joules, and its result."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fedslot.access.goals import least_slots, longest_frame, most_contenders
 from fedslot.access.planner import FrameSplit, Plan, plan
 from fedslot.access.pushes import Barring, Progress
 from fedslot.access.radio import NO_RADIO, Radio, Usage
-from fedslot.cells import readiness
 from fedslot.errors import InputError
+from fedslot.planning.inputs import readiness
 from fedslot.scenario import Scenario
 
 SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -25,7 +25,7 @@ MOST_RESIZED = 1000
 """Largest frame for which other sizes of updates are compared."""
 
 
-class Resized(NamedTuple):
+class UpdateSize(NamedTuple):
     """A frame of the same time with updates of another size: `size` times as large, `update_slots` radio slots each.
 
     slots: uplink slots that fit. best: the best split, and usage: what it takes; None if no update fits.
@@ -45,7 +45,7 @@ class Resized(NamedTuple):
         return {**numbers, "best": {**self.best.as_dict(), **self.usage.as_dict()}}
 
 
-class Wanted(NamedTuple):
+class ShortestFrame(NamedTuple):
     """A shortest frame for a number of updates: with the best split or `pull` pull slots, and with barring.
 
     frame: its split; None if no frame of at most `searched` slots yields that number.
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
         }
 
 
-class Borne(NamedTuple):
+class SupportedContenders(NamedTuple):
     """The most contenders that each succeed with a probability: with barring as it is given, and with the best."""
 
     given: int
@@ -75,7 +75,7 @@ class Borne(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class SizingRequest:
     """A cell to plan; fields that are not explained here are arguments of `access.plan`.
 
     contenders: as text, see `access.contenders.parse_contenders`.
@@ -110,7 +110,7 @@ class Question:
         """Whether the channel is simulated."""
         return type(self.channel) is not Collision
 
-    def answer(self, progress: Progress | None = None) -> Answer:
+    def answer(self, progress: Progress | None = None) -> Sizing:
         """Compute the answer."""
         if self.ready is None:
             for option, value in (("--want-updates", self.want_updates), ("--success", self.success)):
@@ -122,10 +122,10 @@ class Question:
             raise InputError("--success", self.success, "given with --pull on a channel that is simulated")
         result = self.compare(progress)
         success = self.success
-        return Answer(
+        return Sizing(
             self,
             result,
-            {} if success is None else {split.pull: self._bears(success, split.push) for split in result.splits},
+            {} if success is None else {split.pull: self._supported(success, split.push) for split in result.splits},
             () if self.want_updates is None else self._want(self.want_updates),
             self._resize(),
         )
@@ -156,9 +156,11 @@ class Question:
         listeners = split.pull + float(np.arange(len(pmf)) @ pmf) if self.ues is None else self.ues
         return self.radio.usage(split, listeners)
 
-    def _resize(self) -> tuple[Resized, ...]:
+    def _resize(self) -> tuple[UpdateSize, ...]:
         """Compare other sizes of updates in frames of the same time, each with its split of most value per frame."""
-        if self.radio.bits_per_slot is None or not self.pull == self.budget == self.frame_limit == None:  # noqa: E711
+        if self.radio.bits_per_slot is None:
+            return ()
+        if any(given is not None for given in (self.pull, self.budget, self.frame_limit)):
             return ()
         radio_slots, found = self.radio.frame_slots(self.slots), []
         for size in SIZES:
@@ -171,15 +173,15 @@ class Question:
                 other = replace(self, slots=slots, radio=radio)
                 best = other.compare().best
                 usage = other.usage(best)
-            found.append(Resized(size, radio.update_slots, slots, best, usage))
+            found.append(UpdateSize(size, radio.update_slots, slots, best, usage))
         return tuple(found)
 
-    def _want(self, updates: float) -> tuple[Wanted, ...]:
+    def _want(self, updates: float) -> tuple[ShortestFrame, ...]:
         """Return the shortest frames with the best split, the own split and push alone, with given and best barring."""
         own = self.own_pull if self.pull is None else self.pull
         ways = dict.fromkeys([None, 0] if own is None else [None, own, 0])
         return tuple(
-            Wanted(pull, barring, self._least(updates, pull, barring), longest_frame(pull, self.channel))
+            ShortestFrame(pull, barring, self._least(updates, pull, barring), longest_frame(pull, self.channel))
             for pull in ways
             for barring in dict.fromkeys([self.barring, "best"])
         )
@@ -198,7 +200,7 @@ class Question:
             seed=self.seed,
         )
 
-    def _bears(self, success: float, push: int) -> Borne:
+    def _supported(self, success: float, push: int) -> SupportedContenders:
         numbers = [
             most_contenders(
                 success,
@@ -211,7 +213,7 @@ class Question:
             )
             for barring in (1.0 if self.barring == "best" else self.barring, "best")
         ]
-        return Borne(numbers[0], max(numbers))
+        return SupportedContenders(numbers[0], max(numbers))
 
     def _readiness(self) -> NDArray[np.float64]:
         assert self.scenario is not None
@@ -220,24 +222,24 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer to a question.
+class Sizing:
+    """The answer to a request.
 
-    bears: by number of pull slots; empty without `success`. wanted: empty without `want_updates`.
+    supported: by number of pull slots; empty without `success`. wanted: empty without `want_updates`.
     resized: updates of other sizes, if their size is known.
     """
 
-    question: Question
+    request: SizingRequest
     plan: Plan
-    bears: Mapping[int, Borne]
-    wanted: tuple[Wanted, ...]
-    resized: tuple[Resized, ...]
+    supported: Mapping[int, SupportedContenders]
+    wanted: tuple[ShortestFrame, ...]
+    resized: tuple[UpdateSize, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers, for JSON: those of the only split, or of all of them and the best."""
-        question, radio, best = self.question, self.question.radio, self.plan.best
+        request, radio, best = self.request, self.request.radio, self.plan.best
         splits = [self._describe(split) for split in self.plan.splits]
-        if question.pull is not None:
+        if request.pull is not None:
             answer = splits[0]
         else:
             break_even = {"break_even_value_ratio": self.plan.break_even}
@@ -256,8 +258,8 @@ class Answer:
     def more(self, split: FrameSplit) -> dict[str, float | None]:
         """Return what is known of a split beyond its own fields: what it takes, and the contenders that it bears."""
         more: dict[str, float | None] = {}
-        if self.question.radio != NO_RADIO:
-            more |= self.question.usage(split).as_dict()
-        if borne := self.bears.get(split.pull):
-            more |= {"bears": borne.given, "bears_with_best_barring": borne.best}
+        if self.request.radio != NO_RADIO:
+            more |= self.request.usage(split).as_dict()
+        if found := self.supported.get(split.pull):
+            more |= {"bears": found.given, "bears_with_best_barring": found.best}
         return more

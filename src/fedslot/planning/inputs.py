@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,17 +77,16 @@ def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np
     from scipy.special import gammainc  # slow to import
 
     from fedslot.data.sources import load
-    from fedslot.fleet import Fleet
+    from fedslot.fleet import Fleet, workload
 
     computing = scenario.fleet.computing
     if computing is None:
         return np.ones(slots)
     data = load(scenario.data.dataset)
-    bits = Fleet.draw(scenario, data.y_train, data.ue_train).sizes * computing.bits_per_sample
-    iterations = computing.iterations * math.log(1 / computing.accuracy)
+    bits = workload(computing, Fleet.draw(scenario, data.y_train, data.ue_train).sizes)
     begins = np.arange(slots) * slot_seconds  # after the downlink slot
     with np.errstate(divide="ignore", invalid="ignore"):  # a UE without samples is ready at once
-        most = begins[:, None] * computing.frequency / (iterations * bits) / computing.scale
+        most = begins[:, None] * computing.frequency / bits / computing.scale
         chances = np.where(bits > 0, gammainc(computing.shape, most), 1.0)
     found: NDArray[np.float64] = np.minimum(chances.mean(axis=1), 1.0)
     return found

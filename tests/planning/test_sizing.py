@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fedslot.access import Radio, make_channel, plan
-from fedslot.cells import readiness
+from fedslot.planning.inputs import readiness
+from fedslot.planning.sizing import SizingRequest
 from fedslot.scenario import Scenario
-from fedslot.sizing import Question
 
 
 def test_longer_updates_leave_ues_more_time() -> None:
     """Each size is planned anew: fewer slots, each of them longer, so that UEs are ready by earlier ones."""
     scenario = Scenario.load("late-fleet")
     radio = Radio(bits=100, bits_per_slot=10, slot_ms=1.0)
-    question = Question(
+    request = SizingRequest(
         slots=12,
         contenders="100",
         channel=make_channel("collision"),
@@ -23,7 +23,7 @@ def test_longer_updates_leave_ues_more_time() -> None:
         radio=radio,
         scenario=scenario,
     )
-    rows = {row.size: row for row in question.answer().resized}
+    rows = {row.size: row for row in request.answer().resized}
     for size, slots, seconds in [(1.0, 12, 0.01), (2.0, 5, 0.02), (4.0, 2, 0.04)]:
         expected = plan(slots, 100, ues=100, ready=readiness(scenario, slots, seconds)).best
         assert rows[size].slots == slots
@@ -33,20 +33,20 @@ def test_longer_updates_leave_ues_more_time() -> None:
 def test_a_single_split_or_a_limit_has_no_other_sizes() -> None:
     radio = Radio(bits=100, bits_per_slot=10)
     cell = {"slots": 6, "contenders": "3", "channel": make_channel("collision"), "radio": radio}
-    assert Question(**cell).answer().resized
+    assert SizingRequest(**cell).answer().resized
     for other in ({"pull": 2}, {"budget": 100.0}, {"frame_limit": 4.0}, {"radio": Radio(slot_ms=1.0)}):
-        assert not Question(**{**cell, **other}).answer().resized
+        assert not SizingRequest(**{**cell, **other}).answer().resized
 
 
 def test_frames_too_long_to_compare_are_left_out() -> None:
     radio = Radio(bits=100, bits_per_slot=10)
-    question = Question(slots=300, contenders="3", channel=make_channel("collision"), radio=radio)
-    assert [row.size for row in question.answer().resized] == [0.5, 1.0, 2.0, 4.0]
+    request = SizingRequest(slots=300, contenders="3", channel=make_channel("collision"), radio=radio)
+    assert [row.size for row in request.answer().resized] == [0.5, 1.0, 2.0, 4.0]
 
 
 def test_those_of_the_frame_listen_if_no_number_of_ues_is_known() -> None:
     radio = Radio(send_mj=0.0, listen_mj=1.0)
     cell = {"slots": 6, "contenders": "2:0.5,4:0.5", "channel": make_channel("collision"), "radio": radio, "pull": 2}
     for ues, listeners in [(None, 2 + 3), (50, 50)]:
-        question = Question(**cell, ues=ues)
-        assert question.usage(question.compare().best).energy_mj == pytest.approx(listeners)
+        request = SizingRequest(**cell, ues=ues)
+        assert request.usage(request.compare().best).energy_mj == pytest.approx(listeners)

@@ -8,8 +8,8 @@ import pytest
 
 import fedslot
 from fedslot.errors import RefusedError
+from fedslot.planning.value_ratio import estimate_value_ratio, ratio_interval, update_values
 from fedslot.strategies.push_pull import PushPull
-from fedslot.value_ratio import estimate_value_ratio, ratio_interval, update_values
 
 SEEN: list[tuple[int, float]] = []
 
