@@ -29,11 +29,14 @@ def announce(frame: Frame, wanted: Scenario) -> Announcement:
 MERITS = [
     None,
     Merit("noise", most=0.02),
+    Merit("noise", most=-math.inf),
+    Merit("noise", least=math.inf),
     Merit("value", least=-1.0, told=np.array([0.0, math.nan, 2.0, -3.0, 1.0, 1.0, 1.0, 1.0])),
+    Merit("value", most=0.5, told=np.array([math.inf, -math.inf, 2.0, -math.inf, math.nan, 0.0, 1.0, -math.inf])),
 ]
 
 
-@pytest.mark.parametrize("merit", MERITS, ids=["all", "own", "told"])
+@pytest.mark.parametrize("merit", MERITS, ids=["all", "own", "below all", "above all", "told", "told infinities"])
 @pytest.mark.parametrize("backlogged", [[7, 1, 2], None], ids=["known", "open"])
 @pytest.mark.parametrize("channel", ["collision", "irsa"])
 def test_every_ue_reads_its_own_turn(merit: Merit | None, backlogged: list[int] | None, channel: str) -> None:
@@ -49,6 +52,18 @@ def test_every_ue_reads_its_own_turn(merit: Merit | None, backlogged: list[int] 
     for ue in range(8):
         own, theirs = read.turn(ue), frame.turns.get(ue)
         assert repr(own) == repr(theirs)  # in which NaN equals NaN
+
+
+@pytest.mark.parametrize("end", ["least", "most"])
+@pytest.mark.parametrize("limit", [-math.inf, 0.5, math.inf])
+def test_a_device_applies_the_condition_of_the_simulator(end: str, limit: float) -> None:
+    """UEs that were never received have the value -inf; UE 7 is told nothing that can be compared."""
+    told = np.array([-math.inf, -math.inf, 0.0, 0.5, 1.0, math.inf, -math.inf, math.nan])
+    wanted, merit = scenario(), Merit("value", told=told, **{end: limit})
+    frame = Frame(wanted, Grant(np.array([6]), push=True, merit=merit), None, 0, seeded=False, unasked=True)
+    read = Announcement.read(announce(frame, wanted).write())
+    pushing = [ue for ue in range(8) if ue != 6 and (turn := read.turn(ue)) and turn.settle() is not None]
+    assert pushing == [ue for ue in np.flatnonzero(merit.holds(told)).tolist() if ue != 6]
 
 
 def test_nobody_pushes_in_a_frame_without_push_slots() -> None:
@@ -87,6 +102,32 @@ def test_what_is_no_announcement_is_refused(text: bytes) -> None:
         {"backlogged": {}},
         {"window": {"slots": "5"}},
         {"window": {"channel": 3}},
+        {"window": {"most": "nan"}},
+        {"window": {"most": "1e999"}},
+        {"window": {"most": "Infinity"}},
+        {"window": {"most": " inf"}},
+        {"window": {"most": "0.5"}},
+        {"window": {"most": "abc"}},
+        {"window": {"most": None}},
+        {"window": {"most": True}},
+        {"window": {"most": []}},
+        {"window": {"most": math.nan}},
+        {"window": {"most": math.inf}},
+        {"window": {"least": "abc"}},
+        {"window": {"told": 1.0}},
+        {"window": {"probability": "inf"}},
+        {"window": {"probability": True}},
+        {"told": {"3": "nan"}},
+        {"told": {"3": "abc"}},
+        {"told": {"3": True}},
+        {"told": {"3": None}},
+        {"told": {"3": [1.0]}},
+        {"told": {"3": math.nan}},
+        {"told": {"3": -math.inf}},
+        {"told": None},
+        {"sent": math.nan},
+        {"chance": "inf"},
+        {"chance": math.inf},
         {"timing": {"slot": -1.0}},
         {"timing": {"slot": "a"}},
         {"more": 1},
@@ -101,6 +142,15 @@ def test_fields_of_other_types_are_refused(change: dict[str, object]) -> None:
         )
     with pytest.raises(ValueError):
         Announcement.read(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 400], ids=["large", "small", "whole"])
+def test_numbers_beyond_the_range_of_floats_are_refused(number: str) -> None:
+    text = _heard(scenario(), 5, [1]).write().decode()
+    changed = text.replace('"most": 0.0', f'"most": {number}')
+    assert changed != text
+    with pytest.raises(ValueError):
+        Announcement.read(changed.encode())
 
 
 def test_the_hash_of_a_scenario_does_not_depend_on_its_length() -> None:
@@ -147,3 +197,12 @@ def test_the_announcement_is_plain_json() -> None:
     assert fields["timing"] == {"slot": 0.1, "downlink": 1.0, "tolerance": 0.05}
     assert fields["backlogged"] is None
     assert fields["chance"] == 0.5
+
+
+def test_infinities_are_written_as_text() -> None:
+    wanted, told = scenario(), np.array([-math.inf, math.inf, 0.5, math.nan, 0.0, 0.0, 0.0, 0.0])
+    grant = Grant(np.array([7, 6]), push=True, merit=Merit("value", most=0.5, told=told))
+    frame = Frame(wanted, grant, None, 0, seeded=False, unasked=True)
+    fields = json.loads(announce(frame, wanted).write())
+    assert (fields["window"]["least"], fields["window"]["most"]) == ("-inf", 0.5)
+    assert fields["told"] == {"0": "-inf", "1": "inf", "2": 0.5, "4": 0.0, "5": 0.0}

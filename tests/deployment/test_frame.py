@@ -194,3 +194,58 @@ def test_of_free_ues_those_count_that_sent() -> None:
     assert receipt.wasted.tolist() == [0, 9]
     assert (receipt.pushed.tolist(), receipt.collided.tolist()) == ([29], [20, 21])
     assert (receipt.contenders, receipt.idle_slots, receipt.collided_slots) == (3, 3, 1)
+
+
+# The kinds of frames ------------------------------------------------------------------------------
+
+PULLED, PUSHING, SEED = [4, 0, 9], [12, 14], 64  # a seed by which these push
+NOISE, VALUE = Merit("noise", most=0.5), Merit("value", most=0.5, told=np.full(30, -np.inf))
+TURNS = [*PULLED, *range(10, 16)]
+KINDS: list[tuple[bool, bool, Merit | None, bool, bool, list[int], list[int]]] = [
+    # unasked, seeded, merit; open, foreseen, expected, UEs that are barred if they say nothing
+    (False, True, None, False, True, TURNS, []),
+    (False, True, VALUE, False, True, TURNS, []),
+    (False, True, NOISE, False, False, TURNS, []),
+    (False, False, None, False, False, TURNS, []),
+    (False, False, NOISE, False, False, TURNS, []),
+    (True, True, None, False, True, [*PULLED, *PUSHING], [10, 11, 13, 15]),
+    (True, True, VALUE, False, True, [*PULLED, *PUSHING], [10, 11, 13, 15]),
+    (True, True, NOISE, False, False, PULLED, [10, 11, 12, 13, 14, 15]),
+    (True, False, None, True, False, PULLED, []),
+    (True, False, NOISE, True, False, PULLED, []),
+]
+
+
+def of_kind(unasked: bool, seeded: bool, merit: Merit | None) -> Frame:
+    """A frame as `ParameterServer` announces it, in which access barring leaves `PUSHING` of the UEs 10 to 15."""
+    changes = {"data.ues": 30, "frame.slots": 8, "frame.pull": 3, "seed": SEED}
+    grant = Grant(np.array(PULLED), push=True, probability=0.4, merit=merit)
+    backlogged = np.arange(10, 16) if seeded or not unasked else None
+    return Frame(Scenario.load("quickstart", changes), grant, backlogged, 3, seeded, unasked)
+
+
+@pytest.mark.parametrize(("unasked", "seeded", "merit", "is_open", "foreseen", "expected", "barred"), KINDS)
+def test_whom_the_ps_expects(
+    unasked: bool,
+    seeded: bool,
+    merit: Merit | None,
+    is_open: bool,
+    foreseen: bool,
+    expected: list[int],
+    barred: list[int],
+) -> None:
+    """One that must have sent and is not heard is lost; one that need not have sent and says nothing is barred."""
+    announced = of_kind(unasked, seeded, merit)
+    assert (announced.open, announced.foreseen, announced.expected) == (is_open, foreseen, expected)
+    attempts = announced.receipt({}, set()).attempts
+    assert attempts is not None
+    assert (attempts.ues.tolist(), attempts.barred.tolist()) == ([], barred)
+
+
+@pytest.mark.parametrize("unasked", [False, True])
+def test_a_ue_that_names_no_slots_was_barred(unasked: bool) -> None:
+    announced = of_kind(unasked, True, None)
+    attempts = announced.receipt({10: [], 12: [5], 14: []}, {12}).attempts
+    assert attempts is not None
+    assert attempts.ues.tolist() == [12]
+    assert attempts.barred.tolist() == ([10, 11, 13, 14, 15] if unasked else [10, 14])

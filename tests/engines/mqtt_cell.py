@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import socket
 import subprocess
@@ -12,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fedslot import Scenario
+from fedslot import Cell, Grant, Ledger, Merit, Receipt, Scenario
 from fedslot.deployment.mqtt import Broker, Device, MqttServer, Timing, scenario_devices
 from fedslot.deployment.server import ParameterServer
 from fedslot.simulation import Simulation
@@ -23,9 +25,11 @@ PROGRAM = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin
 needs_mosquitto = pytest.mark.skipif(
     PROGRAM is None, reason="mosquitto is missing; install it with: apt-get install mosquitto (as root)"
 )
-WAIT = 60.0  # seconds that anything may take on a busy machine
+# a device that is late is not received, as it should be: where the machine was too busy, the test gets longer frames
+over_mqtt = [needs_mosquitto, pytest.mark.flaky(reruns=2)]
+WAIT = 240.0  # seconds that anything may take on a busy machine
 # lengths that leave a busy machine time; a frame whose updates are all there is closed before its end
-TIMING = Timing(slot=0.05, downlink=1.0, tolerance=5.0)
+TIMING = Timing(slot=0.05, downlink=1.5, tolerance=5.0)
 
 SMALL = {
     "rounds": 4,
@@ -41,6 +45,24 @@ SMALL = {
 
 def small(**changes: object) -> Scenario:
     return Scenario.load("quickstart", {**SMALL, **{key.replace("__", "."): value for key, value in changes.items()}})
+
+
+class Newcomers:
+    """A strategy that pulls the most valued UEs, and lets only those push that were never received."""
+
+    needs_values = True
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+
+    def init(self) -> Ledger:
+        return Ledger.blank(self.cell.ues)
+
+    def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
+        return Grant(state.top(self.cell.pull), push=True, merit=Merit("value", most=-math.inf, told=state.value))
+
+    def observe(self, state: Ledger, receipt: Receipt, values: np.ndarray) -> Ledger:
+        return state.smooth(receipt, values, memory=0.5)
 
 
 class Mosquitto:

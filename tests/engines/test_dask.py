@@ -146,7 +146,7 @@ def test_a_worker_is_killed_in_the_middle_of_a_sweep(
     found = sweep(scenario, GRID, 2, tmp_path, dask=fresh.address, listener=kill_when_both_are_busy)
     assert fresh.workers[0].returncode == -signal.SIGKILL
     assert not found.failures
-    assert len(found.table()) == 8
+    assert len(found.measures()) == 8
     assert len(begun) > len(set(begun)), "a run was lost with its worker, and begun again"
     assert_same_files(tmp_path, local)
 

@@ -73,7 +73,7 @@ def test_same_models_as_flower(
 
         inputs = torch.zeros(1, 5)
         known = np.arange(UES), sizes, np.zeros(UES), inputs, LayerStatistics(model, inputs)
-        received = Updates(model, ours, ours + steps, *known, val_loss=lambda flat: 0.0)
+        received = Updates(model, ours, ours + steps, *known, val_losses=lambda models: [0.0] * len(models))
         aggregate = aggregation.apply(state, received)
         ours, state = aggregate.broadcast, aggregate.state
 

@@ -499,6 +499,18 @@ def test_nobody_takes_the_place_of_a_device_that_is_there(tmp_path: Path) -> Non
     assert trained <= set(range(NODE, NODE + 8))
 
 
+def test_a_node_turned_away_after_a_restart(tmp_path: Path) -> None:
+    """UE 1 is gone and another node claims no UE: its fault belongs to the round at which the training continues."""
+    wanted = scenario()
+    deploy(wanted, tmp_path, out=tmp_path / "out", rounds=3)
+    grid = LoopGrid(wanted, tmp_path)
+    grid.nodes = {node: ue for node, ue in grid.nodes.items() if ue != 1} | {50: 99}
+    strategy = make(wanted, out=tmp_path / "out", resume=True, wait=0.5)
+    start(strategy, grid)
+    turned_away = [(fault.round, fault.node) for fault in strategy.server.faults.all if fault.reason == "claim"]
+    assert turned_away == [(3, "50")]
+
+
 def test_nobody_comes(tmp_path: Path) -> None:
     grid = LoopGrid(scenario(), tmp_path)
     grid.nodes = {}

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("paho.mqtt")
 
-from mqtt_cell import TIMING, WAIT, Mosquitto, devices_of, make_server, needs_mosquitto, running, small, until
+from mqtt_cell import TIMING, WAIT, Mosquitto, devices_of, make_server, over_mqtt, running, small, until
 
 import fedslot
 from fedslot import RefusedError
@@ -23,9 +23,11 @@ from fedslot.deployment.announcement import Announcement
 from fedslot.deployment.mqtt import Broker, Device, Timing, Update, fetch_scenario
 from fedslot.deployment.mqtt.broker import Link
 from fedslot.deployment.mqtt.messages import Topics, pack, write_status
+from fedslot.deployment.mqtt.serving import Attendance
 
-pytestmark = needs_mosquitto
+pytestmark = over_mqtt
 
+Longer = Callable[[Timing], Timing]
 SHORT = Timing(slot=0.03, downlink=0.5, tolerance=0.6)
 BUSY = {"silent", "late"}  # what a device may suffer on a busy machine
 EXACT = ["slots", "pulled", "wasted", "contenders", "push_received", "collided", "cost_max", "cost_sum", "slots_spent"]
@@ -45,15 +47,16 @@ def broker(
     [
         ({"push__probability": 0.8}, 5.0),
         ({"push__channel": "crdsa", "frame__slots": 6}, 5.0),
+        ({"strategy__name": "mqtt_cell:Newcomers"}, 5.0),  # by values, which are infinite before the first reception
         # UEs choose themselves whether they push, so that every frame is kept open to its end
         ({"strategy__name": "merit-push", "aggregation__name": "filtered", "fleet__noise": 0.5}, 1.0),
     ],
     ids=str,
 )
 def test_seeded_devices_give_what_the_simulator_gives(
-    changes: dict[str, object], tolerance: float, broker: Mosquitto, tmp_path: Path
+    changes: dict[str, object], tolerance: float, broker: Mosquitto, tmp_path: Path, longer: Longer
 ) -> None:
-    scenario, timing = small(**changes), replace(TIMING, tolerance=tolerance)
+    scenario, timing = small(**changes), longer(replace(TIMING, tolerance=tolerance))
     with devices_of(scenario, broker.url):
         made = make_server(scenario, broker.url, timing, out=tmp_path / "out")
         made.run()
@@ -69,12 +72,12 @@ def test_seeded_devices_give_what_the_simulator_gives(
 
 
 @pytest.mark.parametrize("channel", ["collision", "irsa"])
-def test_free_devices_push_of_their_own_accord(channel: str, broker: Mosquitto, tmp_path: Path) -> None:
+def test_free_devices_push_of_their_own_accord(channel: str, broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
     """They decide by themselves who has an update and draw slots from their own entropy; half of the slots are open."""
     scenario = small(
         strategy__warmup=0, data__ues=8, frame__slots=8, push__contenders=4, push__channel=channel, rounds=4
     )
-    timing = Timing(slot=0.05, downlink=0.5, tolerance=0.5)
+    timing = longer(Timing(slot=0.05, downlink=0.5, tolerance=0.5))
     with devices_of(scenario, broker.url) as devices:
         made = make_server(scenario, broker.url, timing, out=tmp_path / "out", seeded=False)
         made.run()
@@ -89,7 +92,7 @@ def test_free_devices_push_of_their_own_accord(channel: str, broker: Mosquitto, 
     assert rounds["seconds"].min() > timing.closes(8)  # nobody knows who will push: frames are kept open to their end
 
 
-def test_a_device_with_a_training_of_its_own(broker: Mosquitto, tmp_path: Path) -> None:
+def test_a_device_with_a_training_of_its_own(broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
     """It moves the model by a constant, in a thread of its own; the global model moves by the weighted mean."""
     scenario = small(data__ues=2, frame__slots=2, frame__pull=2, push__contenders=0, rounds=2, fleet__noise=0.0)
     threads = set()
@@ -101,7 +104,7 @@ def test_a_device_with_a_training_of_its_own(broker: Mosquitto, tmp_path: Path) 
 
         return Device(ue, broker.url, train, cell="own")
 
-    made = make_server(scenario, broker.url, out=tmp_path / "out", cell="own")
+    made = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell="own")
     with running(made) as raised:
         both = [threading.Thread(target=device(ue, samples).run) for ue, samples in ((0, 30), (1, 10))]
         for thread in both:
@@ -184,14 +187,14 @@ SAYINGS: list[tuple[Any, str]] = [
 ]
 
 
-def test_a_bad_message_costs_its_own_update_only(broker: Mosquitto, tmp_path: Path) -> None:
+def test_a_bad_message_costs_its_own_update_only(broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
     """UE 1 is pulled in every frame and says all that can be wrong; the other UEs are received every time."""
     scenario = small(data__ues=3, frame__slots=3, frame__pull=3, push__contenders=0, rounds=len(SAYINGS))
     EARLIER.clear()
     rogue = Rogue(broker.url, Topics("rogue"), [say for say, _ in SAYINGS])
     rogue.link.open(WAIT)
     with devices_of(scenario, broker.url, [0, 2], cell="rogue"):
-        made = make_server(scenario, broker.url, SHORT, out=tmp_path / "out", cell="rogue")
+        made = make_server(scenario, broker.url, longer(SHORT), out=tmp_path / "out", cell="rogue")
         made.run()
     rogue.link.close()
     assert made.server.model.size == PARAMETERS
@@ -210,11 +213,12 @@ def test_a_bad_message_costs_its_own_update_only(broker: Mosquitto, tmp_path: Pa
     assert rounds["test_accuracy"].iloc[-1] > rounds["test_accuracy"].iloc[0]
 
 
-def test_two_devices_for_one_ue(broker: Mosquitto, tmp_path: Path) -> None:
+def test_two_devices_for_one_ue(broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
     """The first one gets it. The second is turned away, and takes over when the first is gone."""
     scenario = small(data__ues=2, frame__slots=2, frame__pull=2, push__contenders=0, rounds=4)
+    timing = longer(TIMING)
     with devices_of(scenario, broker.url, [0, 1], cell="twins") as (_, first):
-        made = make_server(scenario, broker.url, out=tmp_path / "out", cell="twins", wait=1.0)
+        made = make_server(scenario, broker.url, timing, out=tmp_path / "out", cell="twins", wait=1.0)
         with devices_of(scenario, broker.url, [1], cell="twins") as (second,), running(made) as raised:
             until(lambda: made.server.now.round >= 2 if hasattr(made.server, "now") else False)
             first.stop() if first.sent else second.stop()
@@ -225,14 +229,31 @@ def test_two_devices_for_one_ue(broker: Mosquitto, tmp_path: Path) -> None:
     assert second.sent
 
 
+def test_a_device_is_here_until_it_says_otherwise_on_its_own_topic() -> None:
+    here = Attendance(ues=2)
+    for name, state, node in [
+        ("ue0", "online", "a"),
+        ("ue1", "online", "b"),
+        ("ue1", "online", "a"),  # a node is one UE only
+        ("ue1", "offline", "a"),  # said by another
+        ("ue2", "online", "c"),  # not a UE
+        ("ue2", "offline", "b"),
+        ("ue0", "offline", "c"),
+    ]:
+        here.note(name, write_status(state, node))
+    assert here.claims == [("a", 0), ("b", 1)]
+    here.note("ue0", write_status("offline", "a"))
+    assert here.claims == [("b", 1)]
+
+
 @pytest.mark.parametrize("left", ["online", "offline"])
-def test_statuses_that_dead_devices_left(left: str, broker: Mosquitto, tmp_path: Path) -> None:
+def test_statuses_that_dead_devices_left(left: str, broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
     """A broker may retain `online` of a device that died with it, and `offline` of one that was replaced."""
     scenario = small(data__ues=2, frame__slots=2, frame__pull=2, push__contenders=0, rounds=2)
     cell, link = f"left-{left}", Link(Broker(broker.url), [], lambda *_: None)
     topics = Topics(cell)
     link.open(WAIT)
-    made = make_server(scenario, broker.url, out=tmp_path / "out", cell=cell)
+    made = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell=cell)
     with devices_of(scenario, broker.url, [0], cell=cell):
         for ue in ("ue0", "ue1"):
             link.publish(topics.of(ue, "status"), write_status(left, "ghost"), retain=True)

@@ -22,7 +22,7 @@ pytest.importorskip("paho.mqtt")
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from mqtt_cell import SMALL, TIMING, WAIT, Mosquitto, devices_of, make_server, needs_mosquitto, running, small, until
+from mqtt_cell import SMALL, TIMING, WAIT, Mosquitto, devices_of, make_server, over_mqtt, running, small, until
 
 import fedslot
 from fedslot import Callback, RefusedError
@@ -30,11 +30,11 @@ from fedslot.deployment.mqtt import Broker, Device, Timing, Update, run_devices,
 from fedslot.deployment.mqtt.broker import Link
 from fedslot.deployment.mqtt.messages import Topics, pack, write_status
 
-pytestmark = needs_mosquitto
+pytestmark = over_mqtt
 Start = Callable[..., subprocess.Popen[Any]]
+Longer = Callable[[Timing], Timing]
 EXACT = ["slots", "pulled", "wasted", "contenders", "push_received", "collided", "cost_max", "cost_sum", "slots_spent"]
 OVERRIDES = [word for key, value in SMALL.items() for word in ("-o", f"{key}={value}")]
-TIMES = [f"--slot-seconds={TIMING.slot}", f"--downlink-seconds={TIMING.downlink}", f"--tolerance={TIMING.tolerance}"]
 
 
 def command(start: Start, log: Path, *words: str) -> subprocess.Popen[Any]:
@@ -42,6 +42,15 @@ def command(start: Start, log: Path, *words: str) -> subprocess.Popen[Any]:
     with log.open("ab") as file:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         return start(sys.executable, "-m", "fedslot", *words, stdout=file, stderr=subprocess.STDOUT, env=environment)
+
+
+def lengths(timing: Timing) -> list[str]:
+    """Return the options that give a timing."""
+    return [
+        f"--slot-seconds={timing.slot}",
+        f"--downlink-seconds={timing.downlink}",
+        f"--tolerance={timing.tolerance}",
+    ]
 
 
 def rows(folder: Path) -> int:
@@ -56,10 +65,11 @@ def as_simulated(folder: Path, rounds: int) -> None:
     np.testing.assert_allclose(deployed.model, simulated.model, rtol=1e-3, atol=1e-4)
 
 
-def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path) -> None:
+def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path, longer: Longer) -> None:
     """By the commands: the devices outlive the first server, go on with the second, and end with it."""
     broker, out, log = Mosquitto(start, tmp_path / "broker"), tmp_path / "out", tmp_path / "serve.log"
-    serve = ["serve", "quickstart", *OVERRIDES, "-o", "rounds=5", "--broker", broker.url, "--out", str(out), *TIMES]
+    serve = ["serve", "quickstart", *OVERRIDES, "-o", "rounds=5", "--broker", broker.url, "--out", str(out)]
+    serve += lengths(longer(TIMING))
     first = command(start, log, *serve)
     devices = command(start, tmp_path / "devices.log", "device", "--ues", "0-3,4,5", "--broker", broker.url)
     until(lambda: rows(out) >= 2 or first.poll() is not None)
@@ -75,14 +85,14 @@ def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path) -> Non
     as_simulated(out, 5)
 
 
-def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path) -> None:
+def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer: Longer) -> None:
     broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
-    scenario = small(rounds=5)
+    scenario, timing = small(rounds=5), longer(TIMING)
     with devices_of(scenario, broker.url):
-        made = make_server(scenario, broker.url, out=out)
+        made = make_server(scenario, broker.url, timing, out=out)
         with running(made) as raised:
             until(lambda: rows(out) >= 2)
-            time.sleep(TIMING.downlink / 2)  # somewhere in the next frame
+            time.sleep(timing.downlink / 2)  # somewhere in the next frame
             broker.kill()
             time.sleep(0.5)  # the server may be at work on a frame that was closed before
             before = rows(out)
@@ -113,11 +123,11 @@ class Enough(Callback):
         return self.told.is_set()
 
 
-def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path) -> None:
+def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path, longer: Longer) -> None:
     """Its slots are wasted, the others go on, and it takes its place again."""
     broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
     scenario = small(data__ues=3, frame__slots=3, frame__pull=3, push__contenders=0, rounds=1000)
-    timing, enough = Timing(slot=0.1, downlink=0.5, tolerance=1.0), Enough()
+    timing, enough = longer(Timing(slot=0.1, downlink=0.5, tolerance=1.0)), Enough()
     made = make_server(scenario, broker.url, timing, out=out, callbacks=[enough])
 
     def device() -> subprocess.Popen[Any]:
@@ -220,7 +230,7 @@ def update(model: np.ndarray, round: int) -> Update:
 
 # paho-mqtt leaves the socket of a failed handshake to the garbage collector
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_certificates_and_access_control(start: Start, tmp_path: Path) -> None:
+def test_certificates_and_access_control(start: Start, tmp_path: Path, longer: Longer) -> None:
     secured, topics = Secured(start, tmp_path), Topics("cell")
     scenario = small(data__ues=2, frame__slots=2, frame__pull=2, push__contenders=0, rounds=4)
 
@@ -247,7 +257,7 @@ def test_certificates_and_access_control(start: Start, tmp_path: Path) -> None:
     spy.publish(topics.of("ue1", "status"), write_status("online", "x" * 5000), retain=True)
     time.sleep(0.1)
 
-    made = make_server(scenario, secured.broker("ps"), out=tmp_path / "out")
+    made = make_server(scenario, secured.broker("ps"), longer(TIMING), out=tmp_path / "out")
     with running(made) as raised:
         spy.close()
         paths = {name: tmp_path / f"ue{{ue}}{end}.pem" for name, end in (("cert", ""), ("key", "-key"))}

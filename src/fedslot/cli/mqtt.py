@@ -13,10 +13,9 @@ import typer
 if TYPE_CHECKING:
     from fedslot.deployment.mqtt import Broker
 
-MOST_SECONDS = 86_400.0
-
 
 def _check_wait(wait: float) -> float:
+    from fedslot.deployment.timing import MOST_SECONDS
     from fedslot.errors import InputError
 
     if not 0 <= wait <= MOST_SECONDS:  # also NaN, with which the wait would never end

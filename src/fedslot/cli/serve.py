@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +25,7 @@ from fedslot.cli.options import (
     ResumeOption,
     ScenarioArgument,
     TrackOption,
+    continue_with,
     note_effects,
     read_scenario,
     say_more,
@@ -36,6 +35,7 @@ from fedslot.errors import counted
 
 
 def serve(
+    context: typer.Context,
     scenario: ScenarioArgument,
     broker: BrokerOption,
     override: OverrideOption = [],  # noqa: B006
@@ -95,9 +95,7 @@ def serve(
     model = make_model(wanted, data)
     held_out = HeldOut(wanted, model, data.x_test, data.y_test)
     label = wanted.label
-    words = [word for word in sys.argv[1:] if word not in ("--resume", "--force")]
-    again = f"continue with: {shlex.join(['fedslot', *words, '--resume'])}"
-    with Threads(), network_log(), watch([label], wanted.rounds, again) as display:
+    with Threads(), network_log(), watch([label], [wanted], continue_with(context)) as display:
         server = ParameterServer(
             wanted,
             model,

@@ -34,12 +34,15 @@ KINDS = {  # what the types of fields admit
     "dict[str, float]": dict,
 }
 T = TypeVar("T", bound="Turn | Announcement")
-ABSENT = {"least": -math.inf, "most": math.inf, "told": math.nan}  # numbers of a turn that JSON writes as null
+INFINITIES = "inf", "-inf"  # as text, because JSON has no such numbers
+ENDS = "least", "most"  # fields of a turn that may be infinite
 
 
 @dataclass(frozen=True)
 class Announcement:
     """What the PS tells all UEs in the downlink slot, as JSON.
+
+    Infinite numbers, in `told` and as the ends of a condition for pushing, are written as "inf" and "-inf".
 
     frame: a name of this announcement that no other has; updates name it, so that none is taken for another frame's.
     round: the frame's number, from 0. model: the version of the global model to train. scenario: the hash of the
@@ -49,7 +52,7 @@ class Announcement:
     pull: the UEs with a reserved slot, in the order of their slots.
     window: the turn of a UE that may push; None if none may.
     backlogged: the UEs that have an update to push, in the order of their ranks; None: they know by themselves.
-    told: ages or values, by UE as text, where these are a condition for pushing.
+    told: ages or values, by UE as text, where these are a condition for pushing; none of a UE whose number is NaN.
     chance: the probability with which a UE that is not pulled has an update to push, where the PS does not know.
     arrivals: mean number of updates to push that a UE gets per slot, in place of `chance`. slots_spent: since the first
         frame. received: the UEs that were received in the frame before.
@@ -92,7 +95,7 @@ class Announcement:
             pull=frame.grant.pull.tolist(),
             window=frame.window if len(frame.backlogged) else None,
             backlogged=None if frame.open else frame.backlogged.tolist(),
-            told={str(turn.ue): turn.told for turn in turns if math.isfinite(turn.told)},
+            told={str(turn.ue): turn.told for turn in turns if not math.isnan(turn.told)},
             chance=min(1.0, wanted / others),
             arrivals=None if push.arrivals is None else push.arrivals / scenario.data.ues,
             slots_spent=slots_spent,
@@ -113,27 +116,45 @@ class Announcement:
     def write(self) -> bytes:
         """Return the announcement as JSON."""
         fields = asdict(self)
-        if fields["window"] is not None:
-            fields["window"] = {key: _written(value) for key, value in fields["window"].items()}
+        fields["told"] = {ue: _written(number) for ue, number in self.told.items()}
+        if self.window is not None:
+            fields["window"] |= {key: _written(getattr(self.window, key)) for key in ENDS}
+            del fields["window"]["told"]  # which every UE has of its own
         return json.dumps(fields, allow_nan=False).encode()
 
     @classmethod
     def read(cls, data: bytes) -> Announcement:
         """Read JSON that `write` returned; raise `ValueError` if it is none."""
         try:
-            fields: dict[str, Any] = json.loads(data)
-            window: Any = fields.pop("window")
+            fields: dict[str, Any] = json.loads(data, parse_float=_finite, parse_constant=_finite)
+            window: Any = fields["window"]
             if window is not None:
-                window = _checked(
-                    Turn(**(window | {key: number for key, number in ABSENT.items() if window[key] is None}))
-                )
-            return _checked(cls(**{**fields, "timing": Timing(**fields["timing"]), "window": window}))
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+                ends = {key: _read(window[key]) for key in ENDS}
+                fields["window"] = _checked(Turn(**{**window, **ends}, told=math.nan))
+            fields["told"] = {ue: _read(number) for ue, number in fields["told"].items()}
+            return _checked(cls(**{**fields, "timing": Timing(**fields["timing"])}))
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"no announcement ({type(error).__name__}: {error})") from None
 
 
-def _written(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _written(number: float) -> float | str:
+    """Return a number as JSON can hold it."""
+    return str(number) if math.isinf(number) else number
+
+
+def _read(written: Any) -> float:
+    """Return the number that `_written` returned."""
+    if type(written) in (int, float) or written in INFINITIES:
+        return float(written)
+    raise ValueError(f"{shorten(written)} is not a number")
+
+
+def _finite(text: str) -> float:
+    """Return a number of the JSON; refuse NaN and infinities, which Python's reader would take."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{shorten(text)} is not finite")
+    return number
 
 
 def _checked(made: T) -> T:
@@ -141,7 +162,7 @@ def _checked(made: T) -> T:
     for one in fields_of(made):
         kind, value = str(one.type), getattr(made, one.name)
         whole = "int" not in kind or value is None or all(type(item) is int for item in _items(value))
-        if not whole or not isinstance(value, KINDS.get(kind, object)):
+        if not whole or isinstance(value, bool) or not isinstance(value, KINDS.get(kind, object)):
             raise ValueError(f"{one.name} is {shorten(value)}")
     return made
 

@@ -1,5 +1,18 @@
 """An announced frame: the turn of each UE in it, and its receipt.
 
+UEs send when they are asked (Flower) or of their own accord (MQTT), and draw their slots from the scenario's seed or
+from their own entropy. A `ParameterServer` announces four kinds of frames:
+
+    UEs      slots   open  foreseen  expected
+    asked    seeded  no    yes*      all that have a turn
+    asked    free    no    no        all that have a turn
+    unasked  seeded  no    yes*      pulled UEs, and those that push by the draw that the PS repeats*
+    unasked  free    yes   no        pulled UEs
+
+open: only UEs themselves know whether they have an update to push. foreseen: the PS knows who sends.
+expected: the UEs that the PS waits for, and that are at fault if they are not heard.
+* With a merit that only UEs know (`noise`, `samples`), no frame is foreseen, and no push is expected of unasked UEs.
+
 A device needs `Turn` only, which loads neither PyTorch nor a transport.
 """
 
@@ -206,12 +219,13 @@ class Frame:
         return tally(self.grant, self.slots, in_time, known, sent, outcome, barred)
 
     def _barred(self, backlogged: UEs, used: Mapping[int, list[int]]) -> NDArray[np.bool_]:
-        """Return whether each backlogged UE (N,) was barred: it says so or, where UEs speak unasked, says nothing.
+        """Return whether each backlogged UE (N,) was barred: it says so, or says nothing and was not expected to.
 
-        One that must have sent and was not heard is lost, not barred.
+        One that was expected and not heard is lost, not barred.
         """
-        sends = set(self.expected) if self.unasked else set(self.turns)
-        return np.array([not used.get(ue, [ue] if ue in sends else []) for ue in backlogged.tolist()], dtype=bool)
+        expected = set(self.expected)
+        barred = [not used[ue] if ue in used else ue not in expected for ue in backlogged.tolist()]
+        return np.array(barred, dtype=bool)
 
     def _sent(self, backlogged: UEs, used: Mapping[int, list[int]]) -> UEs:
         """Return the push slots (N, C) of each backlogged UE's copies, 0 where there is none."""

@@ -25,15 +25,15 @@ def online(roster: Roster, grid: Grid) -> dict[int, int]:
     return {ue: int(node) for ue, node in roster.online(_reachable(grid)).items()}
 
 
-def gather(roster: Roster, grid: DeadlineGrid, wait: float) -> list[Fault]:
-    """Wait until every UE has a node, for `wait` seconds at most; refuse to go on without any."""
+def gather(roster: Roster, grid: DeadlineGrid, wait: float, round: int) -> list[Fault]:
+    """Wait before a round until every UE has a node, for `wait` seconds at most; refuse to go on without any."""
     faults: list[Fault] = []
     until = time.monotonic() + wait
     while len(here := online(roster, grid)) < roster.ues and (now := time.monotonic()) < until:
         ask_new_nodes(roster, grid)
         look = min(now + LOOK_AGAIN, until)
         answers = grid.collect(grid.open.keys(), look)
-        faults += bind(roster, answers, grid, round=0)
+        faults += bind(roster, answers, grid, round)
         if not answers:
             time.sleep(max(0.0, min(grid.poll, look - time.monotonic())))
     logger.info("fedslot: %d of %d UEs are here", len(here), roster.ues)

@@ -103,7 +103,7 @@ class SlotAccess(FedAvg):
         evaluate = evaluate_fn and (lambda round, arrays: evaluate_fn(done + round, arrays))
         try:
             if left:
-                server.faults.add(*nodes.gather(server.roster, self._grid, self.wait))
+                server.faults.add(*nodes.gather(server.roster, self._grid, self.wait, server.now.round))
             result = super().start(
                 self._grid,
                 to_arrays(model, server.now.model),

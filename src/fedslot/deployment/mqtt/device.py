@@ -109,7 +109,7 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Assignment:
     """A UE's part in a frame. sent: when the announcement was sent, by this device's `time.monotonic`."""
 
     announced: Announcement
@@ -166,8 +166,8 @@ class Device:
         self._workers, self._shared = workers or Workers(), workers is not None
         self._topics, self._node, self._backlog, self._clock = Topics(cell), secrets.token_hex(8), Backlog(ue), Clock()
         self._model: tuple[object, memoryview] = (None, memoryview(b""))
-        self._plan: Plan | None = None  # of the frame that was announced last
-        self._waiting: Plan | None = None  # until the model comes
+        self._assignment: Assignment | None = None  # of the frame that was announced last
+        self._waiting: Assignment | None = None  # until the model comes
         self._running = False  # whether a PS was here since this device is
         will = self._topics.of(ue_name(ue), STATUS), write_status(OFFLINE, self._node)
         subscriptions = [(self._topics.of(PS, what), what in (STATUS, MODEL)) for what in (STATUS, CLOCK, FRAME, MODEL)]
@@ -196,7 +196,7 @@ class Device:
 
     def stop(self) -> None:
         """Take part no more."""
-        self._plan = None
+        self._assignment = None
         self._link.close((self._topics.of(ue_name(self.ue), STATUS), write_status(OFFLINE, self._node)))
         if not self._shared:
             self._workers.end()
@@ -239,7 +239,7 @@ class Device:
 
     def _hear(self, announced: Announcement, heard: float) -> None:
         """Decide whether to send in a frame, before any training."""
-        self._plan, self._waiting, self._running = None, None, True
+        self._assignment, self._waiting, self._running = None, None, True
         sent = self._clock.sent(announced.clock, announced.sent, heard)
         if self.scenario is not None and announced.scenario != self.scenario:
             return self.fail("the PS trains another scenario than this device; start the device again")
@@ -248,43 +248,44 @@ class Device:
         has_update = known or (self.ready(announced.round) if self.ready else self._backlog(announced))
         if turn is None or not (turn.slot or has_update) or (turn := turn.settle(self.own)) is None:
             return
-        self._plan = self._waiting = Plan(announced, turn, sent)
+        self._assignment = self._waiting = Assignment(announced, turn, sent)
         self._train_if_possible()
 
     def _train_if_possible(self) -> None:
-        plan, (model, numbers) = self._waiting, self._model
-        if plan is not None and plan.announced.model == model:
+        assignment, (model, numbers) = self._waiting, self._model
+        if assignment is not None and assignment.announced.model == model:
             self._waiting = None
-            deadline = plan.sent + plan.announced.timing.opens(plan.first)
-            self._workers.train.add(deadline, lambda: self._work(plan, numbers))
+            deadline = assignment.sent + assignment.announced.timing.opens(assignment.first)
+            self._workers.train.add(deadline, lambda: self._work(assignment, numbers))
 
-    def _work(self, plan: Plan, numbers: memoryview) -> None:
+    def _work(self, assignment: Assignment, numbers: memoryview) -> None:
         """Train, and send in the slot that was granted or that is drawn now. Called by the thread that trains."""
-        timing = plan.announced.timing
-        if plan is not self._plan or plan.now > timing.closes(plan.last):
-            return logger.warning("%s: no time to train in round %d", ue_name(self.ue), plan.announced.round)
-        header: dict[str, Any] = {"frame": plan.announced.frame, "round": plan.announced.round, "node": self._node}
+        announced, timing = assignment.announced, assignment.announced.timing
+        if assignment is not self._assignment or assignment.now > timing.closes(assignment.last):
+            return logger.warning("%s: no time to train in round %d", ue_name(self.ue), announced.round)
+        header: dict[str, Any] = {"frame": announced.frame, "round": announced.round, "node": self._node}
         try:
-            update = self.train(read_model(numbers), plan.announced.round)
+            update = self.train(read_model(numbers), announced.round)
             weights = np.asarray(update.model, dtype=np.float32)
             numbers_found = {name: float(value) for name, value in update.metrics.items() if math.isfinite(value)}
             header["metrics"] = {**numbers_found, WEIGHT: int(update.examples)}
         except Exception as error:  # of the user's own training: the PS shall know
-            logger.exception("%s: training failed in round %d", ue_name(self.ue), plan.announced.round)
+            logger.exception("%s: training failed in round %d", ue_name(self.ue), announced.round)
             weights, header["error"] = np.empty(0, np.float32), f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
-        slots = plan.turn.draw(late=timing.begun(plan.now, plan.first)) if not plan.turn.slot else [plan.turn.slot]
-        if not slots or plan.now > timing.closes(slots[0]):
-            return logger.warning("%s: not ready for its slot in round %d", ue_name(self.ue), plan.announced.round)
-        message = pack({**header, "slots": slots}, weights)
-        self._workers.send.add(plan.sent + timing.opens(slots[0]), lambda: self._send(plan, message, slots[0]))
+        slots = assignment.turn.draw(late=timing.begun(assignment.now, assignment.first))
+        if not slots or assignment.now > timing.closes(slots[0]):
+            return logger.warning("%s: not ready for its slot in round %d", ue_name(self.ue), announced.round)
+        message, when = pack({**header, "slots": slots}, weights), assignment.sent + timing.opens(slots[0])
+        self._workers.send.add(when, lambda: self._send(assignment, message, slots[0]))
 
-    def _send(self, plan: Plan, message: bytes, slot: int) -> None:
+    def _send(self, assignment: Assignment, message: bytes, slot: int) -> None:
         """Send an update in its slot, or not at all. Called by the thread that sends."""
-        left = plan.announced.timing.closes(slot) - plan.now
-        if plan is not self._plan or left <= 0:
+        timing = assignment.announced.timing
+        left = timing.closes(slot) - assignment.now
+        if assignment is not self._assignment or left <= 0:
             return
         topic = self._topics.of(ue_name(self.ue), UPDATE)
-        self.sent += self._link.publish(topic, message, expires=math.ceil(left + plan.announced.timing.tolerance))
+        self.sent += self._link.publish(topic, message, expires=math.ceil(left + timing.tolerance))
 
 
 def run_devices(devices: Sequence[Device], wait: float = 60.0, poll: float = 0.2) -> None:

@@ -17,8 +17,8 @@ REMEMBERED = 64  # closed frames whose late updates are known as late
 
 
 @dataclass(frozen=True)
-class Slotted:
-    """An update as `fedslot.deployment.reception.Reply`, checked against the time of its arrival.
+class MqttReply:
+    """A device's message as `fedslot.deployment.reception.Reply`, checked against the time of its arrival.
 
     header: of the message, or why it could not be read. numbers: the undecoded parameters.
     length: bytes of the message. arrived: seconds after the announcement.
@@ -75,7 +75,7 @@ class Inbox:
         self._rounds: dict[str, int] = {}  # by frame: the one that is open and some before it
         self._order: deque[str] = deque()
         self._nodes: Mapping[int, str] = {}
-        self._slotted: dict[int, Slotted] = {}
+        self._replies: dict[int, MqttReply] = {}
         self._digests: dict[int, int] = {}
         self._faults: dict[tuple[int, str], Fault] = {}
 
@@ -83,23 +83,23 @@ class Inbox:
         """Begin a frame. announced: when, by the clock of `put`. nodes: the device of each UE; others are ignored."""
         with self._lock:
             self._frame, self._timing, self._announced, self._nodes = frame, timing, announced, dict(nodes)
-            self._slotted, self._digests = {}, {}
+            self._replies, self._digests = {}, {}
             self._rounds[frame] = round
             self._order.append(frame)
             if len(self._order) > REMEMBERED:
                 del self._rounds[self._order.popleft()]
 
-    def close(self) -> tuple[list[tuple[int, Slotted]], list[Fault]]:
+    def close(self) -> tuple[list[tuple[int, MqttReply]], list[Fault]]:
         """End the frame; return its updates by UE, and the faults since the last call."""
         with self._lock:
-            found, faults = list(self._slotted.items()), list(self._faults.values())
-            self._frame, self._slotted, self._digests, self._faults = None, {}, {}, {}
+            found, faults = list(self._replies.items()), list(self._faults.values())
+            self._frame, self._replies, self._digests, self._faults = None, {}, {}, {}
             return found, faults
 
     def holds(self, ues: Iterable[int]) -> bool:
         """Return whether each of these UEs has sent something in the frame that is open."""
         with self._lock:
-            return self._slotted.keys() >= set(ues)
+            return self._replies.keys() >= set(ues)
 
     def put(self, name: str, message: bytes, retained: bool, now: float) -> None:
         """Take a message that came at a time `now`. name: whose topic it came on."""
@@ -133,13 +133,13 @@ class Inbox:
             self._fault(ue, header.reason, header.detail)
             return
         digest = hash(message)
-        if ue in self._slotted:
+        if ue in self._replies:
             if digest != self._digests[ue]:  # the same once more is a retransmission, which MQTT allows
                 self._fault(ue, "duplicate")
             return
         fits = len(message) <= self.most_bytes
         self._digests[ue] = digest
-        self._slotted[ue] = Slotted(
+        self._replies[ue] = MqttReply(
             header, bytes(numbers) if fits else b"", len(message), now - self._announced, self._timing
         )
 

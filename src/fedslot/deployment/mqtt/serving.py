@@ -12,7 +12,7 @@ from fedslot.deployment.announcement import Announcement
 from fedslot.deployment.faults import NO_NODE, Fault
 from fedslot.deployment.frame import Frame
 from fedslot.deployment.mqtt.broker import Broker, Link
-from fedslot.deployment.mqtt.inbox import Inbox, Slotted
+from fedslot.deployment.mqtt.inbox import Inbox, MqttReply
 from fedslot.deployment.mqtt.messages import (
     CLOCK,
     FINISHED,
@@ -56,18 +56,21 @@ class Attendance:
     def note(self, name: str, message: bytes) -> None:
         """Take a status message. name: whose topic it came on."""
         ue = ue_of(name, self.ues)
+        if ue is None:
+            return
         try:
             state, node = read_status(message)
         except Refusal as refusal:
-            if ue is not None and name not in self._unreadable:  # once, so that nobody can fill the log
+            if name not in self._unreadable:  # once, so that nobody can fill the log
                 self._unreadable.add(name)
                 logger.warning("a status of %s cannot be read (%s)", name, refusal.detail)
             return
         with self._lock:
-            if ue is None or state != ONLINE:
-                self._nodes.pop(node, None) if self._nodes.get(node) == ue else None
-            elif sum(other == ue for other in self._nodes.values()) < MOST_NODES:
-                self._nodes.setdefault(node, ue)
+            if state == ONLINE:
+                if sum(other == ue for other in self._nodes.values()) < MOST_NODES:
+                    self._nodes.setdefault(node, ue)
+            elif self._nodes.get(node) == ue:
+                del self._nodes[node]
 
     def clear(self) -> None:
         """Forget all, because the connection was lost; those that are here say so again."""
@@ -177,7 +180,7 @@ class MqttServer:
         return announcement.sent
 
     def _close(
-        self, frame: Frame, online: dict[int, str], updates: list[tuple[int, Slotted]], faults: list[Fault]
+        self, frame: Frame, online: dict[int, str], updates: list[tuple[int, MqttReply]], faults: list[Fault]
     ) -> None:
         server, turns = self.server, frame.turns
         unasked = [ue for ue, _ in updates if ue not in turns]
