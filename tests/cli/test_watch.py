@@ -65,16 +65,17 @@ def get(address: str, path: str = "", **headers: str) -> Answer:
 
 
 def websocket(address: str, origin: str, cookie: str = "") -> str:
-    """Ask for a websocket with a made-up session; return all that the server sends until it closes the connection."""
+    """Ask for a websocket with a made-up session; return the refusal, or all that comes until the server closes it."""
     lines = ["GET /ws HTTP/1.1", "Host: here", "Connection: Upgrade", "Upgrade: websocket", f"Origin: {origin}"]
     lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", f"Cookie: {cookie}"]
     lines += ["Sec-WebSocket-Protocol: bokeh, nonsense", "", ""]
     with socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=LIMIT) as connection:
         connection.sendall("\r\n".join(lines).encode())
-        connection.shutdown(socket.SHUT_WR)
         answer = b""
         while piece := connection.recv(4096):
             answer += piece
+            if b"\r\n\r\n" in answer and b" 101 " not in answer:  # the connection stays open for other requests
+                break
     return answer.decode("latin-1")
 
 
