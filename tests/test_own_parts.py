@@ -12,6 +12,7 @@ from fedslot.aggregation import Aggregate
 from fedslot.errors import RefusedError
 from fedslot.messages import Grant, Merit, NoState
 from fedslot.own_parts import check_aggregate, check_grant, check_state
+from fedslot.records import restore_state, state_arrays
 from fedslot.scenario import Scenario
 
 SCENARIO = Scenario(
@@ -26,6 +27,12 @@ PART = "round 3: strategy mine:Own"
 class State:
     counts: Any = field(default_factory=lambda: np.zeros(4))
     turn: Any = 0
+
+
+@dataclass(frozen=True)
+class Derived:
+    turn: int = 0
+    double: int = field(init=False, default=0)
 
 
 @pytest.mark.parametrize("pull", [[3, 1], (3, 1), np.array([3, 1], dtype=np.int32), range(3, 0, -2)])
@@ -96,6 +103,14 @@ def test_states_of_arrays_and_numbers_can_be_saved(state):
     check_state(PART, "observe", state, state)
 
 
+@pytest.mark.parametrize("number", [np.float32(0.1), np.int8(3), np.bool_(True), np.array(2.0), 0.1, 3, True])
+def test_a_number_comes_back_from_a_checkpoint_as_it_was(number):
+    state = State(turn=number)
+    restored = restore_state(state, state_arrays(state))
+    assert (type(restored.turn), restored.turn) == (type(number), number)
+    check_state(PART, "observe", state, restored)
+
+
 def test_a_number_may_become_one_of_numpy():
     check_state(PART, "observe", State(turn=np.int64(3)), State(turn=0))
     check_state(PART, "observe", State(turn=np.int64(3)), State(turn=np.array(0)))
@@ -116,6 +131,7 @@ NUMBERS = "must return from init\\(\\) a state with counts as an array of number
         (State(np.array(["a"])), NUMBERS),
         (State(np.array([None])), NUMBERS),
         (State(10**30), NUMBERS),
+        (Derived(), "must return from init\\(\\) a dataclass whose constructor takes all fields, unlike double"),
     ],
 )
 def test_states_that_a_checkpoint_cannot_save_are_refused(state, told):
@@ -148,6 +164,7 @@ def test_states_of_another_form_are_refused(state, told):
         (Aggregate(torch.zeros(3), torch.zeros(2), NoState()), "models as tensors"),
         (Aggregate(torch.zeros(3).double(), torch.zeros(3), NoState()), "models as tensors"),
         (Aggregate(torch.zeros(3, requires_grad=True), torch.zeros(3), NoState()), "models as tensors"),
+        (Aggregate(torch.zeros(3), torch.zeros(3), NoState(), "0.5"), "val_loss as a float or None"),
         (Aggregate(torch.zeros(3), torch.zeros(3), None), "from apply\\(\\) a dataclass"),
         (Aggregate(torch.zeros(3), torch.zeros(3), State()), "from apply\\(\\) a NoState"),
     ],

@@ -435,7 +435,7 @@ class Lookahead:
 
     def apply(self, state, updates):
         mean = updates.local.mean(0)
-        assert updates.val_loss(mean) > 0
+        assert updates.val_losses(mean.unsqueeze(0))[0] > 0
         assert len(updates.inputs) == 398  # half of the test samples
         return Aggregate(updates.start + 2 * (mean - updates.start), mean, state)
 
@@ -446,6 +446,17 @@ def test_the_reported_model_is_evaluated_and_the_other_one_broadcast():
     record, now, _ = next(simulation.rounds())
     assert record.test_loss == simulation.held_out.test.evaluate(now.report)[0]
     torch.testing.assert_close(now.model, start.model + 2 * (now.report - start.model))
+
+
+@pytest.mark.parametrize("name", ["average", "filtered", f"{__name__}:Lookahead"])
+def test_the_recorded_validation_loss_is_that_of_the_reported_model(name):
+    """Also if the aggregation measured it, and if nothing was received."""
+    overrides = {"rounds": 8, "aggregation.name": name, "strategy.name": "push-pull", "frame.pull": 0}
+    simulation = Simulation(_scenario({**overrides, "push.contenders": 6, "strategy.warmup": 0}))
+    steps = list(simulation.rounds())
+    assert {record.push_received > 0 for record, _, _ in steps} == {True, False}
+    for record, now, _ in steps:
+        assert record.val_loss == pytest.approx(simulation.held_out.validation.evaluate(now.report)[0], rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.aggregation import Aggregate
+from fedslot.checks import is_number, is_whole
 from fedslot.errors import RefusedError, shorten
 from fedslot.messages import OWN, Attribute, Grant, Merit, UEs
 from fedslot.scenario import Scenario
@@ -26,7 +27,7 @@ def check_grant(part: str, grant: object, scenario: Scenario) -> Grant:
     if not isinstance(grant, Grant):
         raise RefusedError(f"{part} must return a Grant from schedule(), not {describe(grant)}")
     slots = grant.slots
-    if slots is not None and not (_is_whole(slots) and 0 <= slots <= most):
+    if slots is not None and not (is_whole(slots) and 0 <= slots <= most):
         raise RefusedError(f"{part} must grant 0 to {most} uplink slots, or None for all, not {describe(slots)}")
     slots = most if slots is None else int(slots)
     pull = distinct_ues(grant.pull, ues)
@@ -35,7 +36,7 @@ def check_grant(part: str, grant: object, scenario: Scenario) -> Grant:
         raise RefusedError(f"{part} must grant pull slots to {wanted}, not {describe(grant.pull)}")
     if not isinstance(grant.push, bool | np.bool_):
         raise RefusedError(f"{part} must grant push as True or False, not {describe(grant.push)}")
-    if not _is_number(grant.probability) or not 0 <= grant.probability <= 1:
+    if not is_number(grant.probability) or not 0 <= grant.probability <= 1:
         raise RefusedError(f"{part} must grant a probability from 0 to 1, not {describe(grant.probability)}")
     return replace(
         grant,
@@ -59,7 +60,7 @@ def _check_merit(part: str, merit: object, ues: int) -> Merit | None:
         needs = f"`told` goes with age and value, not with {' and '.join(OWN)}"
         raise RefusedError(f"{part} announced a merit by {merit.attribute}; {needs}")
     for end in (merit.least, merit.most):
-        if not _is_number(end) or math.isnan(end):
+        if not is_number(end) or math.isnan(end):
             raise RefusedError(f"{part} must announce a merit from one number to another, not {describe(end)}")
     if merit.told is None:
         return merit
@@ -81,6 +82,8 @@ def check_aggregate(part: str, new: object, start: Tensor, state: object) -> Agg
         if not right or model.requires_grad:
             wanted = f"tensors ({len(start)},) of {start.dtype}, without gradients"
             raise RefusedError(f"{part} must return models as {wanted}")
+    if new.val_loss is not None and not isinstance(new.val_loss, float):
+        raise RefusedError(f"{part} must return val_loss as a float or None, not {describe(new.val_loss)}")
     check_state(part, "apply", new.state, state)
     return new
 
@@ -96,6 +99,8 @@ def check_state(part: str, function: str, state: object, before: object = None) 
     if before is not None and type(state) is not type(before):
         raise RefusedError(f"{told} a {type(before).__name__}, as before, not {describe(state)}")
     for field in fields(state):
+        if not field.init:
+            raise RefusedError(f"{told} a dataclass whose constructor takes all fields, unlike {field.name}")
         value = getattr(state, field.name)
         form = _form(value)
         if form is None:
@@ -129,14 +134,6 @@ def distinct_ues(chosen: object, ues: int) -> UEs | None:
     if len(set(listed)) < len(listed) or not all(0 <= ue < ues for ue in listed):
         return None
     return array.astype(np.int64, copy=False)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return _is_whole(value) or isinstance(value, float | np.floating)
 
 
 def describe(value: object) -> str:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.channels import make_channel
-from fedslot.access.checks import check_whole
 from fedslot.access.frame import draw_backlogged
 from fedslot.access.planner import plan
 from fedslot.access.pushes import Barring
 from fedslot.aggregation import Aggregate, Aggregation, Updates, noise_estimates
+from fedslot.checks import check_whole
 from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
 from fedslot.held_out import HeldOut, finite
@@ -62,11 +62,11 @@ class Round:
     collided: int
     """Number of UEs that pushed and were not received."""
     cost_max: int
-    """Downlink slot and uplink slots up to the last received one: the time of the frame by the clock."""
+    """Overhead, downlink slot and uplink slots up to the last received one: the time of the frame by the clock."""
     cost_frame: int
-    """Downlink slot and all announced uplink slots."""
+    """Overhead, downlink slot and all announced uplink slots."""
     cost_sum: int
-    """Slot + 1 summed over the received UEs, as in the paper's Fig. 6."""
+    """Overhead + slot + 1 summed over the received UEs, as in the paper's Fig. 6."""
     slots_spent: int
     """Sum of `cost_max` since the first round, or of `cost_frame` if that is the scenario's `cost_rule`."""
     utilities: int
@@ -265,7 +265,7 @@ def gather(
         values,
         held_out.inputs,
         held_out.statistics,
-        lambda flat: held_out.validation.evaluate(flat)[0],
+        held_out.validation.losses,
     )
 
 
@@ -309,15 +309,26 @@ def trace(scenario: Scenario, round: int, receipt: Receipt, state: Any, aggregat
     return trace_frame(round, receipt, **known)
 
 
-def record(held_out: HeldOut, round: int, receipt: Receipt, valuation: Valuation, now: Snapshot, began: float) -> Round:
-    """Return the record of a round; `began` is the `time.perf_counter` at its beginning."""
+def record(
+    held_out: HeldOut,
+    round: int,
+    receipt: Receipt,
+    valuation: Valuation,
+    now: Snapshot,
+    began: float,
+    val_loss: float | None = None,
+) -> Round:
+    """Return the record of a round.
+
+    now: the snapshot after it. began: the `time.perf_counter` at its beginning.
+    val_loss: of the reported model, if the aggregation measured it.
+    """
     test_loss, test_accuracy = held_out.test.evaluate(now.report)
-    val_loss, _ = held_out.validation.evaluate(now.report)
     return Round(
         round=round,
         test_accuracy=test_accuracy,
         test_loss=test_loss,
-        val_loss=val_loss,
+        val_loss=held_out.validation.evaluate(now.report)[0] if val_loss is None else val_loss,
         slots=receipt.slots,
         pulled=len(receipt.pulled),
         wasted=len(receipt.wasted),

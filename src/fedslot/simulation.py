@@ -88,8 +88,7 @@ class Simulation:
         data = load(scenario.data.dataset)
         self.fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario, self.fleet.sizes))
-        self.overhead = overhead(self.strategy)
-        least = self.overhead + 1 + scenario.frame.slots
+        least = overhead(self.strategy) + 1 + scenario.frame.slots
         if scenario.time_budget is not None and scenario.time_budget < least:
             raise InputError("time_budget", scenario.time_budget, f"at least a frame and what asking costs ({least})")
         self.model = make_model(scenario, data)
@@ -145,7 +144,8 @@ class Simulation:
         waiting = still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent)
         after = Snapshot(round + 1, spent, waiting, new.broadcast, new.report, state, new.state)
         frame = trace(self.scenario, round, receipt, state, new.state)
-        return Step(record(self.held_out, round, receipt, valuation, after, began), after, frame)
+        row = record(self.held_out, round, receipt, valuation, after, began, new.val_loss)
+        return Step(row, after, frame)
 
     def _access(self, grant: Grant, waiting: NDArray[np.bool_], round: int) -> Receipt:
         """Play the frame on the channel."""
@@ -168,7 +168,8 @@ class Simulation:
         """Aggregate the received models into the next model; without any, the model stays as it is."""
         if not len(trained.models):
             return Aggregate(now.model, now.report, now.aggregation)
-        values = valuation.values[: len(trained.models)]  # a single model of pooled data has no value: 0
+        # a model that the PS trained has no value
+        values = no_values(len(trained.models)).values if (trained.ues < 0).any() else valuation.values
         received = trained.models, trained.ues, trained.sizes, values
         updates = gather(self.model, self.held_out, now.model, *received)
         new = aggregate(self.aggregation, now.aggregation, updates, self.scenario, now.round)

@@ -27,7 +27,7 @@ def make_updates(local: Any, start: Any = None, sizes: Any = None) -> Updates:
         values=np.zeros(count),
         inputs=inputs,
         statistics=LayerStatistics(model, inputs),
-        val_loss=lambda flat: float(flat.norm()),
+        val_losses=lambda models: models.norm(dim=1).tolist(),
     )
 
 

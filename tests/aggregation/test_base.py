@@ -24,7 +24,7 @@ def test_noise_is_estimated_where_it_dominates():
     local = model.initial + step + deviations[:, None] * torch.randn(3, 40_000, generator=draw)
     inputs = torch.zeros(1, 40_000)
     known = np.arange(3), np.ones(3, int), np.zeros(3), inputs, LayerStatistics(model, inputs)
-    received = Updates(model, model.initial, local, *known, val_loss=lambda flat: 0.0)
+    received = Updates(model, model.initial, local, *known, val_losses=lambda models: [0.0] * len(models))
     np.testing.assert_allclose(received.noise, deviations, rtol=0.04)
     assert received.noise.dtype == received.norms.dtype == np.float64
 
@@ -34,7 +34,7 @@ def test_the_layer_view_of_the_steps():
     local = model.initial + torch.arange(2.0)[:, None]
     inputs = torch.zeros(5, 3)
     known = np.arange(2), np.ones(2, int), np.zeros(2), inputs, LayerStatistics(model, inputs)
-    received = Updates(model, model.initial, local, *known, val_loss=lambda flat: 0.0)
+    received = Updates(model, model.initial, local, *known, val_losses=lambda models: [0.0] * len(models))
     layers = model.unflatten(received.steps)
     assert {name: tuple(layer.shape) for name, layer in layers.items()} == {
         "0.weight": (2, 2, 3),

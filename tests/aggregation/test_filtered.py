@@ -47,7 +47,7 @@ class Cell:
             values,
             self.inputs,
             self.statistics,
-            lambda model: 1 / (1 + float(model.norm())),
+            lambda models: (1 / (1 + models.norm(dim=1))).tolist(),
         )
 
     def run(self, rounds: int = 1, **options: Any) -> list[Aggregate[Any]]:
@@ -75,7 +75,7 @@ def test_steps_shrink_when_the_model_is_much_worse_than_its_running_means():
     """The loss grows with the square of the model's length, so that the last model is far worse than the means."""
     cell, aggregation = Cell([0.0]), make_aggregation("filtered", {})
     state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50)
-    worse = replace(cell.updates(10 * cell.progress, 0), val_loss=lambda model: float(model.norm()) ** 2)
+    worse = replace(cell.updates(10 * cell.progress, 0), val_losses=lambda models: models.norm(dim=1).square().tolist())
     assert aggregation.apply(state, worse).state.step == pytest.approx(3.0 * 0.8)
     small = replace(state, step=1.0)
     assert aggregation.apply(small, worse).state.step == 1, "the average itself is the least"
@@ -113,14 +113,14 @@ def test_the_scale_of_the_signal_is_learned_over_rounds():
     assert all(float(state.scale.min()) == float(state.scale.max()) for state in states)  # a single layer
     late = [float(state.scale[0]) for state in states[40:]]
     assert late == pytest.approx([truth] * 20, rel=0.5)
-    assert float(states[-1].doubt[0]) < 0.2 * float(states[0].doubt[0])
+    assert float(states[-1].scale_variance[0]) < 0.2 * float(states[0].scale_variance[0])
 
 
 def test_the_scale_of_a_short_horizon_is_that_of_the_last_round():
     """Also if the horizon is less than a round."""
     first, second = (Cell([0.05] * 4).run(9, step=1.0, horizon=horizon)[-1].state for horizon in (0.1, 1.0))
-    assert float(first.doubt[0]) >= 0
-    assert float(first.doubt[0]) == pytest.approx(float(second.doubt[0]), rel=0.5)
+    assert float(first.scale_variance[0]) >= 0
+    assert float(first.scale_variance[0]) == pytest.approx(float(second.scale_variance[0]), rel=0.5)
 
 
 def test_at_the_level_of_guessing_a_small_loss_shortens_the_step():
@@ -130,10 +130,11 @@ def test_at_the_level_of_guessing_a_small_loss_shortens_the_step():
     for learned, step in ((0.1, 0.8), (1.0, 1.2)):
         best = 2.3 - learned
 
-        def loss(model: torch.Tensor, best: float = best) -> float:
-            return best + 0.1 if float(model.norm()) > 5 * float(cell.progress.norm()) else best
+        def losses(models: torch.Tensor, best: float = best) -> list[float]:
+            far = models.norm(dim=1) > 5 * cell.progress.norm()
+            return torch.where(far, best + 0.1, best).tolist()
 
-        worse = replace(cell.updates(10 * cell.progress, 0), val_loss=loss)
+        worse = replace(cell.updates(10 * cell.progress, 0), val_losses=losses)
         assert aggregation.apply(state, worse).state.step == pytest.approx(3.0 * step)
 
 

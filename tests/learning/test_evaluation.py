@@ -50,6 +50,20 @@ def reflecting_convolution(shape, classes):
     return nn.Sequential(first, nn.ReLU(), nn.Flatten(), nn.Linear(128, classes))
 
 
+def grouped_convolution(shape, classes):
+    layers = [nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Tanh(), nn.Conv2d(4, 6, 3, groups=2, padding="same"), nn.ReLU()]
+    tail = [nn.AvgPool2d(3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(6, 5, bias=False), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, *tail, nn.Linear(5, classes))
+
+
+def normalised_convolution(shape, classes):
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(144, classes))
+
+
+def flattened_in_part(shape, classes):
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(2), nn.Linear(36, 1), nn.Flatten(), nn.Linear(2, classes))
+
+
 class residual(nn.Module):
     def __init__(self, shape, classes):
         super().__init__()
@@ -100,6 +114,9 @@ NETWORKS = [
     "named_convolutions",
     "reflecting_convolution",
     "convolution_without_bias",
+    "grouped_convolution",
+    "normalised_convolution",
+    "flattened_in_part",
     "residual",
 ]
 
@@ -114,6 +131,8 @@ def test_averages_are_those_of_averaged_networks(name):
     assert expected[0].std() > 1e-3
     loss, accuracy = Evaluator(model, x, y).evaluate(updates[0])
     assert_equal_measures(torch.tensor([[loss], [accuracy]], dtype=torch.float64), expected[:, :1], len(y))
+    alone = [Evaluator(model, x, y).evaluate(update)[0] for update in updates]
+    assert Evaluator(model, x, y).losses(updates) == pytest.approx(alone, rel=1e-4)
 
 
 @settings(max_examples=20, deadline=None)

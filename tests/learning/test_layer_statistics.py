@@ -97,6 +97,35 @@ def test_statistics_follow_the_model():
     assert doubled[0].energies.sum() > 2 * deeper[0].energies.sum()
 
 
+class HeadFirst(nn.Module):
+    """Registers its layers in another order than it calls them, and one that it may not call."""
+
+    def __init__(self, spare: bool) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(5, 2), nn.Linear(4, 5)
+        self.spare = nn.Linear(2, 2) if spare else None
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+def test_the_first_layer_is_the_one_that_is_called_first():
+    model = _model(HeadFirst(spare=False))
+    statistics = LayerStatistics(model, _images(50, 4))
+    body, head = statistics.bases(model.initial)
+    body_again, head_again = statistics.bases(3 * model.initial)
+    assert (len(body.energies), len(head.energies)) == (5, 6)
+    assert torch.equal(body.energies, body_again.energies)
+    assert head_again.energies.sum() > 3 * head.energies.sum()
+    updates = torch.randn(2, model.size)
+    assert torch.equal(statistics.flatten(statistics.matrices(updates)), updates)
+
+
+def test_a_network_with_a_layer_that_it_does_not_call_has_no_statistics():
+    model = _model(HeadFirst(spare=True))
+    assert not LayerStatistics(model, _images(5, 4)).complete
+
+
 @pytest.mark.parametrize(
     "other",
     [nn.LayerNorm(8), nn.Conv1d(1, 1, 1), nn.PReLU()],

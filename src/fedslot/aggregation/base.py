@@ -41,7 +41,7 @@ class Updates:
     sizes: (Y,) training samples of each UE.
     values: (Y,) values of this round; zeros where the strategy needs none.
     inputs: (V, *shape) inputs that the PS has, without labels. statistics: of the layers' inputs on these samples.
-    val_loss: returns the validation loss of a model (P,); the only use of labels.
+    val_losses: returns the validation losses of models (n, P); the only use of labels.
     """
 
     model: Model
@@ -52,7 +52,7 @@ class Updates:
     values: NDArray[np.float64]
     inputs: Tensor
     statistics: LayerStatistics
-    val_loss: Callable[[Tensor], float]
+    val_losses: Callable[[Tensor], list[float]]
 
     @cached_property
     def steps(self) -> Tensor:
@@ -77,11 +77,13 @@ class Aggregate(Generic[S]):
     broadcast: (P,) the model from which the UEs train next.
     report: (P,) the model that is evaluated and saved; the same one for most aggregations.
     state: the aggregation's new state.
+    val_loss: validation loss of the reported model, if the aggregation measured it; it is not measured again.
     """
 
     broadcast: Tensor
     report: Tensor
     state: S
+    val_loss: float | None = None
 
 
 class Aggregation(Protocol[S]):

@@ -43,7 +43,8 @@ class FilterState:
     noise: (K,) sum of the noise estimates of each UE. seen: (K,) their number.
     energy: tau^2. momentum: (P,) m, and variance: v, of its noise. rounds: those with a received update so far.
     step: factor of the next step. means: (windows, P) running means of the models.
-    scale: (P,) c of the layer of each parameter. doubt: (P,) variance of that estimate.
+    scale: (P,) c of the layer of each parameter, since the layers are not known at first. scale_variance: (P,) variance
+    of that estimate.
     first_loss: validation loss before the first round.
     """
 
@@ -56,7 +57,7 @@ class FilterState:
     step: float
     means: Tensor
     scale: Tensor
-    doubt: Tensor
+    scale_variance: Tensor
     first_loss: float
 
     def traced(self) -> dict[str, NDArray[np.float64]]:
@@ -77,9 +78,20 @@ class Filtered:
     horizon: float = Field(30.0, gt=0, le=1e6)
 
     def init(self, model: Tensor, ues: int) -> FilterState:
-        zeros, means = torch.zeros_like(model), model.repeat(len(WINDOWS), 1)
-        seen = np.zeros(ues, dtype=np.int64)
-        return FilterState(np.zeros(ues), seen, 0.0, zeros, 0.0, 0, 1.0, means, zeros, zeros, 0.0)
+        zeros = torch.zeros_like(model)
+        return FilterState(
+            noise=np.zeros(ues),
+            seen=np.zeros(ues, dtype=np.int64),
+            energy=0.0,
+            momentum=zeros,
+            variance=0.0,
+            rounds=0,
+            step=1.0,
+            means=model.repeat(len(WINDOWS), 1),
+            scale=zeros,
+            scale_variance=zeros,
+            first_loss=0.0,
+        )
 
     def apply(self, state: FilterState, updates: Updates) -> Aggregate[FilterState]:
         round, complete = state.rounds + 1, updates.statistics.complete
@@ -89,19 +101,33 @@ class Filtered:
         momentum = keep * state.momentum + (1 - keep) * torch.as_tensor(weights).to(updates.steps) @ updates.steps
         variance = keep**2 * state.variance + (1 - keep) ** 2 * float(weights**2 @ sigma**2)
         started = 1 - keep**round  # the momentum began at 0
-        average, power, scale, doubt = momentum / started, variance / started**2, state.scale, state.doubt
+        average, power = momentum / started, variance / started**2
+        scale, scale_variance = state.scale, state.scale_variance
         if complete:
-            scale, doubt = self._fit(state, average, power, updates)
-            average = self._filter(average, power, scale + doubt.sqrt(), updates)
+            scale, scale_variance = self._fit(state, average, power, updates)
+            average = self._filter(average, power, scale + scale_variance.sqrt(), updates)
         model = updates.start + state.step * average
         windows = torch.tensor([min(round, window) for window in WINDOWS]).to(model)
         means = state.means + (model - state.means) / windows.unsqueeze(1)
         models = [model, *means]
-        losses = [updates.val_loss(candidate) for candidate in models]
-        first_loss = state.first_loss if state.rounds else updates.val_loss(updates.start)
+        losses = updates.val_losses(torch.stack(models))
+        first_loss = state.first_loss if state.rounds else updates.val_losses(updates.start.unsqueeze(0))[0]
         step = self._next_step(state.step, losses, first_loss) if complete else 1.0
-        after = FilterState(noise, seen, energy, momentum, variance, round, step, means, scale, doubt, first_loss)
-        return Aggregate(model, models[losses.index(min(losses))], after)
+        after = FilterState(
+            noise=noise,
+            seen=seen,
+            energy=energy,
+            momentum=momentum,
+            variance=variance,
+            rounds=round,
+            step=step,
+            means=means,
+            scale=scale,
+            scale_variance=scale_variance,
+            first_loss=first_loss,
+        )
+        best = min(losses)
+        return Aggregate(model, models[losses.index(best)], after, best)
 
     def _fit(self, state: FilterState, average: Tensor, power: float, updates: Updates) -> tuple[Tensor, Tensor]:
         """Return the scale c of each parameter's layer after this round, and the variance of its estimate, (P,) each.
@@ -111,18 +137,21 @@ class Filtered:
         statistics = updates.statistics
         new = min(1.0, max(1 / self.horizon, 1 / (state.rounds + 1)))  # weight of this round
         autocorrelation = (1 + self.momentum**2) / (1 - self.momentum**2)  # successive rounds share noise
-        scales, doubts = [], []
+        scales, variances = [], []
         layers = zip(
-            *map(statistics.matrices, (average, state.scale, state.doubt)), statistics.bases(updates.start), strict=True
+            *map(statistics.matrices, (average, state.scale, state.scale_variance)),
+            statistics.bases(updates.start),
+            strict=True,
         )
-        for matrix, before, doubt, basis in layers:
+        for matrix, before, scale_variance, basis in layers:
             squares, energies = (matrix @ basis.vectors).double().square().mean(dim=0), basis.energies.double()
             weights = energies / (float(before[0, 0]) * energies + power).square().clamp(min=1e-30)
             total = (weights @ energies).clamp(min=1e-30)
             scale = (1 - new) * before + new * float(weights @ (squares - power) / total)
             scales.append(scale.clamp(min=0))
-            doubts.append((1 - new) ** 2 * doubt + new**2 * autocorrelation * 2 / len(matrix) / float(total))
-        return statistics.flatten(scales), statistics.flatten(doubts)
+            sampling = new**2 * autocorrelation * 2 / len(matrix) / float(total)
+            variances.append((1 - new) ** 2 * scale_variance + sampling)
+        return statistics.flatten(scales), statistics.flatten(variances)
 
     def _filter(self, average: Tensor, power: float, scale: Tensor, updates: Updates) -> Tensor:
         """Return an average step (P,), with noise of a known variance, after the Wiener filter of each layer."""
@@ -150,8 +179,6 @@ def _noise_levels(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
     """Return sums and numbers of the noise estimates of all UEs, (K,), and the mean of each received one's, (Y,)."""
     noise, seen, ues = state.noise.copy(), state.seen.copy(), updates.ues
-    if (ues < 0).any():  # the PS itself trained on pooled data
-        return noise, seen, updates.noise
     noise[ues] += updates.noise
     seen[ues] += 1
     return noise, seen, noise[ues] / seen[ues]

@@ -6,6 +6,7 @@
   - `stacked_training`: perceptrons of several UEs side by side, as batched PyTorch products;
   - `autograd_training`: any network and any optimiser, one UE after the other;
   - `compiled_training`: perceptrons by Numba, in ordinary or dual form; `sgd_kernels` holds the compiled loops.
-- `evaluation`: losses and accuracies of models, and of many averages of a round's models (coalitions).
+- `evaluation`: losses and accuracies of models, and of many averages of a round's models (coalitions);
+  `side_by_side` computes convolutional networks of one architecture together, as a wide one.
 - `layer_statistics`: second moments of the layers' inputs, by which noise on updates can be told from signal.
 """

@@ -81,12 +81,22 @@ def _is_random(model: Model, x: Tensor, factory: OptimizerFactory, recipe: Recip
     """Return whether a step of training draws random numbers of PyTorch, as dropout does."""
     module = model.copy().module.train()
     optimizer = factory(module.parameters(), recipe.lr)
-    with torch.random.fork_rng(devices=[]):
-        before = torch.get_rng_state()
+    devices = cuda_devices(x)
+    with torch.random.fork_rng(devices):
+        before = _generator_states(devices)
         module(x[:1]).sum().backward()
         try:
             optimizer.step()
         except Exception as error:
             allowed = f"a factory of optimisers whose step() needs nothing but gradients ({error})"
             raise InputError("training.optimizer", recipe.optimizer, allowed) from error
-        return not torch.equal(before, torch.get_rng_state())
+        return not all(map(torch.equal, before, _generator_states(devices)))
+
+
+def cuda_devices(tensor: Tensor) -> list[torch.device]:
+    """Return the devices besides the CPU whose random generators a computation with a tensor may use."""
+    return [tensor.device] if tensor.is_cuda else []
+
+
+def _generator_states(devices: list[torch.device]) -> list[Tensor]:
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]

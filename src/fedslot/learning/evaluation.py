@@ -1,27 +1,26 @@
 """Loss and accuracy of models, and of averages of models, on held-out samples.
 
-Linear layers and convolutions are linear in their parameters, so the first layer's outputs of an averaged model are the
-average of the models' outputs. These are computed once per model and then averaged, instead of once per average.
+Linear layers are linear in their parameters, so the outputs of an averaged perceptron's first layer are the average of
+the models' outputs. These are computed once per model and then averaged, instead of once per average.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from itertools import product
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import conv2d
 
-from fedslot.learning.models import Model, chain, perceptron_layers
+from fedslot.learning.models import Model, perceptron_layers
+from fedslot.learning.side_by_side import SideBySide
 from fedslot.threads import ONE_THREAD, Threads
 
 SAMPLES, IMAGES = 1000, 50  # per block, of perceptrons and of other networks
-AVERAGES = 20  # per chunk; smaller pieces spend their time on calls, larger ones leave the processor's cache
-CACHE = 1 << 27  # floats in cached outputs of first convolutions: 512 MB
+# per chunk, likewise; smaller pieces spend their time on calls, larger ones leave the processor's cache
+AVERAGES, NETWORKS = 20, 5
 
 Measure = Callable[[Tensor], Tensor]
 Logits = Callable[[int, Tensor], Tensor]
@@ -33,7 +32,7 @@ class Evaluator:
 
     def __init__(self, model: Model, x: Tensor, y: Tensor, threads: Threads = ONE_THREAD) -> None:
         self.model, self.x, self.y, self.threads = model, x, y, threads
-        self._layers = perceptron_layers(model.module)
+        self._layers, self._wide = perceptron_layers(model.module), SideBySide.of(model.copy().module)
         self._copies = threading.local()
         if not self._layers:
             self._x, self._labels = torch.split(x, IMAGES), torch.split(y, IMAGES)
@@ -50,6 +49,11 @@ class Evaluator:
         loss, accuracy = self.averages(flat.unsqueeze(0))(flat.new_ones(1, 1))[:, 0].tolist()
         return loss, accuracy
 
+    def losses(self, models: Tensor) -> list[float]:
+        """Return the mean losses of models (n, P), which are measured together."""
+        found: list[float] = self.averages(models)(torch.eye(len(models)).to(models))[0].tolist()
+        return found
+
     @torch.no_grad()
     def averages(self, models: Tensor) -> Measure:
         """Prepare to measure averages of models (R, P), such as those of coalitions.
@@ -61,7 +65,7 @@ class Evaluator:
             raise ValueError("there are no models to average")
         broken = ~models.isfinite().all(dim=1)
         models = models.masked_fill(broken.unsqueeze(1), 0)
-        logits = self._perceptrons(models) or self._convolved_once(models) or self._rebuilt(models)
+        logits = self._perceptrons(models) or self._side_by_side(models) or self._rebuilt(models)
 
         @torch.no_grad()  # holds for one thread only
         def measure_piece(piece: tuple[int, Tensor]) -> Tensor:
@@ -75,7 +79,7 @@ class Evaluator:
         def measure(weights: Tensor) -> Tensor:
             if not len(weights):
                 return torch.zeros(2, 0, dtype=torch.float64)
-            chunks, blocks = torch.split(weights, AVERAGES), len(self._labels)
+            chunks, blocks = torch.split(weights, AVERAGES if self._layers else NETWORKS), len(self._labels)
             pieces = self.threads.map(measure_piece, product(range(blocks), chunks))
             by_chunk = [torch.stack(pieces[number :: len(chunks)]).sum(0) for number in range(len(chunks))]
             totals = torch.cat(by_chunk, dim=1).cpu() / len(self.y)
@@ -108,37 +112,25 @@ class Evaluator:
 
         return logits
 
+    def _side_by_side(self, models: Tensor) -> Logits | None:
+        """Compute logits of averaged convolutional networks side by side; None for other networks."""
+        wide = self._wide
+        if wide is None:
+            return None
+
+        def logits(block: int, weights: Tensor) -> Tensor:
+            # contiguous, as in _perceptrons
+            return wide(self.model.unflatten(weights @ models), self._x[block]).mT.contiguous()
+
+        return logits
+
     def _rebuilt(self, models: Tensor) -> Logits:
         """Compute logits of averages of any network, one after the other."""
 
         def logits(block: int, weights: Tensor) -> Tensor:
             module, averaged = self._own_module(), self.model.unflatten(weights @ models)
-            return _call_each(module, averaged, self._x[block].expand(len(weights), *self._x[block].shape))
-
-        return logits
-
-    def _convolved_once(self, models: Tensor) -> Logits | None:
-        """Compute logits one network after the other, after a cached first convolution; None for other networks."""
-        name, first = next(iter(chain(self.model.module)), ("", None))
-        if type(first) is not nn.Conv2d or first.bias is None or first.groups > 1 or first.padding_mode != "zeros":
-            return None
-        if len(models) == 1 or len(models) * len(self.y) * first(self.x[:1]).numel() > CACHE:
-            return None
-        named = self.model.unflatten(models)
-        weight, bias = named.pop(f"{name}.weight").flatten(0, 1), named.pop(f"{name}.bias").flatten()
-
-        @torch.no_grad()
-        def convolve(block: int) -> Tensor:
-            """Return the outputs (R, b, height, width, channels) of all models' first layers."""
-            outputs = conv2d(self._x[block], weight, bias, first.stride, first.padding, first.dilation)
-            return torch.unflatten(outputs, 1, (len(models), -1)).permute(1, 0, 3, 4, 2).contiguous()
-
-        cached = self.threads.map(convolve, range(len(self._x)))
-
-        def logits(block: int, weights: Tensor) -> Tensor:
-            later = nn.Sequential(OrderedDict(chain(self._own_module())[1:]))
-            outputs = torch.tensordot(weights, cached[block], 1).permute(0, 1, 4, 2, 3)
-            return _call_each(later, {name: torch.tensordot(weights, part, 1) for name, part in named.items()}, outputs)
+            named = [{name: part[number] for name, part in averaged.items()} for number in range(len(weights))]
+            return torch.stack([functional_call(module, network, (self._x[block],)).mT for network in named])
 
         return logits
 
@@ -148,10 +140,3 @@ class Evaluator:
             self._copies.module = self.model.copy().module.eval()
         module: nn.Module = self._copies.module
         return module
-
-
-def _call_each(module: nn.Module, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-    """Return the logits (c, classes, b) of networks with parameters (c, ...) on their inputs (c, b, ...)."""
-    calls = range(len(inputs))
-    named = [{name: part[call] for name, part in parameters.items()} for call in calls]
-    return torch.stack([functional_call(module, named[call], (inputs[call],)).mT for call in calls])

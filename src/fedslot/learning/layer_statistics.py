@@ -6,7 +6,7 @@ which inputs hardly vary it is small, whatever the errors are, and what an updat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -19,6 +19,8 @@ from fedslot.learning.models import Model
 MOST_SAMPLES, MOST_IMAGES = 5000, 250  # samples that are looked at: by networks without and with convolutions
 MOST_DEEPER = 250  # samples whose activations are measured in every round
 MOST_ROWS = 5000  # inputs of a layer, such as patches of images, whose moments are taken
+
+Layer = nn.Linear | nn.Conv2d
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,13 @@ class LayerStatistics:
     def __init__(self, model: Model, inputs: Tensor) -> None:
         self._model, self._inputs = model.copy(), inputs
         self._model.module.eval()
-        self._layers = _layers(self._model.module)
+        self._layers = self._in_call_order(_layers(self._model.module))
         self._first: Basis | None = None
         self._last: tuple[Tensor, list[Basis]] | None = None
 
     @property
     def complete(self) -> bool:
-        """Whether every parameter belongs to a linear layer or a plain convolution."""
+        """Whether every parameter belongs to a linear layer or a plain convolution, which the network calls."""
         return bool(self._layers)
 
     def matrices(self, flat: Tensor) -> list[Tensor]:
@@ -96,6 +98,21 @@ class LayerStatistics:
         layers = zip(self.matrices(flat), self.bases(flat), strict=True)
         return float(sum(len(matrix) * basis.energies.sum() for matrix, basis in layers))
 
+    @torch.no_grad()
+    def _in_call_order(self, layers: Mapping[str, Layer]) -> dict[str, Layer]:
+        """Return layers in the order in which the network calls them, the first with samples; none if not all."""
+        called: dict[str, Layer] = {}
+
+        def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+            return lambda *_: called.update({name: layers[name]})
+
+        with ExitStack() as hooks:
+            for name, layer in layers.items():
+                hooks.callback(layer.register_forward_pre_hook(note(name)).remove)
+            if layers:
+                self._model.logits(self._model.unflatten(self._model.initial), self._inputs[:1])
+        return called if len(called) == len(layers) else {}
+
     def _first_basis(self, flat: Tensor) -> Basis:
         if self._first is None:
             first = next(iter(self._layers.values()))
@@ -118,9 +135,9 @@ class LayerStatistics:
         return [_rows(layer, seen[name]) for name, layer in layers]
 
 
-def _layers(module: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:
+def _layers(module: nn.Module) -> dict[str, Layer]:
     """Return the linear layers and plain convolutions by the prefix of their parameters; none if others have any."""
-    layers: dict[str, nn.Linear | nn.Conv2d] = {}
+    layers: dict[str, Layer] = {}
     for name, part in module.named_modules():
         if type(part) is nn.Linear or (type(part) is nn.Conv2d and _is_plain(part)):
             layers[f"{name}." if name else ""] = part
@@ -134,7 +151,7 @@ def _is_plain(layer: nn.Conv2d) -> bool:
     return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
 
 
-def _rows(layer: nn.Linear | nn.Conv2d, given: Tensor) -> Tensor:
+def _rows(layer: Layer, given: Tensor) -> Tensor:
     """Return what a layer multiplies its matrix with, (n, d): its inputs, or patches of its images; evenly chosen."""
     if isinstance(layer, nn.Conv2d):
         rows = _patches(layer, given)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedslot.errors import InputError
-from fedslot.learning.autograd_training import AutogradTraining
+from fedslot.learning.autograd_training import AutogradTraining, cuda_devices
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model, perceptron_layers
 from fedslot.learning.stacked_training import StackedTraining
@@ -64,7 +64,7 @@ class Trainer:
             self.threads.map(train, self.stacks(jobs))
             return models
         # PyTorch has one random generator for all threads
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(cuda_devices(start)):
             for stack in self.stacks(jobs):
                 torch.manual_seed(jobs[stack[0]].dropout_seed)
                 train(stack)
