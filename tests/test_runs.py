@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,8 @@ def test_measures_by_hand(by_hand: Result) -> None:
     assert by_hand.slots_spent == 47
     assert by_hand.slots_to(0.75) == 36
     assert by_hand.slots_to(0.75, "sum") == 350
+    by_frames = replace(by_hand, scenario=Scenario(cost_rule="frame"), rounds=by_hand.rounds.assign(cost_frame=30))
+    assert by_frames.slots_to(0.75) == 60, "the scenario's rule"
     assert np.isnan(by_hand.slots_to(0.9))
     assert np.isnan(by_hand.accuracy_at(20))
     assert [by_hand.accuracy_at(slots) for slots in (21, 35, 36, 1000)] == [0.3, 0.3, 0.8, 0.7]

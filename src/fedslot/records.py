@@ -89,7 +89,7 @@ class RunFolder:
             refuse_change(self.path, json.loads(str(saved["made of"])), made_of)
             self._now = self._restored(start, saved)
             kept = {
-                name: self._kept_rows(name, int(saved.get(f"{key} count", self._now.round)), str(saved[key]))
+                name: self._kept_rows(name, int(saved[f"{key} count"]), str(saved[key]))
                 for name, key in KEYS.items()
                 if key in saved
             }
@@ -398,4 +398,6 @@ def _like(pattern: Any, array: NDArray[Any]) -> Any:
         raise ValueError(f"{array.dtype}{array.shape} instead of {expected.dtype}{expected.shape}")
     if isinstance(pattern, torch.Tensor):
         return torch.from_numpy(array).to(pattern.device)
-    return array if isinstance(pattern, np.ndarray) else array.item()
+    if isinstance(pattern, np.ndarray):
+        return array
+    return array[()] if isinstance(pattern, np.generic) else array.item()

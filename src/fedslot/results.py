@@ -22,7 +22,7 @@ from fedslot.scenario import Scenario
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fedslot.value_ratio import ValueRatio
+    from fedslot.planning.value_ratio import ValueRatio
     from fedslot.views.curves import X
 
 Rule = Literal["max", "frame", "sum"]
@@ -98,9 +98,13 @@ class Result:
         done = self.rounds.loc[spent <= slots, "test_accuracy"]
         return float(done.iloc[-1]) if len(done) else float("nan")
 
-    def slots_to(self, accuracy: float, rule: Rule = "max") -> float:
-        """Return the slots until the test accuracy first reached a target, by cost rule; NaN if it never did."""
-        costs, reached = self._costs(rule), np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
+    def slots_to(self, accuracy: float, rule: Rule | None = None) -> float:
+        """Return the slots until the test accuracy first reached a target; NaN if it never did.
+
+        rule: the cost rule by which slots count; None: the scenario's.
+        """
+        costs = self._costs(rule or self.scenario.cost_rule)
+        reached = np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
         return float(costs.iloc[: reached[0] + 1].sum()) if len(reached) else float("nan")
 
     def _costs(self, rule: Rule) -> pd.Series[int]:
@@ -111,7 +115,7 @@ class Result:
 
     def value_ratio(self) -> ValueRatio:
         """Estimate the value of a pushed update relative to a pulled one, from the trace of the run."""
-        from fedslot.value_ratio import estimate_value_ratio  # slow to import
+        from fedslot.planning.value_ratio import estimate_value_ratio  # slow to import
 
         return estimate_value_ratio(self.scenario, self.frames, self.folder or "the run")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.access.checks import check_whole
 from fedslot.callbacks import Callback, Callbacks, Report
+from fedslot.checks import check_whole
 from fedslot.errors import InputError
 from fedslot.provenance import fingerprints
 from fedslot.records import RunFolder, frame_table, read_summary
@@ -63,7 +63,7 @@ def run(
     check_whole("threads", threads, least=1)
     if not isinstance(callbacks, Sequence):
         raise InputError("callbacks", callbacks, "a list of callbacks")
-    with Threads(threads) as pool, shown(progress, [scenario.label], scenario.rounds) as display:
+    with Threads(threads) as pool, shown(progress, [scenario.label], [scenario]) as display:
         told = Callbacks([*([Report(partial(display, 0))] if display else []), *callbacks])
         simulation = Simulation(scenario, distribute, pool)
         try:

@@ -9,14 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import fedslot
 from fedslot.cli import app, main
+from fedslot.cli.options import continue_with
 from fedslot.scenario import Scenario
 from fedslot.yaml_text import parse_yaml
 
@@ -123,11 +126,33 @@ def test_the_command_to_resume_can_be_pasted(tmp_path: Path, monkeypatch: pytest
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedslot.runs.run", stop)
+    monkeypatch.setattr("fedslot.views.live.beside.beside", lambda *options: nullcontext())
+    monkeypatch.setattr("fedslot.tracking.trackers.make_trackers", lambda names, label: [])  # MLflow may be missing
     words = ["run", "quickstart", "-o", "strategy.options={a: 1}", "--out", "my run", "--threads", "2"]
-    stopped = CliRunner().invoke(app, words)
+    words += ["--no-frames", "--track", "mlflow", "--port", "5123"]
+    stopped = CliRunner().invoke(app, [*words, "--force"])
     assert stopped.exit_code == 130
     command = shlex.split(stopped.stderr.removeprefix("stopped; continue with: "))
     assert sorted(command) == sorted(["fedslot", *words, "--resume"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "quickstart"],
+        ["run", "--open", "-o", "rounds=3", "--override", "seed=1", "a scenario.yaml", "--dask=tcp://host:8786"],
+        ["run", "--resume", "quickstart", "--track", "mlflow", "--track", "tensorboard", "--frames", "--live"],
+        ["serve", "quickstart", "--broker", "mqtt://host", "--free", "--tolerance", "0.05", "--out", "--force"],
+        ["serve", "quickstart", "--broker", "mqtts://host", "--cert", "a b.pem", "--no-frames", "--force"],
+    ],
+)
+def test_the_command_to_resume_has_the_same_options(words: list[str]) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    given = commands[words[0]].make_context(words[0], words[1:])
+    name, command, *again = shlex.split(continue_with(given).removeprefix("continue with: "))
+    assert (name, command) == ("fedslot", words[0])
+    understood = commands[command].make_context(command, again)
+    assert understood.params == {**given.params, "resume": True, "force": False}
 
 
 def test_a_comparison_that_is_stopped_while_it_finishes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fedslot.errors import InputError, RefusedError
-from fedslot.experiments.comparison import Comparison, common_horizon, compare, plan_tasks
+from fedslot.experiments.comparison import Comparison, common_horizon, compare, measure, plan_tasks
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Settings, Task
 from fedslot.experiments.variants import make_variants
@@ -62,6 +63,24 @@ def test_measures_by_hand(by_hand: Comparison) -> None:
     assert estimates["push-pull"]["slots_to_0.5_sum"].mean == pytest.approx(50 * (1 + 1 + 2.2) / 3)
 
 
+def test_measures_are_computed_once(by_hand: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whoever gets them may change them."""
+    measured: list[Result] = []
+
+    def counting(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
+        measured.append(result)
+        return measure(result, horizon, targets)
+
+    monkeypatch.setattr("fedslot.experiments.comparison.measure", counting)
+    before = by_hand.measures()
+    by_hand.difference_table()
+    by_hand.table()
+    changed = by_hand.measures()
+    changed["final_accuracy"] = 0.0
+    pd.testing.assert_frame_equal(by_hand.measures(), before)
+    assert len(measured) == 6
+
+
 def test_differences_are_paired(by_hand: Comparison) -> None:
     difference = by_hand.differences("final_accuracy")["fedavg"]
     by_seed = [0.7 - 0.8, 0.8 - 0.7, 0.6 - 0.9]
@@ -91,10 +110,10 @@ def test_tables_have_differences_to_the_first(by_hand: Comparison, tmp_path: Pat
 
 
 def test_slots_are_shown_by_the_rule_that_spends_them(by_hand: Comparison) -> None:
-    assert by_hand.slots_to(0.5) == "slots_to_0.5_max"
+    assert by_hand.slots_measure(0.5) == "slots_to_0.5_max"
     by_frames = Comparison(Scenario(cost_rule="frame"), by_hand.seeds, by_hand.runs, by_hand.targets)
-    assert by_frames.slots_to(0.5) == "slots_to_0.5_frame"
-    assert by_frames.slots_to(0.5) in by_frames.estimates()["fedavg"]
+    assert by_frames.slots_measure(0.5) == "slots_to_0.5_frame"
+    assert by_frames.slots_measure(0.5) in by_frames.estimates()["fedavg"]
 
 
 def spending(slots: int, *, budget: int | None, rounds: int) -> Result:

@@ -55,7 +55,7 @@ def test_a_sweep_is_loaded_with_its_failures(scenario: Scenario, tmp_path: Path)
     assert isinstance(loaded, fedslot.Sweep)
     assert loaded.failures == swept.failures
     assert loaded.study.scenarios == swept.study.scenarios
-    pd.testing.assert_frame_equal(loaded.table(), swept.table())
+    pd.testing.assert_frame_equal(loaded.measures(), swept.measures())
     shutil.rmtree(tmp_path / "runs" / "strategy.name=fedavg_training.lr=0.05-seed3")
     (tmp_path / "runs.csv").unlink()
     with pytest.warns(UserWarning, match="3 of 4 runs are not finished"):

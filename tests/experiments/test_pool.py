@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedslot.errors import RefusedError
+from fedslot.errors import InputError, RefusedError
+from fedslot.experiments.comparison import compare
 from fedslot.experiments.pool import run_all
+from fedslot.experiments.sweeps import sweep
 from fedslot.experiments.tasks import Settings, Task
 from fedslot.runs import is_finished
 from fedslot.scenario import Scenario
@@ -138,6 +142,18 @@ def test_a_worker_starts_no_workers(scenario: Scenario, tmp_path: Path, monkeypa
     tasks = [Task(scenario.replace({"seed": seed}), tmp_path / str(seed)) for seed in (0, 1)]
     with pytest.raises(RefusedError, match="when it is imported"):
         run_all(tasks, workers=2)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [partial(compare, "quickstart", ["fedavg"], 1), partial(sweep, "quickstart", {"frame.pull": [2]}, 1)],
+    ids=["compare", "sweep"],
+)
+def test_a_cluster_that_does_not_answer_is_refused_before_the_folder_is_claimed(call: Any, tmp_path: Path) -> None:
+    for _ in range(2):  # the second try is not refused for another reason
+        with pytest.raises((InputError, RefusedError), match="Dask"):
+            call(tmp_path / "out", dask="tcp://127.0.0.1:1")
+        assert not (tmp_path / "out").exists()
 
 
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:

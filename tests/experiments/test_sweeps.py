@@ -58,7 +58,7 @@ def by_hand(scenario: Scenario) -> Sweep:
 
 def test_measures_by_hand(by_hand: Sweep) -> None:
     assert by_hand.horizon == 20, "the least that any run spent"
-    table = by_hand.table()
+    table = by_hand.measures()
     assert list(table["frame.pull"]) == [2, 2, 5, 5]
     assert list(table["seed"]) == [0, 1, 0, 1]
     assert list(table["failure"]) == ["", "", "", "it rained"]
@@ -69,8 +69,13 @@ def test_measures_by_hand(by_hand: Sweep) -> None:
     failed = by_hand.estimates()[1]["final_accuracy"]
     assert (failed.values[0], failed.count, failed.total) == (0.7, 1, 2)
     assert np.isnan(failed.mean), "no mean over the runs that did not fail"
-    summary = by_hand.summary().set_index(["frame.pull", "measure"])
+    summary = by_hand.table().set_index(["frame.pull", "measure"])
     assert summary.loc[(2, "slots_to_0.8_sum"), "mean"] == 100
+
+
+def test_estimates_may_be_changed_by_those_who_get_them(by_hand: Sweep) -> None:
+    by_hand.estimates()[0].clear()
+    assert by_hand.estimates()[0]["final_accuracy"] == Estimate.of([0.8, 0.9], ACCURACY)
 
 
 def test_leaders_are_those_that_may_be_the_best(scenario: Scenario) -> None:
@@ -102,13 +107,13 @@ def test_the_table_holds_what_the_runs_alone_give(scenario: Scenario, tmp_path: 
     grid = {"strategy.name": ["push-pull", "fedavg"], "frame.pull": [2, 5]}
     found = sweep(scenario, grid, 2, tmp_path, workers=2)
     assert not found.failures
-    row = found.table().iloc[5]
+    row = found.measures().iloc[5]
     assert (row["strategy.name"], row["frame.pull"], row["seed"]) == ("fedavg", 2, 1)
     alone = run(scenario.replace({"strategy.name": "fedavg", "frame.pull": 2, "seed": 1}))
     assert row["final_accuracy"] == alone.final_accuracy
     assert row["slots_spent"] == alone.slots_spent
     written = pd.read_csv(tmp_path / "runs.csv", keep_default_na=False, na_values={"failure": []})
-    assert list(written.columns) == list(found.table().columns)
+    assert list(written.columns) == list(found.measures().columns)
     assert len(written) == 8
     elsewhere = tmp_path / "elsewhere"
     sweep(scenario, grid, 2, elsewhere, workers=1)
@@ -147,6 +152,18 @@ def test_failed_runs_are_a_failure_of_the_call(scenario: Scenario, tmp_path: Pat
     assert not (tmp_path / "none").exists()
 
 
+def test_a_sweep_whose_runs_all_failed_can_be_shown(scenario: Scenario) -> None:
+    failed = Sweep(Study(scenario, {"frame.pull": [2, 5]}, 2), [None] * 4, dict.fromkeys(range(4), "it rained"))
+    page = failed._repr_html_()
+    assert "Sweep, 2 combinations" in page
+    assert "4 of 4 runs failed." in page
+    for measure in ("accuracy_at_horizon", failed.slots_measure(0.7)):
+        with pytest.raises(RefusedError, match=r"^there is nothing to draw: 4 of 4 runs failed$"):
+            failed.plot(measure)
+    with pytest.raises(InputError, match="measure"):
+        failed.plot("accuracy")
+
+
 def test_tables_have_a_header_when_all_runs_fail(scenario: Scenario, tmp_path: Path) -> None:
     Sweep(Study(scenario, {"frame.pull": [2]}, 1), [None], {0: "it rained"}).save(tmp_path)
     assert (tmp_path / "sweep.csv").read_text() == "frame.pull,measure,mean,low,high,median,count,total\n"
@@ -154,14 +171,14 @@ def test_tables_have_a_header_when_all_runs_fail(scenario: Scenario, tmp_path: P
 
 
 def test_an_axis_may_be_called_as_a_measure(scenario: Scenario) -> None:
-    table = sweep(scenario, {"rounds": [1, 2]}, 1, workers=1).table()
+    table = sweep(scenario, {"rounds": [1, 2]}, 1, workers=1).measures()
     assert list(table["rounds"]) == [1, 2]
 
 
 def test_values_of_every_kind(scenario: Scenario, tmp_path: Path) -> None:
     grid = {"strategy.options.what": ["a,b", [1, 2], None, True]}
     found = sweep(scenario.replace({"rounds": 1, "strategy.name": OWN}), grid, 1, tmp_path, workers=1)
-    assert list(found.table()["strategy.options.what"]) == ["a,b", "[1, 2]", "null", True]
+    assert list(found.measures()["strategy.options.what"]) == ["a,b", "[1, 2]", "null", True]
     assert len(found.estimates()) == 4
 
 
@@ -170,8 +187,8 @@ def test_values_that_look_alike_are_told_apart(scenario: Scenario) -> None:
     study = Study(scenario.replace({"strategy.name": OWN}), {"strategy.options.what": values}, 1)
     found = Sweep(study, [result([0.5], 10)] * len(values), {})
     expected = ["null", "'null'", "1", "'1'", "'[1]'", "[1]", "True", "'true'", "''", "\"'1'\"", "'a: ['", "two words"]
-    assert list(found.table()["strategy.options.what"].map(str)) == expected
-    assert list(found.summary()["strategy.options.what"].map(str).unique()) == expected
+    assert list(found.measures()["strategy.options.what"].map(str)) == expected
+    assert list(found.table()["strategy.options.what"].map(str).unique()) == expected
 
 
 def test_a_stopped_sweep_goes_on(scenario: Scenario, tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ from IPython.display import HTML
 from rich.console import Console
 
 import fedslot
+from fedslot import Scenario
 from fedslot.round import Round
 from fedslot.views.progress import MOST_BARS, Display
+
+FOUR = Scenario(rounds=4)
 
 
 def done(round: int) -> Round:
@@ -28,7 +31,7 @@ def shown(display: Display, runs: int, rounds: int) -> None:
 
 def test_a_line_for_each_of_several_runs_when_piped() -> None:
     console = Console(file=io.StringIO(), width=200)
-    display = Display([f"run {index}" for index in range(30)], 4, console)
+    display = Display([f"run {index}" for index in range(30)], [FOUR] * 30, console)
     display(29, None)  # finished by an earlier command
     shown(display, 29, 4)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
@@ -40,10 +43,55 @@ def test_a_line_for_each_of_several_runs_when_piped() -> None:
 
 def test_ten_lines_for_one_run_when_piped() -> None:
     console = Console(file=io.StringIO(), width=200)
-    shown(Display(["alone"], 100, console), 1, 100)
+    shown(Display(["alone"], [Scenario(rounds=100)], console), 1, 100)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert len(lines) == 10
     assert lines[0].startswith("alone: round 10/100")
+
+
+def test_ten_lines_for_one_run_that_its_time_budget_ends() -> None:
+    """4200 slots are 381 frames of 11 slots, and 9 slots in which no further frame fits."""
+    console = Console(file=io.StringIO(), width=200)
+    scenario = Scenario(rounds=4200, time_budget=4200, frame={"slots": 10, "pull": 5})
+    with Display(["alone"], [scenario], console) as display:
+        for round in range(381):
+            display(0, done(round))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 10
+    assert lines[0].startswith("alone: round 39/4200, accuracy 0.500, slots 429/4200")
+    assert lines[-1].startswith("alone: round 381/4200, accuracy 0.500, slots 4191/4200")
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [Scenario(rounds=100), Scenario(rounds=4200, time_budget=1100)],
+    ids=["rounds", "time budget"],
+)
+@pytest.mark.parametrize("resumed", [0, 20])
+def test_the_time_left_follows_from_the_part_done(
+    scenario: Scenario, resumed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of 11 slots takes a second here, so the other 60 of 100 rounds take a minute."""
+    clock = 0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    console = Console(file=io.StringIO(), width=200)
+    display = Display(["alone"], [scenario], console)
+    for round in range(resumed, 40):
+        clock += 1
+        display(0, done(round))
+    assert console.file.getvalue().splitlines()[-1].endswith(", 60 s left")  # type: ignore[attr-defined]
+
+
+def test_each_run_is_measured_by_its_own_scenario() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    alone = Scenario(rounds=60, strategy={"name": "ps-alone"})
+    with Display(["a", "b"], [alone, Scenario(rounds=60)], console) as display:
+        display(0, done(0))
+        display(1, done(29))
+    lines = last_frame(console).splitlines()
+    assert "1/2" in lines[0], "1 + 30 / 60"
+    assert "1/1" in lines[1]
+    assert "30/60" in lines[2]
 
 
 def last_frame(console: Console) -> str:
@@ -53,7 +101,7 @@ def last_frame(console: Console) -> str:
 
 def test_few_bars_for_many_runs() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120, height=60)
-    with Display([f"run {index}" for index in range(300)], 4, console) as display:
+    with Display([f"run {index}" for index in range(300)], [FOUR] * 300, console) as display:
         for index in range(300):
             display(index, done(0))
         display(0, done(3))
@@ -69,14 +117,14 @@ def test_few_bars_for_many_runs() -> None:
 
 def test_labels_are_shown_as_they_are() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    shown(Display(["a=[/x]"], 4, console), 1, 4)
+    shown(Display(["a=[/x]"], [FOUR], console), 1, 4)
     assert "a=[/x]" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_run_that_begins_again_counts_once() -> None:
     """As when the worker that did it was lost."""
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with Display(["a", "b"], 4, console) as display:
+    with Display(["a", "b"], [FOUR] * 2, console) as display:
         for round in (0, 1, 2, 3, 0, 1, 2, 3):
             display(0, done(round))
     assert "1/2" in last_frame(console).splitlines()[0]
@@ -100,16 +148,16 @@ class Cell:
 
 def test_bars_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = Cell(monkeypatch)
-    with Display(["a<b", "c"], 4) as display:
+    with Display(["a<b", "c"], [FOUR] * 2) as display:
         display(0, done(3))
         display(0, None)
         display(1, done(1))
     page = cell.pages[-1]
     assert page.count("<progress") == 2, "all runs, and the one under way"
-    assert '<progress value="1.500" max="2">' in page
+    assert '<progress value="0.750">' in page
     assert "2/4" in page
     assert "accuracy 0.500  slots 22" in page
-    with Display(["a<b"], 4) as display:
+    with Display(["a<b"], [FOUR]) as display:
         display(0, done(3))
     assert "a&lt;b" in cell.pages[-1]
     assert "done" in cell.pages[-1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -31,6 +33,17 @@ def comparison() -> Comparison:
     """Two strategies and three seeds."""
     quick = {"rounds": 4, "data.ues": 20, "strategy.warmup": 2, "training.epochs": 1}
     return compare(Scenario.load("quickstart", quick), ["push-pull", "fedavg"], 3, targets=(0.1, 0.99), workers=1)
+
+
+@pytest.fixture(scope="module")
+def pages(comparison: Comparison, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
+    """Returns the report of the first seeds; each is written once."""
+
+    @functools.cache
+    def page(seeds: int) -> str:
+        return write_report(first_seeds(comparison, seeds), tmp_path_factory.mktemp("report")).read_text("utf-8")
+
+    return page
 
 
 def first_seeds(comparison: Comparison, count: int) -> Comparison:
@@ -70,8 +83,8 @@ class Links(HTMLParser):
         self.loaded += [value or "" for name, value in attributes if name in {"src", "href", "srcset"}]
 
 
-def test_the_report_stands_alone(comparison: Comparison, tmp_path: Path) -> None:
-    page = write_report(comparison, tmp_path).read_text("utf-8")
+def test_the_report_stands_alone(pages: Callable[[int], str]) -> None:
+    page = pages(3)
     links = Links()
     links.feed(page)
     assert len(links.loaded) == len(FIGURES)
@@ -80,9 +93,8 @@ def test_the_report_stands_alone(comparison: Comparison, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
-def test_the_report_says_what_the_table_says(comparison: Comparison, tmp_path: Path, seeds: int) -> None:
-    fewer = first_seeds(comparison, seeds)
-    page = write_report(fewer, tmp_path).read_text("utf-8").replace("\u00a0", " ")
+def test_the_report_says_what_the_table_says(comparison: Comparison, pages: Callable[[int], str], seeds: int) -> None:
+    fewer, page = first_seeds(comparison, seeds), pages(seeds).replace("\u00a0", " ")
     for measures in fewer.estimates().values():
         assert measures["final_accuracy"].text(".3f") in page
         assert measures["slots_to_0.1_max"].text(".0f") in page
@@ -92,14 +104,13 @@ def test_the_report_says_what_the_table_says(comparison: Comparison, tmp_path: P
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_no_word_of_intervals_without_any(comparison: Comparison, tmp_path: Path, seeds: int) -> None:
-    page = write_report(first_seeds(comparison, seeds), tmp_path).read_text("utf-8")
-    assert not re.search(r"interval|95%|Student", re.sub(r"base64,[^\"]*", "", without_scripts(page)))
+def test_no_word_of_intervals_without_any(pages: Callable[[int], str], seeds: int) -> None:
+    page = re.sub(r"base64,[^\"]*", "", without_scripts(pages(seeds)))
+    assert not re.search(r"interval|95%|Student", page)
 
 
-def test_intervals_say_their_scales(comparison: Comparison, tmp_path: Path) -> None:
-    page = write_report(comparison, tmp_path).read_text("utf-8")
-    assert all(words in page for words in ("Student", "logit", "log scale", "Fisher"))
+def test_intervals_say_their_scales(pages: Callable[[int], str]) -> None:
+    assert all(words in pages(3) for words in ("Student", "logit", "log scale", "Fisher"))
 
 
 def test_every_figure_is_written_twice_and_closed(comparison: Comparison, tmp_path: Path) -> None:
@@ -214,21 +225,20 @@ def test_the_air_adds_up(comparison: Comparison) -> None:
     plt.close("all")
 
 
-def test_a_scenario_cannot_inject_markup(comparison: Comparison, tmp_path: Path) -> None:
+def test_a_scenario_cannot_inject_markup(comparison: Comparison, pages: Callable[[int], str], tmp_path: Path) -> None:
     scenario = comparison.scenario.replace({"strategy.options": {"note": "<script>alert(1)</script>"}})
     markup = "</script><script>alert(1)</script>"
     runs = {f"{name}{markup}": results for name, results in comparison.runs.items()}
     hostile = Comparison(scenario, comparison.seeds, runs, comparison.targets)
-    harmless = write_report(comparison, tmp_path).read_text("utf-8").count("<script")
     page = write_report(hostile, tmp_path).read_text("utf-8")
-    assert page.count("<script") == harmless
+    assert page.count("<script") == pages(3).count("<script")
     assert "alert(1)" in page
 
 
 def test_without_bokeh_the_report_says_how_to_get_the_panels(
-    comparison: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    comparison: Comparison, pages: Callable[[int], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "fs-frames" in write_report(comparison, tmp_path).read_text("utf-8")
+    assert "fs-frames" in pages(3)
     monkeypatch.setattr("fedslot.views.report.has_bokeh", lambda: False)
     page = write_report(comparison, tmp_path).read_text("utf-8")
     assert "fedslot[live]" in page

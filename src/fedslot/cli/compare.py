@@ -75,7 +75,7 @@ def compare(
     labels = run_labels(variants, tasks)
     with live_view(out, live, open, port):
         with (
-            watch(labels, max(task.scenario.rounds for task in tasks), SAME_AND_RESUME) as display,
+            watch(labels, [task.scenario for task in tasks], SAME_AND_RESUME) as display,
             tracking(display, track, tasks, labels, out) as listener,
         ):
             comparison = compare_strategies(

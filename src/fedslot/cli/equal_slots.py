@@ -23,38 +23,32 @@ def equal_slots(
 ) -> None:
     """Compare strategies at equal slots, on three data sets, with few and many labels, with and without noise.
 
-    Finished runs in the folder are reused; the same command continues.
+    Finished runs in the folder, and those whose curves are known, are reused; the same command continues.
 
     Example: fedslot equal-slots mnist-200 --seeds 3
     """
-    from fedslot.experiments.comparison import compare, plan_tasks
     from fedslot.experiments.curves import adopt_curves
-    from fedslot.experiments.equal_slots.page import CURVES, claim_folder, finished, keep, publish
+    from fedslot.experiments.equal_slots.folder import CURVES, claim_folder, finished, keep, runs_left
+    from fedslot.experiments.equal_slots.page import publish
     from fedslot.experiments.equal_slots.settings import chosen
-    from fedslot.experiments.variants import make_variants
+    from fedslot.experiments.pool import failure_of, run_all
+    from fedslot.experiments.tasks import Settings, check
 
     check_cluster(dask)
     wanted = chosen(settings or [], budget)
     with claim_folder(out):
         if curves is not None:
             adopt_curves(curves / "equal-slots", out / CURVES)
-        for name, setting in wanted.items():
-            scenario, folder = setting.scenario(), out / "runs" / name
-            tasks = plan_tasks(scenario, make_variants(setting.strategies), seeds, folder)
-            labels = [f"{name}: {task.folder.name}" for task in tasks]
-            with watch(labels, setting.budget, "the same command continues") as display:
-                comparison = compare(
-                    scenario,
-                    setting.strategies,
-                    seeds,
-                    folder,
-                    targets=setting.targets,
-                    workers=workers,
-                    resume=True,
-                    dask=dask,
-                    listener=display,
-                    frames=False,
-                )
-            keep(name, comparison, out)
+        for key, setting in wanted.items():
+            left = runs_left(key, setting, seeds, out)
+            names, tasks = [f"{key}: {name}" for name in left], list(left.values())
+            for task in tasks:
+                check(task.scenario, data=dask is None)
+            with watch(names, [task.scenario for task in tasks], "the same command continues") as display:
+                how = Settings(resume=True, frames=False)
+                failures = run_all(tasks, how, workers=workers, dask=dask, listener=display)
+            if failures:
+                raise failure_of(tasks, failures)
+            keep(key, setting, left, out)
             for file in publish(finished(out, budget), out):
                 typer.echo(str(file))

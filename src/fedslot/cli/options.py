@@ -172,12 +172,31 @@ def say_more(folder: Path, *, shown: bool = False) -> None:
 
 
 @contextmanager
-def watch(labels: Sequence[str], rounds: int, again: str) -> Iterator[Display]:
+def watch(labels: Sequence[str], scenarios: Sequence[Scenario], again: str) -> Iterator[Display]:
     """Show the progress of runs; Ctrl-C ends the command with one line, which says how to continue (`again`)."""
     from fedslot.views.progress import Display
 
-    with stoppable(again), Display(labels, rounds) as display:
+    with stoppable(again), Display(labels, scenarios) as display:
         yield display
+
+
+def continue_with(context: typer.Context) -> str:
+    """Return how to continue a run: its command with the options that were given, and with --resume."""
+    words = ["fedslot", str(context.info_name)]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if name in ("resume", "force") or source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[name]
+        if parameter.param_type_name == "argument":
+            words.append(str(value))
+        elif isinstance(value, bool):
+            words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+        else:
+            for each in value if parameter.multiple else [value]:
+                words += [parameter.opts[0], str(each)]
+    return f"continue with: {shlex.join([*words, '--resume'])}"
 
 
 @contextmanager
@@ -208,18 +227,18 @@ def tracking(
     if not names:
         yield display
         return
-    from fedslot.tracking.trackers import Many
+    from fedslot.tracking.trackers import RunTrackers
 
-    many = Many(names, tasks, labels, out)
+    trackers = RunTrackers(names, tasks, labels, out)
 
     def hear(index: int, round: Round | None) -> None:
         display(index, round)
-        many(index, round)
+        trackers(index, round)
 
     try:
         yield hear
     finally:
-        many.close()
+        trackers.close()
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def reproduce(
     from fedslot.experiments.curves import adopt_curves
     from fedslot.experiments.pool import failure_of, run_all
     from fedslot.experiments.reproduction.experiments import FIGURES, Reproduction, experiments
-    from fedslot.experiments.reproduction.report import publish
+    from fedslot.experiments.reproduction.page import publish
     from fedslot.experiments.tasks import Settings
 
     figures = list(FIGURES) if figure is Figure.all else [figure.value]
@@ -58,8 +58,8 @@ def reproduce(
         if curves is not None:
             adopt_curves(curves / "reproduction", reproduction.curves_file.parent)
         tasks = reproduction.tasks(experiments(figures))
-        labels, rounds = [task.folder.name for task in tasks], max((task.scenario.rounds for task in tasks), default=0)
-        with watch(labels, rounds, "the same command continues") as display:
+        labels, scenarios = [task.folder.name for task in tasks], [task.scenario for task in tasks]
+        with watch(labels, scenarios, "the same command continues") as display:
             settings = Settings(resume=True, frames=False)
             failures = run_all(tasks, settings, workers=workers, dask=dask, listener=display)
         if failures:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from fedslot.cli.options import (
     ThreadsOption,
     TrackOption,
     check_cluster,
+    continue_with,
     live_view,
     note_effects,
     read_scenario,
@@ -33,6 +33,7 @@ from fedslot.errors import counted
 
 
 def run(
+    context: typer.Context,
     scenario: ScenarioArgument,
     override: OverrideOption = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/run"),
@@ -60,11 +61,10 @@ def run(
     note_effects(scenario, [wanted])
     check_cluster(dask)
     label = wanted.label
-    again = _again(scenario, override, out, threads, dask, track, live or open)
     trackers = make_trackers(track, label)
     with live_view(out, live, open, port):
         with ExitStack() as stack:
-            display = stack.enter_context(watch([label], wanted.rounds, f"continue with: {again}"))
+            display = stack.enter_context(watch([label], [wanted], continue_with(context)))
             distribute = stack.enter_context(distributed_training(dask)) if dask else None
             result = run_scenario(
                 wanted,
@@ -82,22 +82,3 @@ def run(
             f"{summary['slots_spent']} slots ({summary['cost_sum']} by the sum rule); results in {out}"
         )
         say_more(out)
-
-
-def _again(
-    scenario: str, override: list[str], out: Path, threads: int, dask: str | None, track: list[str], live: bool
-) -> str:
-    """Return the command that continues the run."""
-    words = ["fedslot", "run", scenario]
-    for word in override:
-        words += ["-o", word]
-    words += ["--out", str(out), "--resume"]
-    if threads != 1:
-        words += ["--threads", str(threads)]
-    if dask is not None:
-        words += ["--dask", dask]
-    for tool in track:
-        words += ["--track", tool]
-    if live:
-        words += ["--live"]
-    return shlex.join(words)

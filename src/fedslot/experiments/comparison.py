@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -91,12 +91,16 @@ class Comparison:
         """Slots at which accuracies are compared, as `common_horizon` has it."""
         return common_horizon(result for results in self.runs.values() for result in results)
 
-    def slots_to(self, target: float) -> str:
+    def slots_measure(self, target: float) -> str:
         """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
         return f"slots_to_{target:g}_{self.scenario.cost_rule}"
 
     def measures(self) -> pd.DataFrame:
         """Return one row per run: strategy, seed and every measure."""
+        return self._measures.copy()
+
+    @cached_property
+    def _measures(self) -> pd.DataFrame:
         rows, horizon = [], self.horizon
         for strategy, results in self.runs.items():
             for seed, result in zip(self.seeds, results, strict=True):
@@ -105,7 +109,7 @@ class Comparison:
 
     def estimates(self) -> dict[str, dict[str, Estimate]]:
         """Return the estimates by strategy and measure."""
-        table = self.measures()
+        table = self._measures
         names = [name for name in table.columns if name not in {"strategy", "seed"}]
         return {
             strategy: {name: Estimate.of(rows[name].to_numpy(dtype=float), scale_of(name)) for name in names}
@@ -115,10 +119,9 @@ class Comparison:
 
     def differences(self, measure: str = "accuracy_at_horizon", reference: str | None = None) -> dict[str, Estimate]:
         """Return the paired differences to the reference strategy, by default the first, over seeds."""
-        measured = self.measures()
-        if measure not in measured:
-            raise InputError("measure", measure, one_of(measure, [*measured.columns[2:]]))
-        table = measured.pivot(index="seed", columns="strategy", values=measure)
+        if measure not in self._measures:
+            raise InputError("measure", measure, one_of(measure, [*self._measures.columns[2:]]))
+        table = self._measures.pivot(index="seed", columns="strategy", values=measure)
         reference, scale = reference or self.strategies[0], difference_scale_of(measure)
         if reference not in table:
             raise InputError("reference", reference, one_of(reference, self.strategies))
@@ -140,7 +143,7 @@ class Comparison:
 
     def difference_table(self) -> pd.DataFrame:
         """Return a tidy table of the paired differences to the first strategy, with the columns of `table`."""
-        measures = [name for name in self.measures().columns if name not in {"strategy", "seed"}]
+        measures = [name for name in self._measures.columns if name not in {"strategy", "seed"}]
         return pd.DataFrame(
             [
                 {"strategy": strategy, "measure": measure, **estimate.row()}
@@ -181,7 +184,7 @@ class Comparison:
             row = [name, *(estimates[key].text(".3f") for key in ("final_accuracy", "accuracy_at_horizon"))]
             if differences:
                 row.append(differences[name].text("+.2f", factor=100) if name in differences else "")
-            rows.append(row + [estimates[self.slots_to(target)].text(".0f") for target in self.targets])
+            rows.append(row + [estimates[self.slots_measure(target)].text(".0f") for target in self.targets])
         kind = describe(len(self.seeds))
         note = f"Differences are to {self.strategies[0]}, paired seed by seed." if differences else ""
         return table(header, rows, f"Comparison: {kind}" if kind else "Comparison", note)
@@ -191,7 +194,7 @@ class Comparison:
         out = Path(out)
         write_atomically(out / "comparison.csv", self.table().to_csv(index=False))
         write_atomically(out / "differences.csv", self.difference_table().to_csv(index=False))
-        write_atomically(out / "runs.csv", self.measures().to_csv(index=False))
+        write_atomically(out / "runs.csv", self._measures.to_csv(index=False))
 
 
 def compare(
@@ -230,18 +233,18 @@ def compare(
     """
     scenario, seeds = as_scenario(scenario), plain(seeds)
     check_targets(targets)
-    check_workers(workers)
     with TemporaryDirectory() as temporary:
         folder = Path(out or temporary)
         variants = make_variants(strategies)
         tasks = plan_tasks(scenario, variants, seeds, folder)
         for task in tasks[::seeds]:
             check(task.scenario, data=dask is None)
+        check_workers(workers, dask)
         description = _describe(scenario, variants, seeds, targets)
         same = partial(_check_same, folder, scenario)
         with claim(folder, COMPARISON, description, same, resume=resume, force=force) as held:
             settings = Settings(threads, resume, frames)
-            with shown(progress, run_labels(variants, tasks), max(task.scenario.rounds for task in tasks)) as display:
+            with shown(progress, run_labels(variants, tasks), [task.scenario for task in tasks]) as display:
                 heard = listener or display
                 failures = run_all(tasks, settings, workers=workers, dask=dask, listener=heard)
             if failures:

@@ -72,7 +72,11 @@ def failure_of(tasks: Sequence[Task], failures: Mapping[int, str]) -> RefusedErr
     return OSError(line) if isinstance(failures[min(failures)], SystemFault) else RefusedError(line)
 
 
-def check_workers(workers: int | None) -> None:
-    """Refuse a number of processes below one."""
+def check_workers(workers: int | None, dask: str | None = None) -> None:
+    """Refuse a number of processes below one, and a Dask cluster that cannot be used."""
     if workers is not None and workers < 1:
         raise InputError("workers", workers, "at least 1")
+    if dask is not None:
+        from fedslot.experiments.cluster import find_workers
+
+        find_workers(dask)

@@ -50,22 +50,22 @@ class Sweep:
         """Slots at which accuracies are compared, as `common_horizon` has it."""
         return common_horizon(run for run in self.runs if run is not None)
 
-    def slots_to(self, target: float) -> str:
+    def slots_measure(self, target: float) -> str:
         """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
         return f"slots_to_{target:g}_{self.study.scenario.cost_rule}"
 
-    def table(self) -> pd.DataFrame:
+    def measures(self) -> pd.DataFrame:
         """Return one row per run: the values of the axes, seed, every measure, and the reason of a failure."""
         rows: list[dict[str, object]] = []
         horizon = self.horizon
         for index, run in enumerate(self.runs):
             combination = self.study.combinations[index // self.study.seeds]
-            measures = {} if run is None else measure(run, horizon, self.targets)
+            measured = {} if run is None else measure(run, horizon, self.targets)
             rows.append(
                 {
                     **{key: table_entry(value) for key, value in combination.items()},
                     "seed": self.study.scenario.seed + index % self.study.seeds,
-                    **{name: number for name, number in measures.items() if name not in combination},
+                    **{name: number for name, number in measured.items() if name not in combination},
                 }
             )
         failures = [self.failures.get(index, "") for index in range(len(rows))]
@@ -73,15 +73,15 @@ class Sweep:
 
     def estimates(self) -> list[dict[str, Estimate]]:
         """Return estimates by measure, for each combination in the order of `study.combinations`."""
-        return self._estimates
+        return [dict(estimates) for estimates in self._estimates]
 
     @cached_property
     def _estimates(self) -> list[dict[str, Estimate]]:
-        table, seeds = self.table(), self.study.seeds
-        measures = table.drop(columns=[*self.study.grid, "seed", "failure"])
+        runs, seeds = self.measures(), self.study.seeds
+        measures = runs.drop(columns=[*self.study.grid, "seed", "failure"])
         return [
             {str(name): Estimate.of(rows[name].to_numpy(dtype=float), scale_of(str(name))) for name in measures.columns}
-            for rows in (measures.iloc[first : first + seeds] for first in range(0, len(table), seeds))
+            for rows in (measures.iloc[first : first + seeds] for first in range(0, len(runs), seeds))
         ]
 
     def leaders(self, measure: str, among: Sequence[int] | None = None) -> list[int]:
@@ -106,7 +106,7 @@ class Sweep:
         rivals = np.flatnonzero(may_be_best(values, lower_is_better=fewer))
         return [whole[best], *(whole[index] for index in rivals if index != best)]
 
-    def summary(self) -> pd.DataFrame:
+    def table(self) -> pd.DataFrame:
         """Return a tidy table of all estimates: the values of the axes, the measure and the columns of an estimate."""
         return pd.DataFrame(
             [
@@ -120,13 +120,15 @@ class Sweep:
     def plot(self, measure: str = "accuracy_at_horizon") -> NDArray[Any]:
         """Draw a measure over the grid, as a heat map or as curves, and return the axes of its panels.
 
-        measure: `final_accuracy`, `accuracy_at_horizon`, or a name that `slots_to` returns.
+        measure: `final_accuracy`, `accuracy_at_horizon`, or a name that `slots_measure` returns.
         """
         from fedslot.views.sweep import plot_sweep  # slow to import
 
-        known = ["final_accuracy", "accuracy_at_horizon", *map(self.slots_to, self.targets)]
+        known = ["final_accuracy", "accuracy_at_horizon", *map(self.slots_measure, self.targets)]
         if measure not in known:
             raise InputError("measure", measure, one_of(measure, known))
+        if not any(self._estimates):
+            raise RefusedError(f"there is nothing to draw: {self._failed}")
         return plot_sweep(self, measure)
 
     def __repr__(self) -> str:
@@ -137,7 +139,9 @@ class Sweep:
     def _repr_html_(self) -> str:
         from fedslot.views.html import table
 
-        slots = [self.slots_to(target) for target in self.targets]
+        if not any(self._estimates):
+            return table([], [], f"Sweep, {counted(len(self._estimates), 'combination')}", f"{self._failed}.")
+        slots = [self.slots_measure(target) for target in self.targets]
         measures = {"final_accuracy": ".3f", "accuracy_at_horizon": ".3f", **dict.fromkeys(slots, ".0f")}
         header = [*self.study.grid, "final accuracy", f"accuracy at {self.horizon} slots"]
         header += [f"slots to {target:g}" for target in self.targets]
@@ -149,8 +153,12 @@ class Sweep:
         ]
         count = f"the best {MOST_ROWS} of {len(ranked)}" if len(ranked) > MOST_ROWS else f"{len(ranked)}"
         kind = describe(self.study.seeds)
-        failed = f"{len(self.failures)} of {len(self.runs)} runs failed." if self.failures else ""
+        failed = f"{self._failed}." if self.failures else ""
         return table(header, rows, f"Sweep, {count} combinations{f': {kind}' if kind else ''}", failed)
+
+    @property
+    def _failed(self) -> str:
+        return f"{len(self.failures)} of {len(self.runs)} runs failed"
 
     def _rank(self, index: int) -> float:
         estimate = self._estimates[index].get("accuracy_at_horizon")
@@ -159,8 +167,8 @@ class Sweep:
     def save(self, out: str | Path) -> None:
         """Write `runs.csv` (one row per run) and `sweep.csv` (estimates)."""
         out = Path(out)
-        write_atomically(out / "runs.csv", self.table().to_csv(index=False))
-        write_atomically(out / "sweep.csv", self.summary().to_csv(index=False))
+        write_atomically(out / "runs.csv", self.measures().to_csv(index=False))
+        write_atomically(out / "sweep.csv", self.table().to_csv(index=False))
 
 
 class FailedRunsError(RefusedError):
@@ -205,7 +213,7 @@ def sweep(
     >>> from fedslot import Scenario, sweep
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
     >>> found = sweep(quick, {"frame.pull": [2, 5]}, seeds=1, workers=1)
-    >>> found.table()[["frame.pull", "seed", "rounds"]]
+    >>> found.measures()[["frame.pull", "seed", "rounds"]]
        frame.pull  seed  rounds
     0           2     0       2
     1           5     0       2
@@ -215,18 +223,14 @@ def sweep(
     study = Study(as_scenario(scenario), grid, seeds)
     study.check(data=dask is None)
     check_targets(targets)
-    check_workers(workers)
-    if dask is not None:
-        from fedslot.experiments.cluster import find_workers
-
-        find_workers(dask)
+    check_workers(workers, dask)
     with TemporaryDirectory() as temporary:
         folder = Path(out or temporary)
         tasks = plan_tasks(study, folder)
         same = partial(_check_same, folder, study)
         with claim(folder, SWEEP, study.to_yaml(), same, resume=resume, force=force):
             settings = Settings(threads, resume, frames)
-            with shown(progress, run_labels(study, tasks), max(task.scenario.rounds for task in tasks)) as display:
+            with shown(progress, run_labels(study, tasks), [task.scenario for task in tasks]) as display:
                 heard = listener or display
                 failures = run_all(tasks, settings, workers=workers, dask=dask, listener=heard)
             runs = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]

@@ -33,16 +33,16 @@ class MLflow(Callback):
     """
 
     def __init__(self, uri: str | None = None, experiment: str | None = None, name: str | None = None) -> None:
-        self._uri, self._name = uri, name
+        with refusing("MLflow", "mlflow"):  # now, before the first round is lost
+            from mlflow.tracking import MlflowClient
+        self._make, self._uri, self._name = MlflowClient, uri, name
         self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "fedslot"
         self._client: MlflowClient | None = None
         self._run = ""
 
     def on_start(self, scenario: Scenario, done: int, folder: Path | None) -> None:
         with refusing("MLflow", "mlflow"):
-            from mlflow.tracking import MlflowClient
-
-            self._client = client = MlflowClient(self._uri)
+            self._client = client = self._make(self._uri)
             known = client.get_experiment_by_name(self._experiment)
             experiment = client.create_experiment(self._experiment) if known is None else known.experiment_id
             where = "" if folder is None else str(folder.resolve())

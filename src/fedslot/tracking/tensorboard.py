@@ -30,14 +30,12 @@ class TensorBoard(Callback):
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        self._given = None if folder is None else Path(folder)
+        with refusing("TensorBoard", "tensorboard"):  # now, before the first round is lost
+            from torch.utils.tensorboard import SummaryWriter
+        self._make, self._given = SummaryWriter, None if folder is None else Path(folder)
         self._writers: list[SummaryWriter] = []
 
     def on_start(self, scenario: Scenario, done: int, folder: Path | None) -> None:
-        with refusing("TensorBoard", "tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._make = SummaryWriter
         if self._given is None and folder is None:
             raise InputError("folder", None, "given to TensorBoard, for a run that is not saved")
         self._scenario, self._folder = scenario, self._given or Path(folder or "") / FOLDER

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from fedslot.callbacks import Callback
+from fedslot.callbacks import Callback, Callbacks
 from fedslot.errors import InputError, one_of
 from fedslot.round import Round
 from fedslot.runs import is_finished, load
-from fedslot.scenario import Scenario
 from fedslot.tracking.mlflow import MLflow
 from fedslot.tracking.tensorboard import FOLDER, TensorBoard
+
+if TYPE_CHECKING:
+    from fedslot.experiments.tasks import Task
 
 TRACKERS: dict[str, Callable[[str, Path | None], Callback]] = {
     "tensorboard": lambda label, folder: TensorBoard(folder),
     "mlflow": lambda label, folder: MLflow(name=label),
 }
 """Make a tracker from the name of the run and the folder for its files, by default one in the folder of the run."""
-
-
-class Work(Protocol):
-    """One of many runs: its scenario and its folder."""
-
-    @property
-    def scenario(self) -> Scenario: ...
-
-    @property
-    def folder(self) -> Path: ...
 
 
 def make_trackers(names: Iterable[str], label: str, folder: Path | None = None) -> list[Callback]:
@@ -40,41 +31,37 @@ def make_trackers(names: Iterable[str], label: str, folder: Path | None = None) 
     return [TRACKERS[name](label, folder) for name in dict.fromkeys(names)]
 
 
-class Many:
+class RunTrackers:
     """Tracks many runs that are done elsewhere: called with the index of a run and each of its rounds.
 
     Their frames are not known here. A run that was finished before is not tracked again.
 
-    names: of the trackers. runs, labels: the runs and their names. out: the folder of all results.
+    names: of the trackers. tasks, labels: the runs and their names. out: the folder of all results.
     """
 
-    def __init__(self, names: Sequence[str], runs: Sequence[Work], labels: Sequence[str], out: Path) -> None:
+    def __init__(self, names: Sequence[str], tasks: Sequence[Task], labels: Sequence[str], out: Path) -> None:
         make_trackers(names, "")  # refuses unknown ones
-        self._runs = runs
-        self._make = [
-            partial(make_trackers, names, label, out / FOLDER / run.folder.name)
-            for run, label in zip(runs, labels, strict=True)
-        ]
-        self._at_work: dict[int, list[Callback]] = {}
+        self._names, self._tasks, self._labels, self._out = names, tasks, labels, out
+        self._told: dict[int, Callbacks] = {}
 
     def __call__(self, index: int, round: Round | None) -> None:
         """Track a round of a run; None means that the run is over."""
         if round is None:
             self._end(index)
             return
-        if index not in self._at_work:
-            run, self._at_work[index] = self._runs[index], self._make[index]()
-            for tracker in self._at_work[index]:
-                tracker.on_start(run.scenario, round.round, run.folder)
-        for tracker in self._at_work[index]:
-            tracker.on_round(round, ())
+        if index not in self._told:
+            task = self._tasks[index]
+            trackers = make_trackers(self._names, self._labels[index], self._out / FOLDER / task.folder.name)
+            self._told[index] = Callbacks(trackers)
+            self._told[index].start(task.scenario, round.round, task.folder)
+        self._told[index].round(round, ())
 
     def close(self) -> None:
-        """End all that are still at work, because they were interrupted."""
-        for index in list(self._at_work):
+        """End the tracking of all runs that were interrupted."""
+        for index in list(self._told):
             self._end(index)
 
     def _end(self, index: int) -> None:
-        folder = self._runs[index].folder
-        for tracker in self._at_work.pop(index, []):
-            tracker.on_end(load(folder) if is_finished(folder) else None)
+        folder = self._tasks[index].folder
+        if told := self._told.pop(index, None):
+            told.end(load(folder) if is_finished(folder) else None)

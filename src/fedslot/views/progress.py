@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fedslot.round import Round
+from fedslot.scenario import Scenario
 
 MOST_BARS = 12  # number of runs that are shown at a time
 REFRESH = 0.2  # seconds between updates of a notebook
@@ -26,12 +28,12 @@ class Shown(Protocol):
 
 
 @contextmanager
-def shown(wanted: bool | None, labels: Sequence[str], rounds: int) -> Iterator[Shown | None]:
+def shown(wanted: bool | None, labels: Sequence[str], scenarios: Sequence[Scenario]) -> Iterator[Shown | None]:
     """Show the progress of runs; None: in a notebook only, since scripts print what they themselves want."""
     if not (in_notebook() if wanted is None else wanted):
         yield None
         return
-    with Display(labels, rounds) as display:
+    with Display(labels, scenarios) as display:
         yield display
 
 
@@ -44,12 +46,12 @@ def in_notebook() -> bool:
 class Display:
     """Shows the progress of several runs: round, accuracy, slots spent, time left.
 
-    labels: a name per run; rounds: the largest number of rounds of a run.
+    labels, scenarios: the name and the scenario of each run.
     console: by default standard error, or the output of the cell in a notebook.
     """
 
-    def __init__(self, labels: Sequence[str], rounds: int, console: Console | None = None) -> None:
-        self.labels, self.rounds = labels, rounds
+    def __init__(self, labels: Sequence[str], scenarios: Sequence[Scenario], console: Console | None = None) -> None:
+        self.labels, self.scenarios = labels, scenarios
         self._over = 0
         self._under_way: dict[int, Round] = {}
         self._began, self._given = time.monotonic(), 0.0
@@ -60,12 +62,13 @@ class Display:
         if self._bars is None and self.console.is_terminal:
             self._bars = _TerminalBars(self.console)
         self._shown: list[int] = []  # runs that have a bar
+        self._printed: Round | None = None  # the round of the last line
 
     def __enter__(self) -> Self:
         if self._bars is not None:
             self._bars.start()
             if len(self.labels) > 1:
-                self._bars.show(None, "all runs", 0, len(self.labels), "")
+                self._show_all(self._bars)
         return self
 
     def __exit__(
@@ -73,11 +76,14 @@ class Display:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
+        elif kind is None and len(self.labels) == 1:  # the time budget may end a run before its part done is 1
+            self._print_once(0, self._under_way.get(0))
 
     def __call__(self, index: int, round: Round | None) -> None:
         """Record a round of a run; None means that the run is over."""
         if index not in self._under_way:  # rounds before --resume do not count in the estimate of the time left
-            self._given += 1 if round is None else round.round / self.rounds
+            self._given += 1 if round is None else self._part_before(index, round)
+        before = max(self._done, self._given)
         if round is None:
             self._over += 1
             last = self._under_way.pop(index, None)
@@ -85,13 +91,13 @@ class Display:
             self._under_way[index] = last = round
         if self._bars is not None:
             self._draw(self._bars, index, round)
-        elif last is not None and self._is_worth_a_line(round):
-            self._print(index, last)
+        elif round is None or (len(self.labels) == 1 and math.floor(10 * self._done) > math.floor(10 * before)):
+            self._print_once(index, last)  # a line per run, and ten lines in all for a single run
 
     def _draw(self, bars: _Bars, index: int, round: Round | None) -> None:
         many = len(self.labels) > 1
         if many:
-            bars.show(None, "all runs", self._done, len(self.labels), "")
+            self._show_all(bars)
         if round is None:
             if index in self._shown and many:  # its bar is free for another run
                 self._shown.remove(index)
@@ -100,22 +106,25 @@ class Display:
         if index not in self._shown and len(self._shown) < MOST_BARS:
             self._shown.append(index)
         if index in self._shown:
-            note = f"accuracy {round.test_accuracy:.3f}  slots {round.slots_spent}"
-            bars.show(index, self.labels[index], round.round + 1, self.rounds, note)
+            count = f"{round.round + 1}/{self.scenarios[index].most_rounds}"
+            note = f"accuracy {round.test_accuracy:.3f}  slots {self._slots(index, round)}"
+            bars.show(index, self.labels[index], self._part(index, round), count, note)
 
-    def _is_worth_a_line(self, round: Round | None) -> bool:
-        """Return whether to print a line: ten lines in all for a single run, else one line per run."""
-        if len(self.labels) > 1:
-            return round is None
-        return round is not None and (round.round + 1) % max(1, self.rounds // 10) == 0
+    def _show_all(self, bars: _Bars) -> None:
+        runs = len(self.labels)
+        bars.show(None, "all runs", self._done / runs, f"{int(self._done)}/{runs}", "")
 
-    def _print(self, index: int, last: Round) -> None:
+    def _print_once(self, index: int, last: Round | None) -> None:
+        """Print the line of a round, unless that was the last line."""
+        if last is None or last is self._printed:
+            return
+        self._printed = last
         fresh = self._done - self._given
         left = (time.monotonic() - self._began) / fresh * (len(self.labels) - self._done) if fresh > 0 else 0.0
         count = f"[{self._over}/{len(self.labels)}] " if len(self.labels) > 1 else ""
         self.console.print(
-            f"{count}{self.labels[index]}: round {last.round + 1}/{self.rounds}, accuracy {last.test_accuracy:.3f}, "
-            f"slots {last.slots_spent}, {left:.0f} s left",
+            f"{count}{self.labels[index]}: round {last.round + 1}/{self.scenarios[index].most_rounds}, "
+            f"accuracy {last.test_accuracy:.3f}, slots {self._slots(index, last)}, {left:.0f} s left",
             highlight=False,
             markup=False,
             emoji=False,
@@ -125,15 +134,31 @@ class Display:
     @property
     def _done(self) -> float:
         """Number of runs that are done, with fractions of those under way."""
-        return self._over + sum((round.round + 1) / self.rounds for round in self._under_way.values())
+        return self._over + sum(self._part(index, round) for index, round in self._under_way.items())
+
+    def _part(self, index: int, round: Round) -> float:
+        """Return the part of a run that is done after a round."""
+        return self.scenarios[index].part_done(round.round + 1, round.slots_spent)
+
+    def _part_before(self, index: int, round: Round) -> float:
+        scenario = self.scenarios[index]
+        cost = round.cost_max if scenario.cost_rule == "max" else round.cost_frame
+        return scenario.part_done(round.round, round.slots_spent - cost)
+
+    def _slots(self, index: int, round: Round) -> str:
+        budget = self.scenarios[index].time_budget
+        return f"{round.slots_spent}" if budget is None else f"{round.slots_spent}/{budget}"
 
 
 class _Bars(Protocol):
-    """Bars, each known by the index of its run; None for that of all runs."""
+    """Bars, each known by the index of its run; None for that of all runs.
+
+    part: the part done, from 0 to 1. count: rounds or runs that are done, of how many.
+    """
 
     def start(self) -> None: ...
 
-    def show(self, index: int | None, label: str, done: float, total: int, note: str) -> None: ...
+    def show(self, index: int | None, label: str, part: float, count: str, note: str) -> None: ...
 
     def hide(self, index: int) -> None: ...
 
@@ -147,7 +172,7 @@ class _TerminalBars:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]}", markup=False),
             TextColumn("{task.fields[note]}"),
             TextColumn("left"),
             TimeRemainingColumn(compact=True),
@@ -158,10 +183,10 @@ class _TerminalBars:
     def start(self) -> None:
         self._progress.start()
 
-    def show(self, index: int | None, label: str, done: float, total: int, note: str) -> None:
+    def show(self, index: int | None, label: str, part: float, count: str, note: str) -> None:
         if index not in self._tasks:
-            self._tasks[index] = self._progress.add_task(label, total=total, note=note)
-        self._progress.update(self._tasks[index], completed=done, note=note)
+            self._tasks[index] = self._progress.add_task(label, total=1.0, count=count, note=note)
+        self._progress.update(self._tasks[index], completed=part, count=count, note=note)
 
     def hide(self, index: int) -> None:
         self._progress.remove_task(self._tasks.pop(index))
@@ -174,7 +199,7 @@ class _NotebookBars:
     """Bars in the output of a cell, without widgets, so that a saved notebook shows how the runs ended."""
 
     def __init__(self) -> None:
-        self._rows: dict[int | None, tuple[str, float, int, str]] = {}
+        self._rows: dict[int | None, tuple[str, float, str, str]] = {}
         self._handle: Any = None
         self._began = self._drawn = time.monotonic()
 
@@ -184,8 +209,8 @@ class _NotebookBars:
         self._display: Any = display
         self._handle = self._display.display(self._display.HTML(""), display_id=True)
 
-    def show(self, index: int | None, label: str, done: float, total: int, note: str) -> None:
-        self._rows[index] = (label, done, total, note)
+    def show(self, index: int | None, label: str, part: float, count: str, note: str) -> None:
+        self._rows[index] = (label, part, count, note)
         if time.monotonic() - self._drawn > REFRESH:
             self._draw()
 
@@ -201,13 +226,13 @@ class _NotebookBars:
         table = f'<table style="font-variant-numeric: tabular-nums">{rows}</table>'
         self._handle.update(self._display.HTML(table))
 
-    def _row(self, label: str, done: float, total: int, note: str) -> str:
-        left = (total - done) * (self._drawn - self._began) / done if done else 0.0
+    def _row(self, label: str, part: float, count: str, note: str) -> str:
+        left = (1 - part) * (self._drawn - self._began) / part if part else 0.0
         cells = [
             html.escape(label),
-            f'<progress value="{done:.3f}" max="{total}"></progress>',
-            f"{done:.0f}/{total}",
+            f'<progress value="{part:.3f}"></progress>',
+            count,
             html.escape(note),
-            f"{left:.0f} s left" if done < total else "done",
+            f"{left:.0f} s left" if part < 1 else "done",
         ]
         return "<tr>" + "".join(f'<td style="text-align: left">{cell}</td>' for cell in cells) + "</tr>"

@@ -70,7 +70,7 @@ def write_report(comparison: Comparison, out: Path) -> Path:
         scenario=comparison.scenario,
         estimates=comparison.estimates(),
         differences=comparison.differences(),
-        slot_differences=[comparison.differences(comparison.slots_to(target)) for target in comparison.targets],
+        slot_differences=[comparison.differences(comparison.slots_measure(target)) for target in comparison.targets],
         images=images,
         captions=captions(comparison),
         seeds=len(comparison.seeds),

@@ -60,7 +60,7 @@ class Sweep(Protocol):
     @property
     def horizon(self) -> int: ...
 
-    def slots_to(self, target: float) -> str: ...
+    def slots_measure(self, target: float) -> str: ...
 
     def estimates(self) -> list[dict[str, Estimate]]: ...
 
@@ -76,7 +76,7 @@ def plot_sweep(sweep: Sweep, measure: str) -> NDArray[Any]:
 
 def write_figures(sweep: Sweep, out: Path) -> list[Path]:
     """Draw every measure that at least one run has, as PNG and PDF, and return the paths of the files."""
-    wanted = ["final_accuracy", "accuracy_at_horizon", *map(sweep.slots_to, sweep.targets)]
+    wanted = ["final_accuracy", "accuracy_at_horizon", *map(sweep.slots_measure, sweep.targets)]
     drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates() if name in cell)]
     with style():
         return [file for name in drawable for file in save(draw(sweep, name), out / "figures" / name)]
@@ -165,7 +165,8 @@ class _Panels:
             for index, combination in enumerate(sweep.study.combinations)
             if axes.fixed.items() <= combination.items()
         }
-        self.estimates = {index: sweep.estimates()[index][measure] for index in self.indices.values()}
+        estimates = sweep.estimates()
+        self.estimates = {index: estimates[index][measure] for index in self.indices.values()}
         self.lower_is_better = measure.startswith("slots_to_")
 
     def index(self, where: Combination, x: object, y: object) -> int:

@@ -67,7 +67,7 @@ def _slots(comparison: Comparison, gap: str) -> Table:
     table = _table("Slots to target accuracies", len(comparison.seeds))
     table.add_column("strategy", overflow="fold")
     rows = {
-        strategy: {target: estimates[comparison.slots_to(target)] for target in comparison.targets}
+        strategy: {target: estimates[comparison.slots_measure(target)] for target in comparison.targets}
         for strategy, estimates in comparison.estimates().items()
     }
     reached = _reached(rows.values())
@@ -82,14 +82,15 @@ def _slots(comparison: Comparison, gap: str) -> Table:
 def _combinations(found: Sweep, gap: str) -> Table:
     study, estimates = found.study, found.estimates()
     leaders = found.leaders("accuracy_at_horizon")
-    ranked = sorted(range(len(study.combinations)), key=lambda index: -_accuracy(found, index))
+    ranked = sorted(range(len(study.combinations)), key=lambda index: -_accuracy(estimates[index]))
     best = f"The best {MOST_ROWS} of " if len(ranked) > MOST_ROWS else ""
     table = _table(f"{best}{counted(len(ranked), 'combination')}", study.seeds)
     for key in study.grid:
         table.add_column("\n".join(key.rsplit(".", 1)), justify="right", overflow="fold")
     _add_number(table, "final\naccuracy", gap)
     _add_number(table, f"accuracy at\n{found.horizon} slots", gap)
-    slots = [{t: cell[found.slots_to(t)] for t in found.targets if found.slots_to(t) in cell} for cell in estimates]
+    names = {target: found.slots_measure(target) for target in found.targets}
+    slots = [{target: cell[name] for target, name in names.items() if name in cell} for cell in estimates]
     reached = _reached(slots)
     for target in reached:
         _add_number(table, f"slots\nto {target:g}", gap)
@@ -139,6 +140,6 @@ def _slots_notes(scenario: Scenario, rows: Collection[Slots]) -> str:
     return " ".join(notes)
 
 
-def _accuracy(found: Sweep, index: int) -> float:
-    estimate = found.estimates()[index]["accuracy_at_horizon"]
+def _accuracy(estimates: dict[str, Estimate]) -> float:
+    estimate = estimates["accuracy_at_horizon"]
     return estimate.mean if estimate.complete else -1.0

@@ -12,8 +12,9 @@ import pytest
 from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.curves import load_curves, save_curves
+from fedslot.experiments.equal_slots.folder import finished, runs_left
 from fedslot.experiments.equal_slots.measures import Aim, Measures, aims
-from fedslot.experiments.equal_slots.page import finished, keep, write
+from fedslot.experiments.equal_slots.page import write
 from fedslot.experiments.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
 from fedslot.experiments.estimates import SLOTS, Estimate
 from fedslot.experiments.tasks import check
@@ -177,22 +178,49 @@ def test_the_page_says_which_seeds_are_held_out() -> None:
     assert "Seed 20. Accuracy" in write({"mnist-200": (SMALL, replace(MEASURES.comparison, seeds=[20], runs=runs))})
 
 
+def _save(comparison: Comparison, out: Path) -> Path:
+    """Write the curves of a comparison that was made up for 100 slots."""
+    file = out / "curves" / "equal-slots" / "mnist-200-100-slots.csv.gz"
+    runs = {
+        f"{name}, seed {seed}": result.rounds
+        for name, results in comparison.runs.items()
+        for seed, result in zip(comparison.seeds, results, strict=True)
+    }
+    save_curves(runs, file)
+    return file
+
+
 def test_the_page_is_made_from_curves(tmp_path: Path) -> None:
     """The measures of a comparison can be read back from its curves, to the last digit."""
-    keep("mnist-200", MEASURES.comparison, tmp_path)
+    _save(MEASURES.comparison, tmp_path)
+    assert finished(tmp_path) == {}, "another budget"
     ((setting, read),) = finished(tmp_path, SMALL.budget).values()
     assert (setting, read.seeds) == (SMALL, MEASURES.comparison.seeds)
     assert write({"mnist-200": (SMALL, read)}) == write({"mnist-200": (SMALL, MEASURES.comparison)})
 
 
-def test_curves_without_some_seeds_are_refused(tmp_path: Path) -> None:
-    keep("mnist-200", MEASURES.comparison, tmp_path)
-    file = tmp_path / "curves" / "equal-slots" / "mnist-200.csv.gz"
+def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
+    file = _save(MEASURES.comparison, tmp_path)
     runs = load_curves(file)
     del runs[f"{REFERENCE}, seed {FIRST_SEED + 1}"]
     save_curves(runs, file)
-    with pytest.raises(RefusedError, match="greedy-shap has other seeds"):
-        finished(tmp_path)
+    ((_, read),) = finished(tmp_path, SMALL.budget).values()
+    assert read.seeds == [FIRST_SEED, FIRST_SEED + 2]
+    assert {len(results) for results in read.runs.values()} == {2}
+    assert "Seeds 20, 22. Accuracy" in write({"mnist-200": (SMALL, read)})
+    save_curves({name: rounds for name, rounds in runs.items() if not name.startswith(f"{REFERENCE},")}, file)
+    lost = load_curves(file) | {f"{REFERENCE}, seed 99": MEASURES.comparison.runs[REFERENCE][0].rounds}
+    save_curves(lost, file)
+    with pytest.raises(RefusedError, match="has no seed with runs of all its strategies"):
+        finished(tmp_path, SMALL.budget)
+
+
+def test_runs_with_curves_are_not_repeated(tmp_path: Path) -> None:
+    _save(MEASURES.comparison, tmp_path)
+    assert runs_left("mnist-200", SMALL, 3, tmp_path) == {}
+    left = runs_left("mnist-200", SMALL, 4, tmp_path)
+    assert [task.scenario.seed for task in left.values()] == [FIRST_SEED + 3] * len(SMALL.strategies)
+    assert len(runs_left("mnist-200", SETTINGS["mnist-200"], 1, tmp_path)) == len(SMALL.strategies), "another budget"
 
 
 def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,13 +234,15 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     page = (tmp_path / "equal-slots.md").read_text("utf-8")
     assert "### Digits" in page
     assert (tmp_path / "images" / "equal-slots" / "skewed.png").is_file()
-    rows = (tmp_path / "runs" / "skewed" / "runs.csv").read_bytes()
+    runs, curves = tmp_path / "runs" / "skewed" / "runs", tmp_path / "curves" / "equal-slots" / "skewed.csv.gz"
+    first, kept = sorted(runs.iterdir()), curves.read_bytes()
+    assert len(first) == 2
     assert main(words) == 0
     assert (tmp_path / "equal-slots.md").read_text("utf-8") == page
-    assert (tmp_path / "runs" / "skewed" / "runs.csv").read_bytes() == rows
+    assert (sorted(runs.iterdir()), curves.read_bytes()) == (first, kept)
     assert main(["equal-slots", "nonsense", "--out", str(tmp_path / "no")]) == 2
     assert not (tmp_path / "no").exists()
-    other = tmp_path / "runs" / "skewed" / "runs" / f"{REFERENCE}-seed{FIRST_SEED}"
+    other = runs / f"{REFERENCE}-seed{FIRST_SEED}"
     before = sorted(other.iterdir())
     assert main([*words[:-1], str(other)]) == 2, "the folder of a run"
     assert sorted(other.iterdir()) == before
@@ -224,3 +254,7 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     page = (tmp_path / "second" / "equal-slots.md").read_text("utf-8")
     assert "### Digits" in page
     assert "### Again" in page
+    assert main([*words[:3], "2", *words[4:-1], str(tmp_path / "third"), *known]) == 0, "one more seed"
+    more = sorted(folder.name for folder in (tmp_path / "third" / "runs" / "skewed" / "runs").iterdir())
+    assert more == [f"{name}-seed{FIRST_SEED + 1}" for name in (REFERENCE, WINNERS[1])]
+    assert f"Seeds {FIRST_SEED} to {FIRST_SEED + 1}." in (tmp_path / "third" / "equal-slots.md").read_text("utf-8")

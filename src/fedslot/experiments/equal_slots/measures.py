@@ -34,8 +34,12 @@ class Measures:
     @property
     def seeds(self) -> str:
         """The seeds in words."""
-        first, last = self.comparison.seeds[0], self.comparison.seeds[-1]
-        return f"seeds {first} to {last}" if last > first else f"seed {first}"
+        seeds = self.comparison.seeds
+        if len(seeds) == 1:
+            return f"seed {seeds[0]}"
+        if seeds == list(range(seeds[0], seeds[-1] + 1)):
+            return f"seeds {seeds[0]} to {seeds[-1]}"
+        return f"seeds {', '.join(map(str, seeds))}"
 
     @property
     def held_out(self) -> bool:

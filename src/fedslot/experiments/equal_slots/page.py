@@ -7,13 +7,11 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from fedslot import __version__
-from fedslot.errors import RefusedError
 from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.curves import load_curves, save_curves
+from fedslot.experiments.equal_slots.folder import CURVES
 from fedslot.experiments.equal_slots.measures import Aim, Measures, aims
 from fedslot.experiments.equal_slots.settings import (
     AGGREGATIONS,
@@ -27,65 +25,19 @@ from fedslot.experiments.equal_slots.settings import (
     SHORT,
     WINNERS,
     Setting,
-    chosen,
 )
 from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.variants import make_variants
-from fedslot.folders import EQUAL_SLOTS, Claim, claim, write_atomically
-from fedslot.results import Result
+from fedslot.folders import write_atomically
 from fedslot.views.comparison import accuracy_by_slots
 from fedslot.views.style import save, style
 
-PAGE, IMAGES, CURVES = "equal-slots.md", "images/equal-slots", "curves/equal-slots"
-SEED = ", seed "  # between the name of a strategy and the seed in the name of a run
+PAGE, IMAGES = "equal-slots.md", "images/equal-slots"
 DRAWN = (*WINNERS, *PAPER, SHORT, CONTROL)  # strategies in the figures
 MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after all
 SMOOTHING = 210  # slots, ten frames of full length
 WAITS = (0, 5, 20, 100)  # slots
 WAITING = ("mnist-200", "fashion-200", "cifar10-200")  # settings for which it is shown what waits would change
-
-
-def claim_folder(out: Path) -> Claim:
-    """Take a folder. A study continues the one in it, also with other settings and seeds."""
-    return claim(out, EQUAL_SLOTS, f"fedslot: {__version__}\n", lambda: None, resume=True)
-
-
-def finished(out: Path, budget: int | None = None) -> dict[str, tuple[Setting, Comparison]]:
-    """Return the settings whose curves are in a folder, with their comparisons."""
-    found = {}
-    for name, setting in chosen(SETTINGS, budget).items():
-        if runs := load_curves(_curves_file(out, name)):
-            found[name] = (setting, _comparison(setting, runs, _curves_file(out, name)))
-    return found
-
-
-def keep(key: str, comparison: Comparison, out: Path) -> None:
-    """Write the curves of a setting that was measured."""
-    runs = {
-        f"{name}{SEED}{seed}": result.rounds
-        for name, results in comparison.runs.items()
-        for seed, result in zip(comparison.seeds, results, strict=True)
-    }
-    save_curves(runs, _curves_file(out, key))
-
-
-def _curves_file(out: Path, key: str) -> Path:
-    return out / CURVES / f"{key}.csv.gz"
-
-
-def _comparison(setting: Setting, runs: Mapping[str, pd.DataFrame], file: Path) -> Comparison:
-    """Return the comparison with these curves: its results have the measured columns, and no models."""
-    by_name: dict[str, dict[int, Result]] = {}
-    scenario = setting.scenario()
-    for run, rounds in runs.items():
-        name, _, seed = run.rpartition(SEED)
-        by_name.setdefault(name, {})[int(seed)] = Result(scenario.replace({"seed": int(seed)}), rounds)
-    seeds = sorted(next(iter(by_name.values())))
-    for name, results in by_name.items():
-        if sorted(results) != seeds:
-            raise RefusedError(f"{file} is damaged ({name} has other seeds than the first strategy)")
-    paired = {name: [results[seed] for seed in seeds] for name, results in by_name.items()}
-    return Comparison(scenario, seeds, paired, setting.targets)
 
 
 def publish(found: Mapping[str, tuple[Setting, Comparison]], out: Path) -> list[Path]:

@@ -20,9 +20,9 @@ SHORT_GREEDY = (
     "greedy-shap{frame.slots: 5, frame.pull: 5, strategy.warmup: null}",
 )
 CONTROL = "ps-alone"
-PEERS = ("planned", "ucb", "power-of-choice", "round-robin")
+PEERS = ("planned", "ucb", "s-fedavg", "power-of-choice", "only-pull", "round-robin")
 SCHEDULERS = ("merit-push", "scout", *PAPER, *PEERS)
-AGGREGATIONS = ("average", "fedavgm", "fedadam", "median", "filtered")
+AGGREGATIONS = ("average", "fedavgm", "fedadam", "fedyogi", "median", "trimmed-mean", "krum", "filtered")
 
 
 @dataclass(frozen=True)

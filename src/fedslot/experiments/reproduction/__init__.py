@@ -3,6 +3,5 @@
 experiments.py  the runs that the figures need
 published.py    the published numbers
 figures.py      the figures
-page.py         the page of tables and verdicts; page.md is its template
-report.py       writes figures and page
+page.py         the page of tables and verdicts, from its template `page.md`, and its figures
 """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
@@ -24,8 +25,10 @@ from fedslot.experiments.reproduction.experiments import (
     PUBLISHED_EPOCHS,
     Reproduction,
 )
-from fedslot.experiments.reproduction.figures import slots_to
+from fedslot.experiments.reproduction.figures import DRAWINGS, slots_to
 from fedslot.experiments.reproduction.published import published
+from fedslot.folders import write_atomically
+from fedslot.views.style import save, style
 
 ROUNDS = (20, 50, 100, 199)
 # Tolerances. Three seeds determine an accuracy to about one percentage point. Up to round 20, curves are so steep that
@@ -61,6 +64,18 @@ class Check:
         if self.agrees:
             return "agrees"
         return f"differs by {self.measured.mean - self.published:+.{self.digits}f}"
+
+
+def publish(reproduction: Reproduction, figures: Sequence[str]) -> list[Path]:
+    """Write the figures (PNG and PDF) and `reproduction.md`, and return the paths of all files."""
+    files: list[Path] = []
+    with style():
+        for figure in figures:
+            for name, draw in DRAWINGS[figure].items():
+                files += save(draw(reproduction), reproduction.out / "images" / "reproduction" / name)
+    text = reproduction.out / "reproduction.md"
+    write_atomically(text, write(reproduction, figures))
+    return [*files, text]
 
 
 def write(reproduction: Reproduction, figures: Iterable[str]) -> str:

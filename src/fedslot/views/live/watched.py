@@ -52,9 +52,7 @@ class WatchedRun:
             return 1.0
         if not len(rounds):
             return 0.0
-        done, spent = rounds["round"].iloc[-1] + 1, rounds["slots_spent"].iloc[-1]
-        budget = self.scenario.time_budget
-        return float(min(1.0, max(done / self.scenario.most_rounds, 0 if budget is None else spent / budget)))
+        return self.scenario.part_done(int(rounds["round"].iloc[-1]) + 1, int(rounds["slots_spent"].iloc[-1]))
 
 
 @dataclass(frozen=True)

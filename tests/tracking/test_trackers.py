@@ -1,0 +1,59 @@
+"""Trackers of many runs: which of them are told of an end, and whose error is shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fedslot import Callback, Event, Result, Round, Scenario
+from fedslot.cli import main
+from fedslot.experiments.tasks import Task
+from fedslot.tracking import TRACKERS
+from fedslot.tracking.trackers import RunTrackers
+
+DONE = Round(0, 0.5, 1.0, 1.0, 10, 5, 0, 5, 2, 3, 11, 11, 60, 11, 0, 0.0, 0.1)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_comparison_says_which_tool_is_not_installed(
+    workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("mlflow.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    words = ["compare", "quickstart", "-o", "rounds=1", "-o", "data.ues=20", "--strategies", "fedavg", "--seeds", "2"]
+    assert main([*words, "--track", "mlflow", "--workers", workers, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("type: pip install 'fedslot[mlflow]'")
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_those_that_started_are_told_of_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, str]] = []
+
+    class Notes(Callback):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_start(self, scenario: Scenario, done: int, folder: Path | None) -> None:
+            told.append((self.name, "start"))
+            if self.name == "second":
+                raise ValueError("no start")
+
+        def on_round(self, round: Round, frame: Sequence[Event]) -> None:
+            told.append((self.name, "round"))
+
+        def on_end(self, result: Result | None) -> None:
+            told.append((self.name, "end"))
+
+    for name in ("first", "second"):
+        monkeypatch.setitem(TRACKERS, name, lambda label, folder, name=name: Notes(name))
+    runs = [Task(Scenario(), tmp_path / "a"), Task(Scenario(), tmp_path / "b")]
+    trackers = RunTrackers(["first", "second"], runs, ["a", "b"], tmp_path)
+    with pytest.raises(ValueError, match="no start"):
+        trackers(0, DONE)
+    trackers(1, None)  # was finished before
+    trackers.close()
+    assert told == [("first", "start"), ("second", "start"), ("first", "end")]
