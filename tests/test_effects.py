@@ -35,6 +35,10 @@ def _told(overrides):
         ({"strategy.name": "ucb", "strategy.warmup": 3}, ["strategy.warmup has no effect under ucb"]),
         ({"strategy.name": "only-pull", "push.channel": "irsa"}, ["push.channel has no effect under only-pull"]),
         ({"strategy.name": "fedavg", "valuation.samples": 3}, ["valuation.samples has no effect under fedavg"]),
+        ({"strategy.name": "merit-push", "push.probability": 0.3}, ["push.probability has no effect under merit-push"]),
+        ({"strategy.name": "planned", "push.probability": 0.3}, []),
+        ({"strategy.name": "ps-alone", "training.epochs": 3}, ["training.epochs has no effect under ps-alone"]),
+        ({"strategy.name": "ps-alone", "training.lr": 0.3}, []),
         ({"valuation.permutations": 9}, ["valuation.permutations has no effect with kriging"]),
         ({"valuation.method": "gtg", "valuation.permutations": 9}, []),
         ({"push.probability": 0.5, "frame.pull": 10}, ["push.probability has no effect without push slots"]),
@@ -84,6 +88,13 @@ def test_what_a_user_starts_from(tmp_path: Path):
 
 
 OTHER = {
+    "rounds": 4,
+    "time_budget": 500,
+    "data.alpha": 0.3,
+    "data.ues": 15,
+    "frame.slots": 5,
+    "training.batches": 3,
+    "training.proximal": 0.1,
     "frame.pull": 1,
     "push.contenders": 1,
     "push.arrivals": 0.3,
@@ -112,7 +123,9 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("name", ["fedavg", "ucb", "only-pull", "centralized", "power-of-choice"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "ucb", "only-pull", "centralized", "power-of-choice", "merit-push", "ps-alone"]
+)
 def test_a_field_without_effect_changes_no_round(name):
     scenario = Scenario.load("quickstart", {**QUICK, "strategy.name": name, "fleet.noise": 0.1})
 

@@ -551,3 +551,19 @@ def test_the_json_schema_describes_every_field():
         for field, content in section["properties"].items():
             described = content.get("description") or schema["$defs"][content["$ref"].split("/")[-1]]["description"]
             assert len(described) > 15, (name, field)
+
+
+@pytest.mark.parametrize(
+    ("fields", "rounds", "slots", "part"),
+    [
+        ({"rounds": 60}, 15, 400, 0.25),
+        ({"rounds": 60, "time_budget": 800}, 15, 400, 0.5),
+        ({"rounds": 60, "time_budget": 800}, 45, 400, 0.75),
+        ({"rounds": 60, "strategy": {"name": "ps-alone"}}, 1, 0, 1.0),
+        ({"rounds": 60, "time_budget": 800}, 61, 810, 1.0),
+    ],
+)
+def test_the_part_done_is_that_of_rounds_or_of_the_time_budget(
+    fields: dict[str, object], rounds: int, slots: int, part: float
+) -> None:
+    assert Scenario(**fields).part_done(rounds, slots) == part

@@ -13,7 +13,15 @@ from fedslot.scenario import presets as all_presets
 from fedslot.strategies import STRATEGIES
 from fedslot.valuation import METHODS
 
-STRATEGY_FIELDS = ("frame.pull", "strategy.warmup", "strategy.memory", "strategy.share")
+STRATEGY_FIELDS = ("frame.pull", "push.probability", "strategy.warmup", "strategy.memory", "strategy.share")
+ALONE = (  # what counts where the PS trains alone
+    "seed",
+    "strategy.name",
+    "data.dataset",
+    "data.validation",
+    "data.validation_samples",
+    *(f"training.{name}" for name in ("model", "lr", "momentum", "engine", "device")),
+)
 METHOD_FIELDS = ("utilities_per_ue", "max_utilities", "tolerance", "permutations", "between", "within")
 
 
@@ -25,6 +33,8 @@ def without_effect(scenario: Scenario) -> dict[str, str]:
     >>> without_effect(Scenario().replace({"strategy.name": "fedavg"}))["frame.pull"]
     'under fedavg'
     """
+    if scenario.trains_alone:
+        return {key: f"under {scenario.strategy.name}" for key in keys() if key not in ALONE}
     return dict([*_by_strategy(scenario), *_by_valuation(scenario), *_by_training(scenario), *_by_data(scenario)])
 
 

@@ -83,9 +83,13 @@ def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, r
     """
     rng = stream(seed, COMPUTING, *([round] if computing.redraw else []))
     cycles_per_bit = rng.gamma(computing.shape, computing.scale, size=len(sizes))
+    return workload(computing, sizes) * cycles_per_bit / computing.frequency / computing.slot
+
+
+def workload(computing: Computing, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the bits that each UE's local training goes through, (K,): I(eps) D, iterations times bits of data."""
     iterations = computing.iterations * math.log(1 / computing.accuracy)
-    seconds = iterations * sizes * computing.bits_per_sample * cycles_per_bit / computing.frequency
-    return seconds / computing.slot
+    return np.asarray(iterations * sizes * computing.bits_per_sample, dtype=np.float64)
 
 
 def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.int64]:

@@ -331,6 +331,15 @@ class Scenario(Section):
         """Largest number of rounds of this scenario's strategy."""
         return 1 if self.trains_alone else self.rounds
 
+    def part_done(self, rounds: int, slots_spent: int) -> float:
+        """Return the part of a run that is done, from 0 to 1, by its rounds or by its time budget.
+
+        >>> Scenario(rounds=4200, time_budget=4200).part_done(100, 2100)
+        0.5
+        """
+        by_budget = 0.0 if self.time_budget is None else slots_spent / self.time_budget
+        return min(1.0, max(rounds / self.most_rounds, by_budget))
+
     def arrival_probability(self, slots: int) -> float:
         """Return the probability that a UE becomes backlogged in a frame of `slots` uplink slots; 0 without `arrivals`.
 

@@ -135,6 +135,15 @@ def test_drawn_shares_have_the_sizes_they_say_and_no_sample_twice():
     assert (draw(LABELS, 10, 1.0, "equal", 30, seed=0).sizes == 30).all()
 
 
+@pytest.mark.parametrize("mean_size", [len(LABELS) // 4, len(LABELS), 10**9])
+def test_sizes_hold_where_labels_run_out(mean_size):
+    shares = draw(LABELS, 20, 0.1, "power-law", mean_size, seed=0)
+    assert (shares.sizes <= len(LABELS)).all()
+    for ue in range(20):
+        own = shares.share(ue)
+        assert len(own) == shares.sizes[ue] == len(np.unique(own))
+
+
 def test_drawn_mixes_are_dirichlet():
     """Mean sum of squared label shares: (alpha + 1) / (5 alpha + 1) of the mix, plus what a sample of n adds."""
     alpha, size = 0.5, 50

@@ -414,14 +414,18 @@ def _grants(name: str, cell: Cell) -> list[tuple[object, ...]]:
     return grants
 
 
+def _splits(probability: float) -> list[Split]:
+    return [Split(pull, 5 - pull, probability, 2.5 * (pull < 5)) for pull in range(6)]
+
+
 OTHERS = {"frame.pull": {"pull": 1}, "strategy.warmup": {"warmup": 0}, "strategy.memory": {"memory": 0.9}}
 OTHERS |= {"strategy.share": {"share": 0.4}}
+OTHERS |= {"push.probability": {"probability": 0.5, "outlook": lambda limit: _splits(0.5)}}
 
 
 @pytest.mark.parametrize("name", [name for name, kind in STRATEGIES.items() if hasattr(kind, "uses")])
 def test_strategies_use_exactly_the_fields_that_they_declare(name):
-    splits = [Split(pull, 5 - pull, 1.0, 2.5 * (pull < 5)) for pull in range(6)]
-    cell = Cell(ues=9, slots=5, pull=3, contenders=4, warmup=2, outlook=lambda limit: splits)
+    cell = Cell(ues=9, slots=5, pull=3, contenders=4, warmup=2, outlook=lambda limit: _splits(1.0))
     uses = STRATEGIES[name].uses
     plain = _grants(name, cell)
     assert {key for key, other in OTHERS.items() if _grants(name, replace(cell, **other)) != plain} == {*uses} - {

@@ -77,20 +77,25 @@ class Draws:
         mix = rng.dirichlet(np.full(len(self.by_label), self.alpha))
         counts = rng.multinomial(self.sizes[ue], mix)
         found = [rng.choice(own, min(n, len(own)), replace=False) for own, n in zip(self.by_label, counts, strict=True)]
-        return np.concatenate(found)
+        samples = np.concatenate(found)
+        if lacking := int(self.sizes[ue]) - len(samples):
+            others = np.setdiff1d(np.concatenate(self.by_label), samples)
+            samples = np.concatenate([samples, rng.choice(others, lacking, replace=False)])
+        return samples
 
 
 def draw(labels: NDArray[np.int64], ues: int, alpha: float, sizes: Sizes, mean_size: int, seed: int) -> Draws:
     """Return shares that UEs draw: a label mix from Dirichlet(alpha), and `mean_size` samples on average.
 
-    labels: (n,) classes from 0. A UE that wants more samples of a label than there are gets all of them.
+    labels: (n,) classes from 0. A UE that wants more samples of a label than there are gets all of them, and the rest
+    from the other labels; none has more than n.
     """
     totals = np.bincount(labels)
     by_label = [np.flatnonzero(labels == label) for label in np.flatnonzero(totals)]
     weight = _weights(ues, sizes, stream(seed, SIZES))
     # the density 3x^2 has the mean 3/4
     scale = mean_size * (4 / 3 if sizes == "power-law" else 1)
-    return Draws(by_label, np.maximum(1, np.rint(scale * weight)).astype(np.int64), alpha, seed)
+    return Draws(by_label, np.clip(np.rint(scale * weight), 1, len(labels)).astype(np.int64), alpha, seed)
 
 
 def split(
