@@ -82,6 +82,8 @@ def check_aggregate(part: str, new: object, start: Tensor, state: object) -> Agg
         if not right or model.requires_grad:
             wanted = f"tensors ({len(start)},) of {start.dtype}, without gradients"
             raise RefusedError(f"{part} must return models as {wanted}")
+        if not model.isfinite().all():  # the updates are
+            raise RefusedError(f"{part} returned a model that is not finite")
     if new.val_loss is not None and not isinstance(new.val_loss, float):
         raise RefusedError(f"{part} must return val_loss as a float or None, not {describe(new.val_loss)}")
     check_state(part, "apply", new.state, state)

@@ -18,7 +18,7 @@ from fedslot.access.channels import make_channel
 from fedslot.access.frame import draw_backlogged
 from fedslot.access.planner import plan
 from fedslot.access.pushes import Barring
-from fedslot.aggregation import Aggregate, Aggregation, Updates, noise_estimates
+from fedslot.aggregation import Aggregate, Aggregation, Updates
 from fedslot.checks import check_whole
 from fedslot.errors import InputError, RefusedError
 from fedslot.fleet import Fleet
@@ -269,13 +269,12 @@ def gather(
     )
 
 
-def measure(strategy: Strategy[Any], held_out: HeldOut, start: Tensor, local: Tensor) -> Measured | None:
-    """Return the measurements of local models (Y, P) trained from `start` (P,), if the strategy needs them."""
-    if not getattr(strategy, "needs_measurements", False) or not len(local):
+def measure(strategy: Strategy[Any], updates: Updates) -> Measured | None:
+    """Return the measurements of a round's updates, if there are any and the strategy needs them."""
+    if not getattr(strategy, "needs_measurements", False) or not len(updates.local):
         return None
-    steps, statistics = local - start, held_out.statistics
-    responses = statistics.responses(steps, start).double()
-    return Measured(noise_estimates(steps), (responses @ responses.mT).cpu().numpy(), statistics.noise_gain(start))
+    responses, gain = updates.responses.double(), updates.statistics.noise_gain(updates.start)
+    return Measured(updates.noise, (responses @ responses.mT).cpu().numpy(), gain)
 
 
 def start_aggregation(aggregation: Aggregation[Any], scenario: Scenario, model: Tensor) -> Any:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
-from fedslot.aggregation import Aggregate, make_aggregation
+from fedslot.aggregation import Aggregate, Updates, make_aggregation
 from fedslot.data.sources import load
 from fedslot.errors import InputError, RefusedError, refusing_exit
 from fedslot.fleet import Fleet
@@ -136,8 +136,9 @@ class Simulation:
         receipt = self._access(grant, now.waiting, round)
         trained = self.train(now.model, receipt.received, round)
         valuation = self._value(now.model, trained, receipt, round)
-        new = self._aggregate(now, trained, valuation)
-        receipt = replace(receipt, measured=measure(self.strategy, self.held_out, now.model, trained.models))
+        updates = self._gather(now.model, trained, valuation)
+        new = self._aggregate(now, updates)
+        receipt = replace(receipt, measured=measure(self.strategy, updates))
         state = observe(self.strategy, self.scenario, state, receipt, valuation.values, round)
 
         spent = now.slots_spent + spend(self.scenario, receipt)
@@ -164,16 +165,13 @@ class Simulation:
             return no_values(len(receipt.received))
         return self.held_out.value(model, trained.models, trained.sizes, round)
 
-    def _aggregate(self, now: Snapshot, trained: Trained, valuation: Valuation) -> Aggregate[Any]:
-        """Aggregate the received models into the next model; without any, the model stays as it is."""
-        if not len(trained.models):
-            return Aggregate(now.model, now.report, now.aggregation)
-        # a model that the PS trained has no value
+    def _gather(self, model: Tensor, trained: Trained, valuation: Valuation) -> Updates:
+        """Return the received updates with their values; a model that the PS trained has none."""
         values = no_values(len(trained.models)).values if (trained.ues < 0).any() else valuation.values
-        received = trained.models, trained.ues, trained.sizes, values
-        updates = gather(self.model, self.held_out, now.model, *received)
-        new = aggregate(self.aggregation, now.aggregation, updates, self.scenario, now.round)
-        if not all(bool(model.isfinite().all()) for model in (new.broadcast, new.report)):  # the updates are
-            name = self.scenario.aggregation.name
-            raise RefusedError(f"round {now.round}: aggregation {name} returned a model that is not finite")
-        return new
+        return gather(self.model, self.held_out, model, trained.models, trained.ues, trained.sizes, values)
+
+    def _aggregate(self, now: Snapshot, updates: Updates) -> Aggregate[Any]:
+        """Aggregate the received models into the next model; without any, the model stays as it is."""
+        if not len(updates.local):
+            return Aggregate(now.model, now.report, now.aggregation)
+        return aggregate(self.aggregation, now.aggregation, updates, self.scenario, now.round)

@@ -81,6 +81,17 @@ def test_steps_shrink_when_the_model_is_much_worse_than_its_running_means():
     assert aggregation.apply(small, worse).state.step == 1, "the average itself is the least"
 
 
+def test_a_model_whose_loss_overflows_is_not_reported():
+    """And its step was too long."""
+    cell, aggregation = Cell([0.0]), make_aggregation("filtered", {})
+    state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50)
+    broken = replace(cell.updates(cell.progress, 0), val_losses=lambda models: [float("nan"), 3.0, 1.0, 2.0])
+    result = aggregation.apply(state, broken)
+    assert result.val_loss == 1.0
+    torch.testing.assert_close(result.report, result.state.means[1])
+    assert result.state.step == pytest.approx(3.0 * 0.8)
+
+
 def test_a_steady_step_is_not_delayed_by_momentum():
     """Momentum begins at 0 and is corrected for it, so that equal steps add up from the first round."""
     models = [result.broadcast for result in Cell([0.0]).run(4, step=1.0)]
@@ -139,7 +150,7 @@ def test_at_the_level_of_guessing_a_small_loss_shortens_the_step():
 
 
 def test_weights_follow_noise_and_data():
-    """The state's energy is tau^2, and weights are n_k / (tau^2 + nu_k); with a long horizon nothing is filtered."""
+    """The state's energy is E, and weights are n_k / (E + nu_k); with a long horizon nothing is filtered."""
     noise, sizes = [0.001, 0.02, 0.05], [10, 20, 40]
     cell = Cell(noise, sizes)
     before, after = cell.run(1, step=1.0, horizon=1e6, momentum=0.0)

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot.deployment.mqtt.inbox import Inbox
-from fedslot.deployment.mqtt.messages import pack, read_model, read_status, unpack, write_model, write_status
+from fedslot.deployment.mqtt.messages import (
+    pack,
+    read_clock,
+    read_model,
+    read_status,
+    unpack,
+    write_clock,
+    write_model,
+    write_status,
+)
 from fedslot.deployment.screening import Refusal
 from fedslot.deployment.timing import Timing
 
@@ -137,7 +146,7 @@ def test_no_bytes_do_harm(content: bytes) -> None:
     for _, reply in found:
         with pytest.raises(Refusal):
             reply.slots()
-    for read in (unpack, read_status):
+    for read in (unpack, read_status, read_clock):
         try:
             read(content)
         except Refusal:
@@ -168,3 +177,10 @@ def test_models_and_statuses_are_read_as_written() -> None:
     assert (header["round"], header["parameters"]) == (4, 7)
     assert read_model(numbers).tolist() == model.tolist()
     assert read_status(write_status("online", "abc")) == ("online", "abc")
+    assert read_clock(write_clock("abc", 12.5)) == ("abc", 12.5)
+
+
+@pytest.mark.parametrize("sent", ["NaN", "Infinity", "1" + "0" * 400, '"inf"', "null", "[1]"])
+def test_a_clock_tells_a_time(sent: str) -> None:
+    with pytest.raises(Refusal):
+        read_clock(f'{{"clock": "abc", "sent": {sent}}}'.encode())

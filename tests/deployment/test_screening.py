@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from contextlib import nullcontext, suppress
 
 import numpy as np
@@ -138,3 +139,5 @@ def test_a_devices_words_are_shortened() -> None:
 def test_limits_are_checked() -> None:
     with pytest.raises(InputError, match=r"limits\.norm"):
         Limits(norm=0.5)
+    with pytest.raises(InputError, match=r"limits\.examples: inf is not"):
+        Limits(examples=math.inf)

@@ -305,8 +305,21 @@ def test_a_restarted_server_continues_as_if_unbroken(aggregate: str | type[Momen
     np.testing.assert_array_equal(again.now.state.value, unbroken.now.state.value)
     assert again.roster.nodes == unbroken.roster.nodes
     assert again.claims.tolist() == unbroken.claims.tolist()
+    assert Cell(wanted, aggregate=make(), out=tmp_path / "broken", resume=True).run().received.tolist() == (
+        unbroken.received.tolist()
+    )
     rows = [fedslot.load(tmp_path / name).rounds.drop(columns="seconds") for name in ("unbroken", "broken")]
     pd.testing.assert_frame_equal(*rows)
+
+
+@pytest.mark.parametrize("name", ["scout", "merit-push"])
+def test_devices_that_return_the_model_as_it_came(name: str) -> None:
+    """Most of them, from the first frame on: the training goes on."""
+    wanted = scenario(strategy__name=name, rounds=4)
+    cell = Cell(wanted)
+    first = cell.server.model.initial.numpy()
+    cell.tamper = {ue: lambda reply: replace(reply, model=first.copy()) for ue in range(7)}
+    assert cell.run().now.round == 4
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

@@ -47,6 +47,18 @@ def test_a_noise_estimate_is_the_mean_over_receptions():
     assert survey.paired == 0, "one update alone says nothing about progress"
 
 
+@pytest.mark.parametrize("lengths", [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1e-12, 1e12]])
+def test_updates_that_change_nothing_are_measured_too(lengths):
+    """A device may return the model as it came."""
+    measured = Measured(np.zeros(3), np.diag(lengths), 1.0)
+    survey = Survey.blank(3)
+    for _ in range(3):
+        survey = survey.add(receipt([0, 1, 2], measured))
+        assert math.isfinite(survey.energy)
+        assert survey.progress == 0
+        assert survey.best_updates(survey.pool(1, 0.5), most=9) >= 2
+
+
 def test_frames_without_an_update_count_and_wasted_pulls_are_remembered():
     survey = Survey.blank(3).add(receipt([], None, wasted=[2]))
     assert (survey.frames, survey.measured, survey.last.tolist()) == (1, 0, [-1, -1, 0])

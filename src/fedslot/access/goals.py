@@ -1,4 +1,4 @@
-"""Goals turned around: the least frame that yields a number of updates, the most contenders that push slots bear."""
+"""Inverse questions: the shortest frame for a number of updates, the most contenders for a number of push slots."""
 
 from __future__ import annotations
 

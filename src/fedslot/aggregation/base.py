@@ -69,6 +69,11 @@ class Updates:
         """(Y,) estimated standard deviation of each update's noise."""
         return noise_estimates(self.steps)
 
+    @cached_property
+    def responses(self) -> Tensor:
+        """Changes of the layers' outputs by each step, scaled so that squares add up to mean squares, (Y, ...)."""
+        return self.statistics.responses(self.steps, self.start)
+
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(Generic[S]):

@@ -3,7 +3,8 @@
 `docs/explanation/equal-slots.md` derives it. In each round, with d_k the steps of the received UEs:
 
 1. Weights. The noise sigma_k of a UE is the mean of its estimates so far. Measured as a change of the layers' outputs,
-   a step has the mean squared length tau^2, and its noise nu_k = sigma_k^2 noise_gain. w_k ~ n_k / (tau^2 + nu_k).
+   a step without noise has the mean squared length E = |g|^2 + tau^2 (progress and deviation), and its noise
+   nu_k = sigma_k^2 noise_gain. w_k ~ n_k / (E + nu_k).
 2. Momentum m of sum w_k d_k, with the variance v of its noise.
 3. Scale. Gradients are products with a layer's inputs. So in a direction in which these have the energy lambda, the
    mean square of m is c lambda + v. The scale c of a layer is fitted over the last `horizon` rounds.
@@ -19,6 +20,7 @@ Networks with other layers than Linear and Conv2d get steps 1 and 6 only.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import torch
@@ -31,7 +33,7 @@ from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
 from fedslot.learning.layer_statistics import Basis
 
 WINDOWS = (5, 20, 80)  # rounds over which models are averaged
-SMOOTHING = 0.2  # weight of a round in tau^2
+SMOOTHING = 0.2  # weight of a round in E
 LONGER, SHORTER = 1.2, 0.8  # change of the step's factor in a round
 TOO_LONG = 0.5  # steps shrink if the loss exceeds that of the best running mean by this share of it, or of the progress
 
@@ -41,7 +43,7 @@ class FilterState:
     """Memory of the filter.
 
     noise: (K,) sum of the noise estimates of each UE. seen: (K,) their number.
-    energy: tau^2. momentum: (P,) m, and variance: v, of its noise. rounds: those with a received update so far.
+    energy: E. momentum: (P,) m, and variance: v, of its noise. rounds: those with a received update so far.
     step: factor of the next step. means: (windows, P) running means of the models.
     scale: (P,) c of the layer of each parameter, since the layers are not known at first. scale_variance: (P,) variance
     of that estimate.
@@ -110,7 +112,7 @@ class Filtered:
         windows = torch.tensor([min(round, window) for window in WINDOWS]).to(model)
         means = state.means + (model - state.means) / windows.unsqueeze(1)
         models = [model, *means]
-        losses = updates.val_losses(torch.stack(models))
+        losses = [loss if math.isfinite(loss) else math.inf for loss in updates.val_losses(torch.stack(models))]
         first_loss = state.first_loss if state.rounds else updates.val_losses(updates.start.unsqueeze(0))[0]
         step = self._next_step(state.step, losses, first_loss) if complete else 1.0
         after = FilterState(
@@ -126,8 +128,8 @@ class Filtered:
             scale_variance=scale_variance,
             first_loss=first_loss,
         )
-        best = min(losses)
-        return Aggregate(model, models[losses.index(best)], after, best)
+        least = min(losses)
+        return Aggregate(model, models[losses.index(least)], after, least)
 
     def _fit(self, state: FilterState, average: Tensor, power: float, updates: Updates) -> tuple[Tensor, Tensor]:
         """Return the scale c of each parameter's layer after this round, and the variance of its estimate, (P,) each.
@@ -185,10 +187,9 @@ def _noise_levels(
 
 
 def _weights(state: FilterState, updates: Updates, sigma: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Return the weights (Y,) of the updates, which sum to 1, and the new tau^2."""
-    statistics, start = updates.statistics, updates.start
-    lengths = statistics.responses(updates.steps, start).double().square().sum(dim=1).cpu().numpy()
-    power = sigma**2 * statistics.noise_gain(start)
+    """Return the weights (Y,) of the updates, which sum to 1, and the new E."""
+    lengths = updates.responses.double().square().sum(dim=1).cpu().numpy()
+    power = sigma**2 * updates.statistics.noise_gain(updates.start)
     before = state.energy if state.rounds else float(np.median(lengths))
     precision = 1 / np.maximum(before + power, 1e-300)
     now = max(float(precision @ (lengths - power) / precision.sum()), 0.0)

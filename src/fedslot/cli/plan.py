@@ -305,7 +305,7 @@ def _named_as_options(fields: Collection[str] = ()) -> Iterator[None]:
         yield
     except InputError as error:
         section, _, name = error.field.rpartition(".")
-        if name.startswith("-") or (section and name not in fields):
+        if section and name not in fields:
             raise
         raise InputError(f"--{name.replace('_', '-')}", error.value, error.allowed) from None
 
@@ -323,7 +323,7 @@ def _channel(name: str, threshold_db: float | None, options: Mapping[str, Any]) 
     if threshold_db is None:
         return make_channel(name, **options)
     if name != "capture":
-        raise InputError("--threshold-db", threshold_db, f"left out with --channel {name}: only capture has one")
+        raise InputError("threshold_db", threshold_db, f"left out with --channel {name}: only capture has one")
     return make_channel(name, **{**options, "threshold_db": threshold_db})
 
 

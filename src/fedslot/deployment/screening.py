@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,8 +44,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in (("norm", self.norm), ("examples", self.examples)):
-            if not value >= 1:
-                raise InputError(f"limits.{name}", value, "1 or more")
+            if not 1 <= value < math.inf:
+                raise InputError(f"limits.{name}", value, "a number from 1")
 
 
 @dataclass(frozen=True)

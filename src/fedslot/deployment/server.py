@@ -35,6 +35,7 @@ from fedslot.round import (
     cell,
     first_waiting,
     frame_fits,
+    gather,
     measure,
     observe,
     record,
@@ -147,7 +148,9 @@ class ParameterServer:
         received = self._received(receipt, heard.updates, frame.round)
         valuation = self._value(received, frame.round)
         model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
-        receipt = replace(receipt, measured=measure(self.strategy, self.held_out, self.now.model, received.models))
+        parts = received.models, received.ues, received.sizes, valuation.values
+        updates = gather(self.model, self.held_out, self.now.model, *parts)
+        receipt = replace(receipt, measured=measure(self.strategy, updates))
         state = observe(self.strategy, self.scenario, self.now.state, receipt, valuation.values, frame.round)
 
         began = self.now.slots_spent
@@ -259,7 +262,7 @@ class ParameterServer:
         self.now = folder.open(self.scenario, now, made_of, resume=self.resume, force=self.force, frames=self.frames)
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
-            self.claims = saved["claims"]
+            self.claims, self.received = saved["claims"], saved.get("received", self.received)
             memory = {name.removeprefix(AGGREGATION): saved[name] for name in saved if name.startswith(AGGREGATION)}
             self._aggregator.restore(memory)
         self.faults = FaultLog(folder.path, self.now.round)
@@ -280,7 +283,8 @@ class ParameterServer:
         if self.folder:
             self.folder.append(row, frame, self.now)
             memory = {AGGREGATION + name: array for name, array in self._aggregator.memory().items()}
-            self.folder.save({"nodes": self.roster.to_array(), "claims": self.claims, **memory})
+            known = {"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received}
+            self.folder.save(known | memory)
 
 
 def _check(scenario: Scenario) -> None:

@@ -18,7 +18,7 @@ from fedslot.learning.models import Model
 
 MOST_SAMPLES, MOST_IMAGES = 5000, 250  # samples that are looked at: by networks without and with convolutions
 MOST_DEEPER = 250  # samples whose activations are measured in every round
-MOST_ROWS = 5000  # inputs of a layer, such as patches of images, whose moments are taken
+MOST_INPUTS = 5000  # inputs of a layer, such as patches of images, whose moments are taken
 
 Layer = nn.Linear | nn.Conv2d
 
@@ -132,7 +132,7 @@ class LayerStatistics:
             for name, layer in layers:
                 hooks.callback(layer.register_forward_pre_hook(keep(name)).remove)
             self._model.logits(self._model.unflatten(flat), self._inputs[:samples])
-        return [_rows(layer, seen[name]) for name, layer in layers]
+        return [_layer_inputs(layer, seen[name]) for name, layer in layers]
 
 
 def _layers(module: nn.Module) -> dict[str, Layer]:
@@ -151,8 +151,8 @@ def _is_plain(layer: nn.Conv2d) -> bool:
     return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
 
 
-def _rows(layer: Layer, given: Tensor) -> Tensor:
-    """Return what a layer multiplies its matrix with, (n, d): its inputs, or patches of its images; evenly chosen."""
+def _layer_inputs(layer: Layer, given: Tensor) -> Tensor:
+    """Return inputs (n, d) that a layer multiplies by its matrix, patches if they are images, at even distances."""
     if isinstance(layer, nn.Conv2d):
         rows = _patches(layer, given)
     else:
@@ -171,13 +171,13 @@ def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
         views = views.unfold(dim, dilation * (kernel - 1) + 1, stride)[..., ::dilation]
     count, _, height, width = views.shape[:4]
     chosen = torch.arange(0, count * height * width, _stride(count * height * width))
-    image, place = chosen // (height * width), chosen % (height * width)
-    return views.permute(0, 2, 3, 1, 4, 5)[image, place // width, place % width].flatten(1)
+    image, position = chosen // (height * width), chosen % (height * width)
+    return views.permute(0, 2, 3, 1, 4, 5)[image, position // width, position % width].flatten(1)
 
 
 def _stride(count: int) -> int:
-    """Return the step that takes at most `MOST_ROWS` out of `count`."""
-    return -(-count // MOST_ROWS)
+    """Return the step that takes at most `MOST_INPUTS` out of `count`."""
+    return -(-count // MOST_INPUTS)
 
 
 def _basis(rows: Tensor) -> Basis:

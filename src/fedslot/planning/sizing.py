@@ -68,7 +68,10 @@ class ShortestFrame(NamedTuple):
 
 
 class SupportedContenders(NamedTuple):
-    """The most contenders that each succeed with a probability: with barring as it is given, and with the best."""
+    """The most contenders that each succeed with a probability.
+
+    given: with the given probability of sending, or always if the best was asked for. best: with the best probability.
+    """
 
     given: int
     best: int
@@ -113,13 +116,13 @@ class SizingRequest:
     def answer(self, progress: Progress | None = None) -> Sizing:
         """Compute the answer."""
         if self.ready is None:
-            for option, value in (("--want-updates", self.want_updates), ("--success", self.success)):
+            for name, value in (("want_updates", self.want_updates), ("success", self.success)):
                 if value is not None:
-                    raise InputError(option, value, "given with --ready, since the scenario's UEs are ready late")
+                    raise InputError(name, value, "given with --ready, since the scenario's UEs are ready late")
         if self.want_updates is not None and self.frame_limit is not None:
-            raise InputError("--want-updates", self.want_updates, "left out with --frame-limit")
+            raise InputError("want_updates", self.want_updates, "left out with --frame-limit")
         if self.success is not None and self.simulated and self.pull is None:
-            raise InputError("--success", self.success, "given with --pull on a channel that is simulated")
+            raise InputError("success", self.success, "given with --pull on a channel that is simulated")
         result = self.compare(progress)
         success = self.success
         return Sizing(

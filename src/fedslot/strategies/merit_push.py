@@ -33,7 +33,7 @@ class PushSurvey(Survey):
 
 
 class MeritPush:
-    """Pull the number of UEs from a clean pool that makes the most progress per slot; `push` slots are open by merit.
+    """Pull from a pool of clean UEs the number that makes the most progress per slot; open `push` slots by merit.
 
     UEs may push if their own noise is at most a threshold, which follows the load: a collided slot lowers it, an idle
     slot raises it, so that the cleanest of the backlogged UEs contend, one per slot. It stays above the noise with

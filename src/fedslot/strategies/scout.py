@@ -15,7 +15,7 @@ LEAST_SHARE = 1 / 4  # of the known UEs in a small pool
 
 
 class Scout:
-    """Pull the number of UEs from a clean pool that makes the most progress per slot, and one never received.
+    """Pull from a pool of clean UEs the number that makes the most progress per slot, and one UE never received yet.
 
     The frame has no other slots. The first one pulls UEs at random with half of the slots. `horizon` is the number of
     updates over which noise averages out; the larger it is, the noisier UEs come into the pool.

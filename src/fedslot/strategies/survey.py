@@ -20,6 +20,7 @@ from fedslot.messages import Measured, Receipt, UEs
 MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which change slowly
 LEAST_POOL = 25  # UEs: a model of fewer knows too little of the others' data
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
+LEAST_VARIANCE = 1e-12  # of an update, relative to the largest of a frame
 LEAST_PROGRESS = 0.3  # of an update's squared length: the first estimates may be negative by chance
 
 
@@ -65,20 +66,15 @@ class Survey:
         power = noise**2 * measured.noise_gain
         lengths = np.diag(measured.products)
         typical = self.energy if self.energy > 0 else float(np.median(lengths))
-        weights = 1 / np.maximum(typical + power, 1e-300)  # noisy updates say little
+        variances = typical + power  # noisy updates say little; updates may be zero
+        weights = 1 / np.maximum(variances, LEAST_VARIANCE * float(variances.max()) or 1.0)
         energy = _smooth(self.energy, float(weights @ (lengths - power) / weights.sum()), self.measured)
-        pairs = np.outer(weights, weights) - np.diag(weights**2)
+        after = replace(self, measured=self.measured + 1, energy=energy, noise_gain=measured.noise_gain)
         if len(noise) < 2:
-            return replace(self, measured=self.measured + 1, energy=energy, noise_gain=measured.noise_gain)
+            return after
+        pairs = np.outer(weights, weights) - np.diag(weights**2)
         progress = _smooth(self.progress, float((pairs * measured.products).sum() / pairs.sum()), self.paired)
-        return replace(
-            self,
-            measured=self.measured + 1,
-            paired=self.paired + 1,
-            energy=energy,
-            progress=progress,
-            noise_gain=measured.noise_gain,
-        )
+        return replace(after, paired=self.paired + 1, progress=progress)
 
     def traced(self) -> dict[str, NDArray[np.float64]]:
         """Return the noise estimates that `frames.csv` shows."""
@@ -92,9 +88,9 @@ class Survey:
     def pool(self, horizon: float, share: float) -> UEs:
         """Return the UEs to train with: the n cleanest of those received, for the n of least expected error.
 
-        What the n deviate from all UEs on average, spread / n, stays in the model; their noise averages out over
-        `horizon` updates. A model of few UEs knows too little of the others' data, so the pool has at least 25 UEs, or
-        a share of those received so far if that is less.
+        The mean update of n UEs deviates from that of all UEs by spread / n (mean square), which stays in the model;
+        noise averages out over `horizon` updates. A model of few UEs knows too little of the others' data, so the pool
+        has at least 25 UEs, or a share of those received so far if that is less.
         """
         known = np.flatnonzero(self.seen)
         cleanest = known[np.argsort(self.noise[known], kind="stable")]

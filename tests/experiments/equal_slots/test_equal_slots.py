@@ -168,6 +168,19 @@ def test_the_page_shows_what_was_measured() -> None:
     assert "more than this page shows: MNIST, 5000 labelled samples; MNIST" in page
 
 
+@pytest.mark.parametrize(
+    ("name", "lost"), [("mnist-200", WINNERS[1]), ("table", "planned+average"), ("irsa", "ps-alone")]
+)
+def test_a_setting_without_its_strategies_is_not_shown(name: str, lost: str) -> None:
+    """As after a change of the settings, with curves of earlier runs."""
+    setting = SETTINGS[name]
+    comparison = _made_up(setting, [0.7, 0.9], [0.6, 0.91, 0.95])
+    del comparison.runs[lost]
+    page = write({name: (setting, comparison)})
+    assert f"### {setting.title}" not in page
+    assert f"{setting.title}: also {lost}" in page
+
+
 def test_the_page_says_which_seeds_are_held_out() -> None:
     page = write({"mnist-200": (SMALL, MEASURES.comparison)})
     assert "Seeds 20 to 22. Accuracy" in page

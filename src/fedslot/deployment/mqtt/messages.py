@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import struct
 from dataclasses import dataclass
@@ -121,9 +122,12 @@ def read_clock(data: bytes) -> tuple[str, float]:
     """Return the name of the PS's clock and its time; raise `Refusal` if it is neither."""
     try:
         message: Any = json.loads(data[:MOST_STATUS_BYTES])
-        return str(message["clock"]), float(message["sent"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        name, sent = str(message["clock"]), float(message["sent"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise Refusal("malformed", f"{type(error).__name__}: {error}") from None
+    if not math.isfinite(sent):
+        raise Refusal("malformed", f"a time of {sent}")
+    return name, sent
 
 
 def write_status(state: str, node: str) -> bytes:

@@ -167,16 +167,16 @@ class MqttServer:
         """Send the announcement, then the model; return the time of the announcement."""
         server = self.server
         model = server.now.model.cpu().numpy()
-        made = version(model)
+        model_version = version(model)
         spent, received = server.now.slots_spent, server.received.tolist()
-        announcement = Announcement.of(frame, server.scenario, made, self.timing, spent, received)
+        announcement = Announcement.of(frame, server.scenario, model_version, self.timing, spent, received)
         self._inbox.open(announcement.frame, frame.round, self.timing, announcement.sent, server.roster.nodes)
         # the announcement comes first, because devices count from it and a model takes its time;
         # it is of no use later, so that it is sent once and not kept
         self._link.publish(self._topics.of(PS, FRAME), announcement.write(), qos=0)
-        if made != self._model_sent:
+        if model_version != self._model_sent:
             self._link.publish(self._topics.of(PS, MODEL), write_model(model, frame.round), retain=True)
-            self._model_sent = made
+            self._model_sent = model_version
         return announcement.sent
 
     def _close(

@@ -65,7 +65,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         "brief": _brief,
     }
     template = environment.from_string(resources.files(__package__).joinpath("page.md").read_text("utf-8"))
-    measured = {key: Measures(setting, comparison) for key, (setting, comparison) in found.items()}
+    measured = {key: Measures(*one) for key, one in found.items() if _needed(one[0]) <= one[1].runs.keys()}
 
     def group(name: str) -> dict[str, Measures]:
         return {key: one for key, one in measured.items() if one.setting.group == name}
@@ -95,6 +95,16 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
     )
 
 
+def _needed(setting: Setting) -> set[str]:
+    """Return the labels of the strategies without which a setting cannot be shown."""
+    labels = set(_labels(setting))
+    return labels & {*WINNERS, REFERENCE} if setting.group == "main" else labels
+
+
+def _labels(setting: Setting) -> list[str]:
+    return [variant.label for variant in make_variants(setting.strategies)]
+
+
 def _aim_rows(found: dict[str, Measures]) -> list[list[Aim]]:
     """Return the aims with both strategies and both costs of one aim in a row."""
     rows: dict[tuple[str, str], list[Aim]] = {}
@@ -107,8 +117,7 @@ def _missing(found: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
     """Return the settings that were not measured, and those in which strategies are missing."""
     missing = [setting.title for key, setting in SETTINGS.items() if key not in found]
     for setting, comparison in found.values():
-        labels = [variant.label for variant in make_variants(list(setting.strategies))]
-        if absent := [label for label in labels if label not in comparison.runs]:
+        if absent := [label for label in _labels(setting) if label not in comparison.runs]:
             missing.append(f"{setting.title}: also {', '.join(absent)}")
     return missing
 
