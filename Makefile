@@ -54,7 +54,7 @@ test-docs: docs
 
 # the tests with the lowest supported versions of the dependencies; the profiles name what the tested NumPy knows
 test-lowest: .venv-lowest/ready
-	.venv-lowest/bin/pytest -n auto $(APART) --deselect tests/test_portable.py::test_a_profile_takes_effect
+	CI=1 .venv-lowest/bin/pytest -n auto $(APART) --deselect tests/test_portable.py::test_a_profile_takes_effect
 
 # source distribution and wheel in dist/, and the wheel tried in an empty environment
 package: .venv/ready

@@ -114,7 +114,7 @@ def test_killed_at_random_moments(
     start: Callable[..., subprocess.Popen[bytes]], scenario: Scenario, tmp_path: Path
 ) -> None:
     """kill -9 in mid-round, again and again, gives the same rows as a run that was left alone."""
-    scenario = scenario.replace({"rounds": 40, "strategy.name": "greedy-shap"})
+    scenario = scenario.replace({"rounds": 120, "strategy.name": "greedy-shap"})
     run(scenario, tmp_path / "whole")
     file = tmp_path / "killed.yaml"
     file.write_text(scenario.to_yaml())

@@ -84,7 +84,7 @@ def cell(page: Any, event: str) -> tuple[float, float, dict[str, float]]:
 
 
 def test_a_run_is_seen_growing_and_ends_with_ctrl_c(start: Start, open_page: OpenPage, tmp_path: Path) -> None:
-    words = ["run", "quickstart", "-o", "rounds=3000", "--live", "--out", str(tmp_path / "run")]
+    words = ["run", "quickstart", "-o", "rounds=1000000", "--live", "--out", str(tmp_path / "run")]
     process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     address = next(line for line in process.stderr if line.startswith("live view: ")).split()[-1]

@@ -105,7 +105,7 @@ def test_bad_input_of_a_process(fedslot_command: Command, tmp_path: Path) -> Non
 
 
 def test_interrupted_run_can_be_resumed(start: Start, tmp_path: Path) -> None:
-    words = ["run", "quickstart", "-o", "rounds=200", "--out", str(tmp_path / "run")]
+    words = ["run", "quickstart", "-o", "rounds=1000000", "--out", str(tmp_path / "run")]
     process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
     file = tmp_path / "run" / "rounds.csv"
     while not (file.is_file() and file.read_text().count("\n") > 3):

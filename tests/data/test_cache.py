@@ -10,7 +10,6 @@ import os
 import tarfile
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -79,7 +78,7 @@ class Mirror:
     claims: int | None = None  # a content length that is not true
     status: int = 200
     shift: int = 0  # a range that begins elsewhere than was asked
-    delay: float = 0
+    gate: threading.Event = field(default_factory=threading.Event)  # answers wait for it
     asked: list[tuple[str, int]] = field(default_factory=list)
     address: str = ""
 
@@ -87,11 +86,12 @@ class Mirror:
 @pytest.fixture
 def mirror() -> Iterator[Mirror]:
     mirror = Mirror(dict(FILES))
+    mirror.gate.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name = self.path.removeprefix("/")
-            time.sleep(mirror.delay)
+            mirror.gate.wait(60)
             wanted = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-")
             start = int(wanted) if mirror.ranges else 0
             mirror.asked.append((name, int(wanted)))
@@ -299,12 +299,16 @@ def test_no_source_says_what_was_tried_and_the_way_by_hand(
 
 
 def test_two_fetches_at_once_download_once(mirror: Mirror, entry: Entry) -> None:
-    mirror.delay = 0.05
+    """The mirror answers once the second fetch has said that it waits for the first."""
+    mirror.gate.clear()
     told: list[str] = []
-    threads = [
-        threading.Thread(target=cache.fetch, args=("tiny", lambda what, done, total: told.append(what)))
-        for _ in range(2)
-    ]
+
+    def tell(what: str, done: int, total: int) -> None:
+        told.append(what)
+        if what.startswith("waiting"):
+            mirror.gate.set()
+
+    threads = [threading.Thread(target=cache.fetch, args=("tiny", tell)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -206,6 +206,7 @@ def federation(
         made.end()
 
 
+TASK = "Start `flwr-clientapp` process"
 OVERRIDES = "frame.slots=3 frame.pull=1 fleet.noise=0.0 valuation.method=exact"
 
 
@@ -214,10 +215,16 @@ def test_a_device_is_killed_in_mid_round(federation: Federation) -> None:
     overrides, deadline = f"rounds=4 data.ues=3 push.contenders=2 {OVERRIDES}", 60.0
     devices = [federation.supernode(f"ue{ue}", ue) for ue in range(3)]
     run = federation.run("run", overrides=overrides, deadline=deadline)
-    federation.until(lambda: federation.rows() == 1, START + ROUND, run, "run")
-    started = "Start `flwr-clientapp` process"
-    before = federation.log("ue2").count(started)
-    federation.until(lambda: federation.log("ue2").count(started) > before, ROUND, run, "run")
+    counts = [0]  # of ue2's tasks in the first round
+
+    def is_first_round_closed() -> bool:
+        if federation.rows():
+            return True
+        counts.append(federation.log("ue2").count(TASK))
+        return False
+
+    federation.until(is_first_round_closed, START + ROUND, run, "run")
+    federation.until(lambda: federation.log("ue2").count(TASK) > counts[-1], ROUND, run, "run")
     devices[2].kill()
     federation.until(lambda: run.poll() is not None, 3 * ROUND, None, "run")
     assert run.returncode == 0

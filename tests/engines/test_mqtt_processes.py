@@ -94,7 +94,7 @@ def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer:
             until(lambda: rows(out) >= 2)
             time.sleep(timing.downlink / 2)  # somewhere in the next frame
             broker.kill()
-            time.sleep(0.5)  # the server may be at work on a frame that was closed before
+            time.sleep(timing.downlink)  # the server may be at work on a frame that was closed before
             before = rows(out)
             time.sleep(0.5)
             assert rows(out) == before  # no frame is wasted while nobody can be heard
@@ -255,7 +255,8 @@ def test_certificates_and_access_control(start: Start, tmp_path: Path, longer: L
     assert all("Not authorized" in line for line in refused)
     spy.publish(topics.of("ue1", "update"), poison, retain=True)
     spy.publish(topics.of("ue1", "status"), write_status("online", "x" * 5000), retain=True)
-    time.sleep(0.1)
+    spy.publish(topics.of("ps", "status"), poison, retain=True)
+    until(lambda: len(refused) == 6)  # the broker takes messages in order, so the two before have arrived
 
     made = make_server(scenario, secured.broker("ps"), longer(TIMING), out=tmp_path / "out")
     with running(made) as raised:

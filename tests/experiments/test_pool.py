@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL
     workers = [int(word) for word in (tmp_path / "workers").read_text().split()]
     assert workers
-    for _ in range(100):
+    for _ in range(600):
         if not any(map(_is_alive, workers)):
             break
         time.sleep(0.1)
@@ -193,4 +194,6 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
+    with suppress(OSError):  # there may be no /proc
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()  # a zombie has ended
     return True
