@@ -44,8 +44,9 @@ def test_every_split_agrees_with_the_analysis(contenders, barring: float, ready:
         for name, value in expected.items():
             assert getattr(split, name) == pytest.approx(value, rel=1e-11, abs=1e-12), name
         assert split.value_per_slot == pytest.approx(split.expected_value / split.expected_cost_max)
-        assert split.expected_frames == pytest.approx(500 / split.expected_cost_max)
-        assert split.value_in_budget == pytest.approx(500 * split.value_per_slot)
+        assert split.expected_frames is not None
+        assert abs(split.expected_frames - 500 / split.expected_cost_max) < 1 + 13 / split.expected_cost_max
+        assert split.value_in_budget == pytest.approx(split.expected_frames * split.expected_value)
         assert not split.standard_errors
 
 
@@ -95,6 +96,41 @@ def test_best_may_lie_inside() -> None:
 
 def test_of_equals_the_most_certain_is_best() -> None:
     assert plan(10, 1).best.pull == 10  # nine pulls and one sure push are worth no more
+
+
+@pytest.mark.parametrize("ready", [1.0, 0.5, [0.1, 0.3, 0.5, 0.6, 0.8, 0.9, 0.9, 1.0]])
+def test_frames_in_a_budget_against_trial(ready) -> None:
+    """Frames are played one after the other while all slots of one are left."""
+    slots, n, pull, budget, trials = 8, 5, 3, 61, 4000
+    rng, chances = np.random.default_rng(5), np.broadcast_to(ready, slots)
+    counts = []
+    for _ in range(trials):
+        left, frames = budget, 0
+        while left >= 1 + slots:
+            pulled = np.flatnonzero(rng.random(pull) < chances[:pull]) + 1
+            first = np.zeros(n) if np.ndim(ready) == 0 else np.searchsorted(chances, rng.random(n))  # slots from 0
+            first = np.maximum(first - pull, 0)
+            sends = rng.integers(first, slots - pull) + 1
+            alone = [slot for slot in sends if (sends == slot).sum() == 1]
+            left -= 1 + max([0, *pulled, *(pull + slot for slot in alone)])
+            frames += 1
+        counts.append(frames)
+    split = plan(slots, n, pulls=[pull], ready=ready, budget=budget).splits[0]
+    assert split.expected_frames == pytest.approx(np.mean(counts), abs=4 * np.std(counts) / trials**0.5)
+
+
+def test_long_budgets_last_as_in_the_long_run() -> None:
+    exact, rough = (plan(20, 10, pulls=[10], budget=budget).splits[0] for budget in (10**6, 10**9))
+    assert exact.expected_frames == pytest.approx(10**6 / exact.expected_cost_max, rel=3e-5)
+    assert rough.expected_frames == pytest.approx(10**9 / rough.expected_cost_max, rel=1e-12)
+
+
+def test_only_frames_that_fit_count() -> None:
+    """Two frames of ten slots fit into 22 slots, however early they may end."""
+    result = plan(10, 5, value_ratio=2.0, budget=22)
+    assert result.best.pull == 10
+    assert {round(split.expected_frames or 0, 1) for split in result.splits} == {2.0}
+    assert result.break_even == pytest.approx(plan(10, 5).break_even, rel=0.02)
 
 
 def test_a_budget_changes_what_is_best_to_value_in_time() -> None:

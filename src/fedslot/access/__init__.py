@@ -15,6 +15,7 @@ Analysis, without simulation:
     latency.py      Theorem 1 and Hoeffding's bound on training times
     planner.py      the best split of a frame into pull and push slots
     limits.py       a limit on the cost of a frame
+    renewal.py      the number of frames in a time budget
     goals.py        the shortest frame for a number of updates, the most contenders that push slots bear
     radio.py        seconds and joules of a frame
 """

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedslot.access.costs import expected_cost_max
 from fedslot.access.limits import chance_within, within
 from fedslot.access.pushes import Barring, Progress, Pushes, PushYield
 from fedslot.access.readiness import Readiness, ReadinessBySlot, Ready, make_readiness
+from fedslot.access.renewal import expected_frames
 from fedslot.checks import check_number, check_probability, check_whole
 from fedslot.errors import InputError
 
@@ -32,6 +34,8 @@ MOST_WORK = 2 * 10**9
 """The largest number of UEs to simulate, or of points to compute: some ten minutes of one processor."""
 MOST_STATES = 10**8
 """The largest number of states of the recursion over slots, for UEs that are ready late."""
+MOST_PROBABILITIES, MOST_STEPS = 40_000, 10**9
+"""The largest numbers of probabilities of costs, and of steps of a recursion over slots, to count frames exactly."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
 NEAR = 7
 """Number of splits in the table of a plan."""
@@ -102,10 +106,10 @@ class Plan:
 
         At this ratio a split with more pushes is worth as much as the best one if pushes were worth nothing.
         """
-        costs = [1.0 if self.by == "expected_value" else split.expected_cost_max for split in self.splits]
+        frames = [1.0 if split.expected_frames is None else split.expected_frames for split in self.splits]
         worths = [
-            ((split.expected_received - split.expected_received_push) / cost, split.expected_received_push / cost)
-            for split, cost in zip(self.splits, costs, strict=True)
+            (count * (split.expected_received - split.expected_received_push), count * split.expected_received_push)
+            for split, count in zip(self.splits, frames, strict=True)
         ]  # the value of a split is the first of these, and the value ratio times the second
         pulls, pushes = max(worths, key=lambda worth: (float(f"{worth[0]:.12g}"), -worth[1]))
         ratios = [(pulls - fewer) / (more - pushes) for fewer, more in worths if more > pushes]
@@ -173,8 +177,9 @@ def plan(
     ready: probability that a pulled UE is ready; one that is not wastes its slot. Or (M,) probabilities that a UE is
         ready when each slot begins: then contenders, too, use only slots that begin after they are ready.
     ues: number of UEs in the cell: a UE is pulled once a frame and does not contend then. None: no limit.
-    budget: slots to spend. A frame spends its `cost_max`, as in the simulator, so the budget lasts for
-        budget / E[cost_max] frames (in the long run, by the renewal theorem).
+    budget: slots to spend, as in the simulator: a frame spends its `cost_max`, and begins only if all of its slots are
+        left. Where the exact number of frames would take long to compute, for large frames and budgets, it is taken as
+        budget / E[cost_max], as in the long run.
     frame_limit: the most slots that a frame may cost, T_max of the paper's problem P: E[cost_max] is at most this.
         Each number of pull slots then gets the most push slots that the limit allows, and the frame ends after them;
         numbers of pull slots that alone cost more are left out.
@@ -230,9 +235,10 @@ def plan(
     if not yields:
         allowed = f"enough for {compared[0] if compared else 0} pull slots and the downlink slot"
         raise InputError("frame_limit", frame_limit, allowed)
-    splits = [
-        _split(pull, push, readiness, value_ratio, budget, frame_limit) for pull, push in sorted(yields, key=_pull)
-    ]
+    yields.sort(key=itemgetter(0))
+    likely = int(np.count_nonzero(pmf)) if pushes[max(pushes)].computed else 1
+    count = partial(_count_frames, budget, _can_count_exactly(budget, yields, likely), readiness)
+    splits = [_split(pull, push, readiness, value_ratio, count, frame_limit) for pull, push in yields]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
 
 
@@ -256,10 +262,6 @@ def _pulls_to_compare(pulls: Iterable[int] | None, slots: int, ues: int | None) 
     for pull in compared:
         check_whole("pull", pull, most=most)
     return compared
-
-
-def _pull(pair: tuple[int, PushYield]) -> int:
-    return pair[0]
 
 
 def _tell_after(progress: Progress, before: int, count: int, done: float, of: int) -> None:
@@ -302,12 +304,37 @@ def _check_work(by_contenders: Mapping[int, Sequence[int]], all_pushes: Mapping[
         raise InputError("frames", pushes.frames, allowed)
 
 
+def _can_count_exactly(budget: float | None, yields: Sequence[tuple[int, PushYield]], likely: int) -> bool:
+    """Return whether the frames in a budget can be counted within a second or two; likely: numbers of contenders."""
+    probabilities = sum(likely * (1 + push.slots) for _, push in yields)
+    steps = sum((budget or 0.0) * (1 + pull + push.slots) for pull, push in yields)
+    return probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS
+
+
+def _count_frames(
+    budget: float | None, exactly: bool, ready: Readiness, pull: int, push: PushYield, cost_max: float
+) -> float | None:
+    """Return the expected number of frames in the budget; None without one."""
+    if budget is None:
+        return None
+    if not exactly:
+        return budget / cost_max
+    within = [chance_within(cost, pull, push, ready) for cost in range(1, pull + push.slots + 2)]
+    return expected_frames(budget, np.diff(within, prepend=0.0).clip(min=0.0))
+
+
 def _split(
-    pull: int, push: PushYield, ready: Readiness, value_ratio: float, budget: float | None, frame_limit: float | None
+    pull: int,
+    push: PushYield,
+    ready: Readiness,
+    value_ratio: float,
+    count: Callable[[int, PushYield, float], float | None],
+    frame_limit: float | None,
 ) -> FrameSplit:
+    """Return the numbers of a split; count: returns the expected number of frames in the budget."""
     pulled, last_pull = ready.pulled(pull), ready.last_pull(pull)
     cost_max = expected_cost_max(pull, push.last_slot, push.nothing, last_pull)
-    value = pulled + value_ratio * push.received
+    value, frames = pulled + value_ratio * push.received, count(pull, push, cost_max)
     return FrameSplit(
         pull=pull,
         push=push.slots,
@@ -323,8 +350,8 @@ def _split(
         expected_cost_sum=ready.cost_sum(pull) + (pull + 1) * push.received + push.slot_sum,
         nothing_pushed=push.nothing,
         value_per_slot=value / cost_max,
-        expected_frames=None if budget is None else budget / cost_max,
-        value_in_budget=None if budget is None else budget * value / cost_max,
+        expected_frames=frames,
+        value_in_budget=None if frames is None else frames * value,
         within_limit=None if frame_limit is None else chance_within(frame_limit, pull, push, ready),
         standard_errors={} if push.frames is None else _standard_errors(push.frames, pull, last_pull, value_ratio),
     )
