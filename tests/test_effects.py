@@ -37,6 +37,8 @@ def _told(overrides):
         ({"strategy.name": "fedavg", "valuation.samples": 3}, ["valuation.samples has no effect under fedavg"]),
         ({"strategy.name": "merit-push", "push.probability": 0.3}, ["push.probability has no effect under merit-push"]),
         ({"strategy.name": "planned", "push.probability": 0.3}, []),
+        ({"rounds": 10, "frame.pull": 3}, ["frame.pull has no effect where all rounds are warm-up"]),
+        ({"rounds": 11, "frame.pull": 3}, []),
         ({"strategy.name": "ps-alone", "training.epochs": 3}, ["training.epochs has no effect under ps-alone"]),
         ({"strategy.name": "ps-alone", "training.lr": 0.3}, []),
         ({"valuation.permutations": 9}, ["valuation.permutations has no effect with kriging"]),

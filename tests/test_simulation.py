@@ -407,8 +407,13 @@ def test_features_that_are_not_scaled_are_named_where_training_diverges(tmp_path
         ({"strategy.name": "power-of-choice", "time_budget": 7}, "time_budget"),
         ({"push.channel": "ether"}, "push.channel"),
         ({"push.channel": "builtins:dict"}, "push.channel"),
-        ({"push.channel_options": {"name": "x"}}, "push.channel_options"),
+        ({"push.channel_options": {"name": "x"}}, "push.channel_options.name"),
         ({"push.channel": "irsa", "push.channel_options": {"degrees": 3}}, "push.channel_options"),
+        ({"push.channel": "capture", "push.channel_options": {"threshold": 3}}, "push.channel_options.threshold"),
+        (
+            {"push.channel": "capture", "push.channel_options": {"threshold_db": "x"}},
+            "push.channel_options.threshold_db",
+        ),
     ],
 )
 def test_what_cannot_run_is_refused_before_the_first_round(overrides, field):

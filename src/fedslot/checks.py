@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedslot.errors import InputError, whole_number
+from fedslot.errors import InputError, say_number, whole_number
 
 
 def is_whole(value: object) -> bool:
@@ -28,7 +28,7 @@ def check_whole(field: str, value: object, least: int = 0, most: int | None = No
 def check_number(field: str, value: object, least: float, most: float) -> None:
     """Refuse a value that is not a number in the range."""
     if not is_number(value) or not least <= value <= most:  # type: ignore[operator]
-        raise InputError(field, value, f"a number from {least:,} to {most:,}")
+        raise InputError(field, value, f"a number from {say_number(least)} to {say_number(most)}")
 
 
 def check_probability(field: str, value: object) -> None:

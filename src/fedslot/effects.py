@@ -60,6 +60,8 @@ def _by_strategy(scenario: Scenario) -> Iterator[tuple[str, str]]:
     name, push = scenario.strategy.name, scenario.push
     uses: Sequence[str] | None = getattr(find("strategy.name", name, STRATEGIES), "uses", None)
     pushing = [key for key in keys() if key.startswith("push.")]
+    if uses is not None and "strategy.warmup" in uses and scenario.rounds <= scenario.warmup_rounds:
+        yield from ((key, "where all rounds are warm-up") for key in ("frame.pull", *pushing))
     if uses is not None:
         yield from ((key, f"under {name}") for key in STRATEGY_FIELDS if key not in uses)
         if "push" not in uses:

@@ -70,6 +70,15 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def say_number(number: float) -> str:
+    """Return a number as text.
+
+    >>> say_number(1e6), say_number(0.5)
+    ('1,000,000', '0.5')
+    """
+    return f"{int(number):,}" if float(number).is_integer() else f"{number:,}"
+
+
 def one_of(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the allowed names as text, and the one nearest to a name that is not allowed.
 

@@ -57,8 +57,8 @@ def _check_merit(part: str, merit: object, ues: int) -> Merit | None:
     if merit.attribute not in known:
         raise RefusedError(f"{part} must announce a merit by {', '.join(known)}, not {describe(merit.attribute)}")
     if (merit.told is None) != (merit.attribute in OWN):
-        needs = f"`told` goes with age and value, not with {' and '.join(OWN)}"
-        raise RefusedError(f"{part} announced a merit by {merit.attribute}; {needs}")
+        needs = "needs `told`, an array (K,)" if merit.told is None else "takes no `told`: UEs know it themselves"
+        raise RefusedError(f"{part} announced a merit by {merit.attribute}, which {needs}")
     for end in (merit.least, merit.most):
         if not is_number(end) or math.isnan(end):
             raise RefusedError(f"{part} must announce a merit from one number to another, not {describe(end)}")

@@ -355,6 +355,12 @@ class Scenario(Section):
         return None if self.push.contenders == "ready" else self.push.contenders
 
     @property
+    def warmup_rounds(self) -> int:
+        """Number of rounds of warm-up, by default those in which every UE is pulled once."""
+        full_pass = math.ceil(self.data.ues / self.frame.slots)
+        return full_pass if self.strategy.warmup is None else self.strategy.warmup
+
+    @property
     def epochs(self) -> int:
         """Local epochs of this scenario's strategy."""
         return self.training.epochs_by_strategy.get(self.strategy.name, self.training.epochs)
@@ -651,10 +657,21 @@ def _no_such_key(field: str, value: object) -> InputError:
     return InputError(field, value, f"left out: there is no such key; {hint}")
 
 
+NAMED = {"data": "data.dataset", "valuation": "valuation.method", "training": "training.model", "push": "push.channel"}
+"""The fields that name the part of a section, where they are not called `name`."""
+
+
 def _nearest_key(field: str) -> str | None:
-    """Return the field or section whose last word is nearest to that of a key: of the same section, or else of any."""
+    """Return the field or section whose last word is nearest to that of a key: of the same section, or else of any.
+
+    A name that no section has, as in `channel.name`, may mean a field that is called like the section given.
+    """
     section, _, name = field.rpartition(".")
     known = dict.fromkeys([*keys(), *(key.rpartition(".")[0] for key in keys())])
+    if name == "name":
+        likely = {key: None for key in known if key.split(".")[-1] == section.split(".")[-1] and "." in key}
+        if meant := NAMED.get(section) or next(iter(likely), None):
+            return meant
     for group in ([key for key in known if key.rpartition(".")[0] == section], known):
         homes: dict[str, list[str]] = {}  # keys by their last words
         for key in group:

@@ -107,7 +107,7 @@ def test_an_unusable_message_alone_in_its_slot_counts_as_collided() -> None:
     ("changes", "field"),
     [
         ({"push.channel": "fedslot.access.channels:Collision"}, "push.channel"),  # a message must not import anything
-        ({"push.channel_options": {"nonsense": 1}}, "push.channel_options"),
+        ({"push.channel_options": {"nonsense": 1}}, "push.channel_options.nonsense"),
     ],
 )
 def test_channels_that_cannot_be_deployed_are_refused(changes: dict[str, object], field: str) -> None:

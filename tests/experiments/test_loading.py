@@ -48,9 +48,9 @@ def test_an_unfinished_comparison_is_loaded_as_far_as_it_is_paired(scenario: Sce
 
 
 def test_a_sweep_is_loaded_with_its_failures(scenario: Scenario, tmp_path: Path) -> None:
-    grid = {"strategy.name": ["fedavg", "ucb"], "training.lr": [0.05, 1e6]}
+    grid = {"strategy.name": ["fedavg", "ucb"], "training.lr": [0.05, 1_000_000]}
     swept = fedslot.sweep(scenario, grid, 1, tmp_path, targets=(0.25, 0.5), workers=1, on_failure="record")
-    with pytest.warns(UserWarning, match="2 of 4 runs are not finished"):
+    with pytest.warns(UserWarning, match="2 of 4 runs failed: strategy.name=fedavg_training.lr=1000000-seed3"):
         loaded = fedslot.load(tmp_path)
     assert isinstance(loaded, fedslot.Sweep)
     assert loaded.failures == swept.failures
@@ -61,6 +61,13 @@ def test_a_sweep_is_loaded_with_its_failures(scenario: Scenario, tmp_path: Path)
     with pytest.warns(UserWarning, match="3 of 4 runs are not finished"):
         loaded = fedslot.load(tmp_path)
     assert loaded.failures == dict.fromkeys((0, 1, 3), "not finished")
+
+
+def test_a_sweep_whose_runs_all_failed_says_why(scenario: Scenario, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError):
+        fedslot.sweep(scenario, {"training.lr": [1e6]}, 1, tmp_path, workers=1, on_failure="record")
+    with pytest.raises(RefusedError, match=r"whose runs all failed; training\.lr=1000000\.0-seed3: round 0"):
+        fedslot.load(tmp_path)
 
 
 def test_classes_of_a_notebook_need_not_be_there(

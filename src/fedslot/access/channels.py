@@ -6,6 +6,7 @@ A channel of your own is a subclass of `Channel`, named in a scenario as `push.c
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError, RefusedError, shorten
+from fedslot.checks import is_number
+from fedslot.errors import InputError, RefusedError, did_you_mean, shorten
 from fedslot.plugins import find
 
 Slots = NDArray[np.int64]
@@ -128,9 +130,9 @@ class Capture(Channel):
     """
 
     def __init__(self, threshold_db: float = 6.0, noise: float = 0.0) -> None:
-        if not -300 <= threshold_db <= 300:
+        if not is_number(threshold_db) or not -300 <= threshold_db <= 300:
             raise InputError("threshold_db", threshold_db, "a number of decibels from -300 to 300")
-        if not 0 <= noise <= 1e100:
+        if not is_number(noise) or not 0 <= noise <= 1e100:
             raise InputError("noise", noise, "a power from 0 to 1e100")
         self.threshold_db, self.noise = threshold_db, noise
 
@@ -262,6 +264,11 @@ def make_channel(name: str, /, **options: Any) -> Channel:
     3.0
     """
     maker = find("push.channel", name, CHANNELS)
+    if name in CHANNELS:
+        taken = inspect.signature(maker).parameters
+        for option in options.keys() - taken.keys():
+            allowed = f"left out: {name} takes {' and '.join(taken) or 'no options'}{did_you_mean(option, taken)}"
+            raise InputError(f"push.channel_options.{option}", options[option], allowed)
     try:
         channel: Channel = maker(**options)
     except InputError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.signal import lfilter
 
 from fedslot.access.contenders import Floats
 
@@ -21,6 +20,8 @@ def expected_frames(budget: float, costs: Floats) -> float:
     >>> round(expected_frames(22, np.array([0.0, 0.5, 0.5])), 3)  # of 2 or 3 slots each, while at least 3 are left
     8.32
     """
+    from scipy.signal import lfilter  # slow to import
+
     starts = math.floor(budget) - len(costs) + 1  # numbers of slots left with which a frame may begin
     if starts <= 0:
         return 0.0

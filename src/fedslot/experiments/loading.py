@@ -65,22 +65,34 @@ def _load_sweep(path: Path) -> Sweep:
     results = [runs.load(task.folder) if is_finished(task.folder) else None for task in tasks]
     reasons = _reasons(path, study)
     failures = {index: reasons[index] for index, result in enumerate(results) if result is None}
+    failed = [index for index in failures if failures[index] != NOT_FINISHED]
+    if len(failed) == len(tasks):
+        raise RefusedError(f"{path} holds a sweep whose runs all failed; {tasks[0].folder.name}: {failures[0]}")
     if len(failures) == len(tasks):
         raise RefusedError(f"{path} holds a sweep without a finished run; continue it with --resume")
-    _warn(path, [tasks[index].folder.name for index in failures], len(tasks))
+    for indices, what in ((failures.keys() - failed, "are not finished"), (failed, "failed")):
+        _warn(path, [tasks[index].folder.name for index in sorted(indices)], len(tasks), what)
     return Sweep(study, results, failures, _targets(path))
 
 
 def _reasons(path: Path, study: Study) -> list[str]:
     """Return why each run of a sweep is not finished, as `runs.csv` says it."""
     keys = [*study.grid, "seed"]
-    known: dict[tuple[str, ...], str] = {}
+    known: dict[tuple[float | str, ...], str] = {}
     if (path / "runs.csv").is_file():
         rows = _table(path).reindex(columns=[*keys, "failure"], fill_value="").to_numpy().tolist()
-        known = {tuple(row): failure for *row, failure in rows}
+        known = {tuple(map(_as_number, row)): failure for *row, failure in rows}
     seeds = range(study.scenario.seed, study.scenario.seed + study.seeds)
     wanted = [(*map(table_entry, each.values()), seed) for each in study.combinations for seed in seeds]
-    return [known.get(tuple(map(str, row))) or NOT_FINISHED for row in wanted]
+    return [known.get(tuple(_as_number(str(value)) for value in row)) or NOT_FINISHED for row in wanted]
+
+
+def _as_number(text: str) -> float | str:
+    """Return the number that a text says, or the text; a table may write 5 as 5.0."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _targets(path: Path) -> tuple[float, ...]:
@@ -98,8 +110,8 @@ def _table(path: Path) -> pd.DataFrame:
         raise RefusedError(f"{path / 'runs.csv'} is damaged ({error}); --resume writes it anew") from None
 
 
-def _warn(path: Path, missing: Iterable[str], count: int) -> None:
+def _warn(path: Path, missing: Iterable[str], count: int, what: str = "are not finished") -> None:
     if names := list(missing):
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        line = f"{path}: {len(names)} of {count} runs are not finished: {', '.join(names[:3])}{more}"
+        line = f"{path}: {len(names)} of {count} runs {what}: {', '.join(names[:3])}{more}"
         warnings.warn(line, stacklevel=4)

@@ -49,6 +49,8 @@ class Study:
     seeds: int = SEEDS
 
     def __post_init__(self) -> None:
+        if not isinstance(self.grid, Mapping):
+            raise InputError("grid", self.grid, "a dictionary of lists of values by field")
         plain_values = beside({"grid": plain(self.grid)}, Path())["grid"]
         named = {k: [*map(part_name, v)] if isinstance(v, list) else v for k, v in plain_values.items()}
         object.__setattr__(self, "grid", named)

@@ -69,7 +69,7 @@ def estimate_value_ratio(scenario: Scenario, frames: pd.DataFrame | None, source
         raise RefusedError(f"{source} has no values of updates: {name} keeps none; take a run of push-pull or planned")
     memory = 0.0 if "strategy.memory" in without_effect(scenario) else scenario.strategy.memory
     values = update_values(received, memory)
-    means = values.pivot_table(index="round", columns="event", values="value", aggfunc="mean")
+    means = values.pivot_table(index="round", columns="event", values="value", aggfunc="mean", observed=True)
     means = means.reindex(columns=[PULLED, PUSHED]).dropna()
     if len(means) < LEAST:
         rounds = f"only {len(means)} rounds" if len(means) else "no rounds"

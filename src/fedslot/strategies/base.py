@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkabl
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError, whole_number
+from fedslot.errors import InputError, say_number, whole_number
 from fedslot.messages import Grant, Receipt, UEs
 
 S = TypeVar("S")
@@ -96,7 +96,8 @@ class Cell:
         value = self.options[option]
         if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= most:
             kind = "a number " if not whole else "" if type(value) is int else f"{whole_number(value)}, "
-            raise InputError(f"strategy.options.{option}", value, f"{kind}from {least:,} to {most:,}")
+            allowed = f"{kind}from {say_number(least)} to {say_number(most)}"
+            raise InputError(f"strategy.options.{option}", value, allowed)
         return float(value)
 
 

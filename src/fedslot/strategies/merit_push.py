@@ -39,7 +39,8 @@ class MeritPush:
     slot raises it, so that the cleanest of the backlogged UEs contend, one per slot. It stays above the noise with
     which a UE would be welcome in the pool; there, access barring follows the load.
     The first frame pulls UEs at random with half of the slots; all frames have one slot at least for pulled UEs,
-    however large `push` is. `horizon` is the number of updates over which noise averages out.
+    however large `push` is. On channels with copies (`crdsa`, `irsa`), two slots can hardly resolve two UEs: there, set
+    `push` to 4 or more. `horizon` is the number of updates over which noise averages out.
     """
 
     needs_values = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -26,6 +27,9 @@ def print_answer(console: Console, answer: Sizing, notes: Sequence[str], update:
     request, result = answer.request, answer.plan
     if request.pull is not None:
         print_split(console, result.best, answer.more(result.best))
+        console.print("Costs are in slots. Exact and paper leave out the downlink slot and take all")
+        console.print("pulled UEs as ready; max and sum do neither.")
+        console.print("\n".join(notes))
         if update:
             console.print(update)
     else:
@@ -87,7 +91,7 @@ def print_splits(
     )
     if any(split.probability < 1 for split in splits):
         columns["barring"] = lambda split: f"{split.probability:.3g}"
-    elif not simulated and not supported:
+    elif not simulated and not supported and request.ready == 1:
         columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
     if any(split.within_limit is not None for split in splits):
         columns["P(within\nlimit)"] = lambda split: f"{split.within_limit:.3f}"
@@ -134,21 +138,22 @@ def _own(result: Plan, own_pull: int | None) -> list[str]:
     if own is None or own is result.best:
         return []
     worth, most = (getattr(split, result.by) for split in (own, result.best))
-    part = f", {100 * worth / most:.0f}% of the most value" if most else ""
+    percent = 100 * worth / most if most else 0.0
+    part = f", {'over 99' if percent > 99.5 else f'{percent:.0f}'}% of the most value" if most else ""
     return [f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}."]
 
 
 def _backlog(result: Plan, request: SizingRequest) -> list[str]:
-    """Return lines on the backlog of a scenario with arrivals: whether UEs get updates faster than they push them."""
+    """Return lines on the contenders of a scenario with arrivals, which a plan counts without the backlog."""
     if request.scenario is None or request.scenario.push.arrivals is None:
         return []
     split = next((split for split in result.splits if split.pull == request.own_pull), result.best)
-    arrive = request.scenario.push.arrivals * split.expected_cost_max
-    grows = "grows" if arrive > split.expected_received_push else "does not grow"
+    ues = request.scenario.data.ues
+    arrive = -ues * math.expm1(-request.scenario.push.arrivals * split.expected_cost_max / ues)
     return [
-        f"With {split.pull} pull slots, {arrive:.2f} UEs get an update per frame, and"
-        f" {split.expected_received_push:.2f} push one:",
-        f"apart from pulls, the backlog {grows}. Only new UEs count as contenders here.",
+        f"With {split.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
+        "Contenders are those that get one during a frame of full length; UEs that",
+        "collided before contend again and come on top: `fedslot run` shows the backlog.",
     ]
 
 
@@ -156,7 +161,7 @@ def say_value_ratio(given: float | None, estimate: ValueRatio | None, break_even
     """Return lines on the value of a pushed update: from where on it pays to leave slots open, and what was assumed."""
     lines = []
     if break_even is not None:
-        lines.append(f"Open slots pay if a pushed update is worth more than {break_even:.3g} pulled ones.")
+        lines.append(f"Open slots pay if a pushed update is worth over {break_even:.3g} times a pulled one.")
     if estimate is not None:
         lines += [
             f"In the run it was worth {estimate.ratio:.2f}, 95% interval [{estimate.low:.2f}, {estimate.high:.2f}]",
