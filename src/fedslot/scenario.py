@@ -669,8 +669,8 @@ def _nearest_key(field: str) -> str | None:
     section, _, name = field.rpartition(".")
     known = dict.fromkeys([*keys(), *(key.rpartition(".")[0] for key in keys())])
     if name == "name":
-        likely = {key: None for key in known if key.split(".")[-1] == section.split(".")[-1] and "." in key}
-        if meant := NAMED.get(section) or next(iter(likely), None):
+        alike = (key for key in known if "." in key and key.split(".")[-1] == section.split(".")[-1])
+        if meant := NAMED.get(section) or next(alike, None):
             return meant
     for group in ([key for key in known if key.rpartition(".")[0] == section], known):
         homes: dict[str, list[str]] = {}  # keys by their last words

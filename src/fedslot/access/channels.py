@@ -266,7 +266,7 @@ def make_channel(name: str, /, **options: Any) -> Channel:
     maker = find("push.channel", name, CHANNELS)
     if name in CHANNELS:
         taken = inspect.signature(maker).parameters
-        for option in options.keys() - taken.keys():
+        for option in [option for option in options if option not in taken]:
             allowed = f"left out: {name} takes {' and '.join(taken) or 'no options'}{did_you_mean(option, taken)}"
             raise InputError(f"push.channel_options.{option}", options[option], allowed)
     try:

@@ -34,8 +34,8 @@ MOST_WORK = 2 * 10**9
 """The largest number of UEs to simulate, or of points to compute: some ten minutes of one processor."""
 MOST_STATES = 10**8
 """The largest number of states of the recursion over slots, for UEs that are ready late."""
-MOST_PROBABILITIES, MOST_STEPS = 40_000, 10**9
-"""The largest numbers of probabilities of costs, and of steps of a recursion over slots, to count frames exactly."""
+MOST_PROBABILITIES, MOST_STEPS, LONG_BUDGET = 40_000, 10**9, 10**7
+"""The largest numbers of probabilities of costs, of steps of a recursion, and of slots, to count frames exactly."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
 NEAR = 7
 """Number of splits in the table of a plan."""
@@ -308,7 +308,7 @@ def _can_count_exactly(budget: float | None, yields: Sequence[tuple[int, PushYie
     """Return whether the frames in a budget can be counted within a second or two; likely: numbers of contenders."""
     probabilities = sum(likely * (1 + push.slots) for _, push in yields)
     steps = sum((budget or 0.0) * (1 + pull + push.slots) for pull, push in yields)
-    return probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS
+    return probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS and (budget or 0.0) <= LONG_BUDGET
 
 
 def _count_frames(

@@ -71,7 +71,7 @@ class Updates:
 
     @cached_property
     def responses(self) -> Tensor:
-        """Changes of the layers' outputs by each step, scaled so that squares add up to mean squares, (Y, ...)."""
+        """(Y, n) steps in coordinates in which their inner products are those of the changes of the layers' outputs."""
         return self.statistics.responses(self.steps, self.start)
 
 

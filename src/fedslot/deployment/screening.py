@@ -45,7 +45,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in (("norm", self.norm), ("examples", self.examples)):
             if not 1 <= value < math.inf:
-                raise InputError(f"limits.{name}", value, "a number from 1")
+                raise InputError(f"limits.{name}", value, "a finite number, 1 or more")
 
 
 @dataclass(frozen=True)
