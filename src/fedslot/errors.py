@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -68,6 +68,16 @@ def counted(number: int, thing: str) -> str:
     ('1 round', '3 rounds')
     """
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def first_names(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names of a list, and how many more there are.
+
+    >>> first_names(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def say_number(number: float) -> str:

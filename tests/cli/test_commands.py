@@ -104,6 +104,17 @@ def test_bad_input_of_a_process(fedslot_command: Command, tmp_path: Path) -> Non
     assert done.stderr == "error: frame.pull: 11 is not allowed; it must be at most frame.slots (10)\n"
 
 
+def test_a_comparison_with_fewer_strategies_says_which_runs_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", "quickstart", "-o", "rounds=1", "--seeds", "1", "--out", str(tmp_path)]
+    assert main([*words, "--strategies", "fedavg,ucb"]) == 0
+    assert main([*words, "--strategies", "fedavg,round-robin", "--resume"]) == 0
+    assert f"note: tables and figures leave out the runs ucb-seed0 in {tmp_path}" in capsys.readouterr().err
+    assert main([*words, "--strategies", "fedavg,ucb,round-robin", "--resume"]) == 0
+    assert "leave out" not in capsys.readouterr().err
+
+
 def test_interrupted_run_can_be_resumed(start: Start, tmp_path: Path) -> None:
     words = ["run", "quickstart", "-o", "rounds=1000000", "--out", str(tmp_path / "run")]
     process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
@@ -170,7 +181,7 @@ def test_a_comparison_that_is_stopped_while_it_finishes(
         patched.setattr("fedslot.views.report.save", stop)
         assert main(words) == 130
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "under centralized the PS itself trains: it takes the plain average instead of fedadam"
+    assert lines[0] == "note: under centralized the PS itself trains: it takes the plain average instead of fedadam"
     assert [line for line in lines if not line.startswith("[")][1:] == [
         "stopped; continue with the same command and --resume"
     ]

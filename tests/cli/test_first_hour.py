@@ -104,8 +104,8 @@ def test_show_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     (tmp_path / "run" / "summary.json").unlink()
     assert main(["show", str(tmp_path / "run")]) == 0
     told = capsys.readouterr().out
-    assert f"3 of 3 rounds and {result.slots_spent} slots, not finished" in told
-    assert "continues it with --resume" in told
+    assert f"3 of 3 rounds and {result.slots_spent} slots, so far" in told
+    assert "if it was interrupted, the command that began it continues it with --resume" in told
 
 
 def test_show_of_a_comparison_and_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,8 +134,31 @@ def test_show_of_a_sweep_that_is_under_way(tmp_path: Path, capsys: pytest.Captur
     assert "1 of 2 runs are not finished: frame.pull=1" in errors
     assert " 1   not finished" in output
     second.unlink()
-    assert main(["show", str(tmp_path)]) == 2
-    assert "holds a sweep without a finished run; continue it with --resume" in capsys.readouterr().err
+    assert main(["show", str(tmp_path)]) == 0
+    assert "sweep on digits, 20 UEs: 0 of 2 runs are finished" in capsys.readouterr().out
+
+
+def test_show_of_a_comparison_without_a_finished_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It tells how far the runs are that have begun."""
+    compared = compare(Scenario.load("quickstart", QUICK), ["fedavg", "ucb"], 2, tmp_path, workers=1)
+    (tmp_path / "runs" / "fedavg-seed0" / "summary.json").unlink()
+    for part in ("summary.json", "rounds.csv"):
+        (tmp_path / "runs" / "ucb-seed1" / part).unlink()
+    assert main(["show", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "comparison on digits, 20 UEs: 2 of 4 runs are finished" in told
+    fedavg = compared.runs["fedavg"][0]
+    (row,) = (line.split() for line in told.splitlines() if "seed" in line)
+    assert row == ["fedavg,", "seed", "0", "3", str(fedavg.slots_spent), f"{fedavg.final_accuracy:.3f}"]
+    assert "continues it with --resume" in told
+
+
+def test_targets_that_no_run_reached_get_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compare(Scenario.load("quickstart", QUICK), ["fedavg"], 1, tmp_path, targets=(0.98, 0.99), workers=1)
+    assert main(["show", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "No run reached 0.98, 0.99." in told
+    assert "Slots to target accuracies" not in told
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

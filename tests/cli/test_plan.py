@@ -110,6 +110,14 @@ def test_simulated_channels(run, channel: str) -> None:
     assert answer != json.loads(run(*arguments, "--seed", "1").stdout)
 
 
+def test_options_of_a_simulation_have_no_effect_on_what_is_computed(run) -> None:
+    exact = run("--slots", "6", "--frames", "50", "--seed", "1")
+    assert exact.stdout == run("--slots", "6").stdout
+    note = "note: {} has no effect on the collision channel, which is computed"
+    assert exact.stderr.splitlines() == [note.format("--frames"), note.format("--seed")]
+    assert run("--slots", "6", "--channel", "capture", "--frames", "50", "--seed", "1").stderr == ""
+
+
 def test_threshold_reaches_the_channel(run) -> None:
     def pushed(decibels: str) -> float:
         text = run("--pull", "5", "--channel", "capture", "--threshold-db", decibels, "--json").stdout

@@ -63,15 +63,15 @@ def compare(
     from rich.console import Console
 
     from fedslot.experiments.comparison import compare as compare_strategies
-    from fedslot.experiments.comparison import plan_tasks, run_labels
+    from fedslot.experiments.comparison import left_out, plan_tasks, run_labels
     from fedslot.experiments.variants import make_variants, notes
 
     variants = make_variants(strategies)
     tasks = plan_tasks(wanted, variants, seeds, out)
     note_effects(scenario, [task.scenario for task in tasks[::seeds]])
     check_cluster(dask)
-    for note in notes(wanted, variants):
-        typer.echo(note, err=True)
+    for note in [*notes(wanted, variants), *(left_out(out, tasks) if resume else [])]:
+        typer.echo(f"note: {note}", err=True)
     labels = run_labels(variants, tasks)
     with live_view(out, live, open, port):
         with (

@@ -165,7 +165,14 @@ def plan(
             rich_help_panel=GOALS,
         ),
     ] = None,
-    frames: Annotated[int, typer.Option(help="Frames to simulate for each split.", rich_help_panel=SIMULATION)] = 4000,
+    frames: Annotated[
+        int | None,
+        typer.Option(
+            help="Frames to simulate for each split; 4000 if not given.",
+            rich_help_panel=SIMULATION,
+            show_default=False,
+        ),
+    ] = None,
     precision: Annotated[
         float | None,
         typer.Option(
@@ -173,7 +180,10 @@ def plan(
             rich_help_panel=SIMULATION,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the simulation.", rich_help_panel=SIMULATION)] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of the simulation; 0 if not given.", rich_help_panel=SIMULATION, show_default=False),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw yield and cost of all splits into a .png, .pdf or .svg file."),
@@ -240,9 +250,9 @@ def plan(
         value_ratio=value_ratio if value_ratio is not None else 1.0 if estimate is None else max(0.0, estimate.ratio),
         frame_limit=frame_limit,
         confidence=confidence,
-        frames=frames,
+        frames=4000 if frames is None else frames,
         precision=precision,
-        seed=seed,
+        seed=seed or 0,
         radio=radio,
         scenario=scenario,
         want_updates=want_updates,
@@ -250,6 +260,10 @@ def plan(
     )
     with _named_as_options():
         answer = _with_progress(pull is None or request.simulated, request.answer)
+    if not request.simulated:
+        for option, value in (("--frames", frames), ("--precision", precision), ("--seed", seed)):
+            if value is not None:
+                typer.echo(f"note: {option} has no effect on the collision channel, which is computed", err=True)
     if plot is not None:
         from fedslot.views.plan import plot_plan
 
@@ -267,7 +281,7 @@ def plan(
             "channel": cell["channel"],
             **({"threshold_db": threshold_db} if threshold_db is not None else {}),
             **({"frame_limit": frame_limit, "confidence": confidence} if frame_limit is not None else {}),
-            **({"frames": frames, "precision": precision, "seed": seed} if request.simulated else {}),
+            **({name: getattr(request, name) for name in ("frames", "precision", "seed")} if request.simulated else {}),
             **({"value_estimate": estimate.as_dict()} if estimate else {}),
             **({"parameters": size, "bits_per_parameter": parameter_bits} if size else {}),
             **({"want_updates": want_updates} if want_updates is not None else {}),

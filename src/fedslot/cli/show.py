@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from fedslot.results import Result
     from fedslot.scenario import Scenario
 
+INTERRUPTED = "if it was interrupted, the command that began it continues it with --resume"
+
 
 def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a comparison or a sweep.")]) -> None:
     """Summarise the results in a folder: a run with a small plot, a comparison or a sweep as tables.
@@ -28,17 +31,21 @@ def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a compari
     from rich.console import Console
 
     from fedslot.experiments.comparison import Comparison
-    from fedslot.experiments.loading import load
+    from fedslot.experiments.loading import NothingFinishedError, load
     from fedslot.results import Result
     from fedslot.views.tables import comparison_tables, sweep_table
 
     console = Console(markup=False, emoji=False, highlight=False)
+    found = None
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = load(folder)
+        with suppress(NothingFinishedError):
+            found = load(folder)
     for warning in told:  # which runs are missing
         typer.echo(f"note: {warning.message}", err=True)
-    if isinstance(found, Result):
+    if found is None:
+        _show_runs(folder, console)
+    elif isinstance(found, Result):
         _show_run(found, console)
     elif isinstance(found, Comparison):
         names = ", ".join(found.strategies)
@@ -51,6 +58,18 @@ def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a compari
         console.print(f"sweep over {', '.join(found.study.grid)} {_where(base)}, {_seeds(seeds)}", soft_wrap=True)
         console.print(sweep_table(found, console))
     say_more(folder, shown=True)
+
+
+def _show_runs(folder: Path, console: Console) -> None:
+    """Show how far the runs of a comparison or a sweep are, of which too few are finished to tell more."""
+    from fedslot.views.live.watched import read_plan
+    from fedslot.views.tables import runs_table
+
+    plan = read_plan(folder)
+    finished = sum(run.is_finished for run in plan.runs)
+    console.print(f"{plan.kind} {_where(plan.runs[0].scenario)}: {finished} of {len(plan.runs)} runs are finished")
+    console.print(runs_table(plan))
+    console.print(INTERRUPTED)
 
 
 def _where(scenario: Scenario) -> str:
@@ -70,10 +89,10 @@ def _show_run(run: Result, console: Console) -> None:
     if not len(rounds):
         console.print("no round is finished yet")
         return
-    state = "finished" if run.finished else "not finished"
+    state = "finished" if run.finished else "so far"
     console.print(f"{len(rounds)} of {scenario.most_rounds} rounds and {run.slots_spent} slots, {state}")
     if not run.finished:
-        console.print("the command that began it continues it with --resume")
+        console.print(INTERRUPTED)
     console.print(f"test accuracy {run.final_accuracy:.4f}, at best {rounds['test_accuracy'].max():.4f}")
     sums = rounds[["pulled", "wasted", "push_received", "collided"]].sum()
     console.print(

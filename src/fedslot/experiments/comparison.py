@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedslot.errors import InputError, RefusedError, counted, one_of, whole_number
+from fedslot.errors import InputError, RefusedError, counted, first_names, one_of, whole_number
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, difference_scale_of, scale_of
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
@@ -283,6 +283,13 @@ def run_labels(variants: Sequence[Variant], tasks: Sequence[Task]) -> list[str]:
 def run_folder(out: Path, variant: Variant, seed: int) -> Path:
     """Return the folder of a run; its name is valid on every file system, and unique."""
     return out / "runs" / f"{unique_name(variant.label, plain_text(variant.label))}-seed{seed}"
+
+
+def left_out(out: Path, tasks: Sequence[Task]) -> list[str]:
+    """Return a line about the finished runs in a folder that are none of these tasks; no line if there are none."""
+    wanted = {task.folder.name for task in tasks}
+    others = [file.parent.name for file in sorted(out.glob("runs/*/summary.json")) if file.parent.name not in wanted]
+    return [f"tables and figures leave out the runs {first_names(others)} in {out}"] if others else []
 
 
 def _describe(scenario: Scenario, variants: Sequence[Variant], seeds: int, targets: Sequence[float]) -> str:

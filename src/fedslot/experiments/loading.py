@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedslot import runs
-from fedslot.errors import RefusedError
+from fedslot.errors import RefusedError, first_names
 from fedslot.experiments.comparison import TARGETS, Comparison, read_comparison, run_folder
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep, plan_tasks, table_entry
@@ -19,6 +19,10 @@ from fedslot.results import Result
 from fedslot.runs import is_finished
 
 _TARGET = re.compile(r"slots_to_[0-9.e-]+_max")
+
+
+class NothingFinishedError(RefusedError):
+    """The folder holds a comparison or a sweep from which nothing can be told yet."""
 
 
 def load(out: str | Path) -> Result | Comparison | Sweep:
@@ -53,7 +57,9 @@ def _load_comparison(path: Path) -> Comparison:
                 missing.append(folder.name)
     common = [seed for seed in seeds if all(seed in results for results in found.values())]
     if not found or not common:
-        raise RefusedError(f"{path} holds a comparison without a seed that was finished; continue it with --resume")
+        raise NothingFinishedError(
+            f"{path} holds a comparison without a seed that was finished; continue it with --resume"
+        )
     _warn(path, missing, len(variants) * len(seeds))
     paired = {label: [results[seed] for seed in common] for label, results in found.items()}
     return Comparison(scenario, common, paired, targets, tuple(missing))
@@ -69,7 +75,7 @@ def _load_sweep(path: Path) -> Sweep:
     if len(failed) == len(tasks):
         raise RefusedError(f"{path} holds a sweep whose runs all failed; {tasks[0].folder.name}: {failures[0]}")
     if len(failures) == len(tasks):
-        raise RefusedError(f"{path} holds a sweep without a finished run; continue it with --resume")
+        raise NothingFinishedError(f"{path} holds a sweep without a finished run; continue it with --resume")
     for indices, what in ((failures.keys() - failed, "are not finished"), (failed, "failed")):
         _warn(path, [tasks[index].folder.name for index in sorted(indices)], len(tasks), what)
     return Sweep(study, results, failures, _targets(path))
@@ -112,6 +118,4 @@ def _table(path: Path) -> pd.DataFrame:
 
 def _warn(path: Path, missing: Iterable[str], count: int, what: str = "are not finished") -> None:
     if names := list(missing):
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        line = f"{path}: {len(names)} of {count} runs {what}: {', '.join(names[:3])}{more}"
-        warnings.warn(line, stacklevel=4)
+        warnings.warn(f"{path}: {len(names)} of {count} runs {what}: {first_names(names)}", stacklevel=4)

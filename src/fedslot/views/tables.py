@@ -15,17 +15,39 @@ from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate, describe
 from fedslot.experiments.study import say_value
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep
+from fedslot.runs import load
 from fedslot.scenario import Scenario
+from fedslot.views.live.watched import ROUNDS, Plan
 
-MOST_ROWS = 12  # number of combinations in the table of a sweep; sweep.csv has all
+MOST_ROWS = 12  # number of combinations in the table of a sweep, whose sweep.csv has all, and of runs under way
 
 Slots = Mapping[float, Estimate]
 """Slots to target accuracies, by target: a row of a table."""
 
 
 def comparison_tables(comparison: Comparison, console: Console) -> list[Table]:
-    """Return a table of accuracies with paired differences, and a table of slots to target accuracies."""
-    return [_fitting(console, partial(make, comparison)) for make in (_accuracies, _slots)]
+    """Return a table of accuracies with paired differences, and one of slots to the targets that were reached."""
+    accuracies, slots = _fitting(console, partial(_accuracies, comparison)), _slots_to_targets(comparison)
+    if _reached(slots.values()):
+        return [accuracies, _fitting(console, partial(_slots, comparison))]
+    accuracies.caption = f"{accuracies.caption or ''} {_missed(slots.values())}".strip()
+    return [accuracies]
+
+
+def runs_table(plan: Plan) -> Table:
+    """Return how far the runs are that have begun and are not finished; of many, the first ones."""
+    begun = [run for run in plan.runs if not run.is_finished and (run.folder / ROUNDS).is_file()]
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("run", overflow="fold")
+    for header in ("rounds", "slots", "accuracy"):
+        table.add_column(header, justify="right")
+    for run in begun[:MOST_ROWS]:
+        result = load(run.folder)
+        accuracy = f"{result.final_accuracy:.3f}" if len(result.rounds) else ""
+        table.add_row(run.label, str(len(result.rounds)), str(result.slots_spent), accuracy)
+    if len(begun) > MOST_ROWS:
+        table.caption = f"The first {MOST_ROWS} of {len(begun)} runs that are under way."
+    return table
 
 
 def sweep_table(found: Sweep, console: Console) -> Table:
@@ -66,10 +88,7 @@ def _accuracies(comparison: Comparison, gap: str) -> Table:
 def _slots(comparison: Comparison, gap: str) -> Table:
     table = _table("Slots to target accuracies", len(comparison.seeds))
     table.add_column("strategy", overflow="fold")
-    rows = {
-        strategy: {target: estimates[comparison.slots_measure(target)] for target in comparison.targets}
-        for strategy, estimates in comparison.estimates().items()
-    }
+    rows = _slots_to_targets(comparison)
     reached = _reached(rows.values())
     for target in reached:
         _add_number(table, f"to {target:g}", gap)
@@ -77,6 +96,13 @@ def _slots(comparison: Comparison, gap: str) -> Table:
         table.add_row(strategy, *(cells[target].text(".0f", gap=gap) for target in reached))
     table.caption = _slots_notes(comparison.scenario, rows.values())
     return table
+
+
+def _slots_to_targets(comparison: Comparison) -> dict[str, Slots]:
+    return {
+        strategy: {target: estimates[comparison.slots_measure(target)] for target in comparison.targets}
+        for strategy, estimates in comparison.estimates().items()
+    }
 
 
 def _combinations(found: Sweep, gap: str) -> Table:
@@ -136,9 +162,15 @@ def _slots_notes(scenario: Scenario, rows: Collection[Slots]) -> str:
     cells = [cell for row in rows for cell in row.values()]
     if any(cell.total >= LEAST and 0 < cell.count < cell.total for cell in cells):
         notes.append(f"k of {cells[0].total}: k runs reached the target; the median is over all runs.")
-    if missed := [f"{target:g}" for target in next(iter(rows), {}) if target not in _reached(rows)]:
-        notes.append(f"No run reached {', '.join(missed)}.")
+    if missed := _missed(rows):
+        notes.append(missed)
     return " ".join(notes)
+
+
+def _missed(rows: Collection[Slots]) -> str:
+    """Return a sentence on the targets that no run reached; empty if there are none."""
+    missed = [f"{target:g}" for target in next(iter(rows), {}) if target not in _reached(rows)]
+    return f"No run reached {', '.join(missed)}." if missed else ""
 
 
 def _accuracy(estimates: dict[str, Estimate]) -> float:
