@@ -85,8 +85,12 @@ def test_before_any_update_there_is_no_threshold():
 def test_at_least_one_slot_pulls():
     grant = _schedule(_known(), replace(CELL, slots=2, options={"push": 4}))
     assert (len(grant.pull), grant.slots) == (1, 2)
-    alone = _schedule(_known(), replace(CELL, slots=1))
-    assert (len(alone.pull), alone.slots) == (1, 1)
+
+
+def test_frames_of_one_slot_are_refused():
+    """The slot would go to the same UE for ever."""
+    with pytest.raises(InputError, match=r"frame\.slots: 1 is not allowed; it must be at least 2 under merit-push"):
+        make_strategy("merit-push", replace(CELL, slots=1))
 
 
 def test_options_have_limits():

@@ -45,9 +45,18 @@ def test_noise_makes_frames_longer():
     assert [_schedule(_known([sigma] * 8, [1] * 8, energy=2.0)).slots for sigma in (0.0, 0.2, 0.3)] == [2, 2, 3]
 
 
-def test_a_frame_of_one_slot_pulls_a_known_ue():
-    grant = _schedule(_known([0.0, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]), replace(CELL, slots=1))
-    assert grant.pull.tolist() == [0]
+def test_a_single_slot_visits_all_ues_before_it_goes_to_the_pool():
+    for seen, expected in (([1, 1, 1, 1, 1, 0, 1, 1], 5), ([1] * 8, 2)):
+        state = replace(_known([1.0, 1, 0, 1, 1, 1, 1, 1], seen), last=np.array([8, 7, -1, 6, 5, -1, 4, 3]))
+        grant = _schedule(state, replace(CELL, slots=1))
+        assert (grant.pull.tolist(), grant.slots) == ([expected], 1)
+
+
+def test_unseen_ues_that_were_not_ready_wait_for_the_others():
+    state = _known([0.0] * 8, [1, 1, 1, 1, 0, 0, 0, 0], frames=9)
+    for last, expected in (([-1, 7, -1, 8], {4, 6}), ([6, 7, 6, 8], {4, 6}), ([8, 7, 8, 6], {7})):
+        later = replace(state, last=np.array([0, 0, 0, 0, *last]))
+        assert {int(_schedule(later, seed=seed).pull[-1]) for seed in range(40)} == expected
 
 
 def test_the_horizon_has_limits():

@@ -1,4 +1,4 @@
-"""Filtered: weigh updates by their noise, filter what they have in common by the layers' inputs, take larger steps.
+"""Filtered: weight updates by their noise, filter what they have in common by the layers' inputs, take larger steps.
 
 `docs/explanation/equal-slots.md` derives it. In each round, with d_k the steps of the received UEs:
 
@@ -99,10 +99,10 @@ class Filtered:
         round, complete = state.rounds + 1, updates.statistics.complete
         noise, seen, sigma = _noise_levels(state, updates)
         weights, energy = _weights(state, updates, sigma)
-        keep = self.momentum if complete else 0.0
-        momentum = keep * state.momentum + (1 - keep) * torch.as_tensor(weights).to(updates.steps) @ updates.steps
-        variance = keep**2 * state.variance + (1 - keep) ** 2 * float(weights**2 @ sigma**2)
-        started = 1 - keep**round  # the momentum began at 0
+        memory = self.momentum if complete else 0.0
+        momentum = memory * state.momentum + (1 - memory) * torch.as_tensor(weights).to(updates.steps) @ updates.steps
+        variance = memory**2 * state.variance + (1 - memory) ** 2 * float(weights**2 @ sigma**2)
+        started = 1 - memory**round  # the momentum began at 0
         average, power = momentum / started, variance / started**2
         scale, scale_variance = state.scale, state.scale_variance
         if complete:
@@ -134,7 +134,7 @@ class Filtered:
     def _fit(self, state: FilterState, average: Tensor, power: float, updates: Updates) -> tuple[Tensor, Tensor]:
         """Return the scale c of each parameter's layer after this round, and the variance of its estimate, (P,) each.
 
-        A mean square over `out` outputs has the variance 2 (c lambda + v)^2 / out, by whose inverse it is weighed.
+        A mean square over `out` outputs has the variance 2 (c lambda + v)^2 / out, by whose inverse it is weighted.
         """
         statistics = updates.statistics
         new = min(1.0, max(1 / self.horizon, 1 / (state.rounds + 1)))  # weight of this round

@@ -1,7 +1,7 @@
 """Second moments of the inputs of a network's layers, and what they tell about noise on updates.
 
 The gradient of a layer's matrix is a sum of products of an error at its output with an input. So in a direction in
-which inputs hardly vary it is small, whatever the errors are, and what an update has there is noise.
+which inputs have little energy it is small, whatever the errors are, and an update has mostly noise there.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ class LayerStatistics:
         """Return the inputs (n, d) of the first `count` layers, a 1 appended where there is a bias."""
         layers, seen = list(self._layers.items())[:count], dict[str, Tensor]()
 
-        def keep(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def store(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
             return lambda _, given: seen.update({name: given[0]})
 
         with ExitStack() as hooks:
             for name, layer in layers:
-                hooks.callback(layer.register_forward_pre_hook(keep(name)).remove)
+                hooks.callback(layer.register_forward_pre_hook(store(name)).remove)
             self._model.logits(self._model.unflatten(flat), self._inputs[:samples])
         return [_layer_inputs(layer, seen[name]) for name, layer in layers]
 
@@ -154,11 +154,11 @@ def _is_plain(layer: nn.Conv2d) -> bool:
 def _layer_inputs(layer: Layer, given: Tensor) -> Tensor:
     """Return inputs (n, d) that a layer multiplies by its matrix, patches if they are images, at even distances."""
     if isinstance(layer, nn.Conv2d):
-        rows = _patches(layer, given)
+        inputs = _patches(layer, given)
     else:
-        rows = given.reshape(-1, given.shape[-1])
-        rows = rows[:: _stride(len(rows))]
-    return rows if layer.bias is None else torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
+        inputs = given.reshape(-1, given.shape[-1])
+        inputs = inputs[:: _stride(len(inputs))]
+    return inputs if layer.bias is None else torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1)
 
 
 def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
@@ -180,18 +180,18 @@ def _stride(count: int) -> int:
     return -(-count // MOST_INPUTS)
 
 
-def _basis(rows: Tensor) -> Basis:
+def _basis(inputs: Tensor) -> Basis:
     """Return the principal directions of inputs (n, d).
 
     Few samples leave most directions without any energy. Ledoit and Wolf's (2004) shrinkage towards equal energies
     gives these what the samples cannot exclude.
     """
-    rows = rows.double()
-    count, size = rows.shape
-    moments = rows.mT @ rows / count
+    inputs = inputs.double()
+    count, size = inputs.shape
+    moments = inputs.mT @ inputs / count
     mean = moments.trace() / size
     spread = (moments - mean * torch.eye(size, dtype=moments.dtype, device=moments.device)).square().sum()
-    error = (rows.square().sum(dim=1).square().mean() - moments.square().sum()) / count
+    error = (inputs.square().sum(dim=1).square().mean() - moments.square().sum()) / count
     shrinkage = float((error / spread).clamp(0, 1)) if spread > 0 else 1.0
     energies, vectors = torch.linalg.eigh(moments)
     energies = (1 - shrinkage) * energies.clamp(min=0) + shrinkage * mean

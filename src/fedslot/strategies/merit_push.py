@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedslot.errors import InputError
 from fedslot.messages import Grant, Merit, Receipt
 from fedslot.strategies.base import Cell, Options, Uses
 from fedslot.strategies.scout import first_frame
@@ -36,8 +37,11 @@ class MeritPush:
     """Pull from a pool of clean UEs the number that makes the most progress per slot; open `push` slots by merit.
 
     UEs may push if their own noise is at most a threshold, which follows the load: a collided slot lowers it, an idle
-    slot raises it, so that the cleanest of the backlogged UEs contend, one per slot. It stays above the noise with
-    which a UE would be welcome in the pool; there, access barring follows the load.
+    slot raises it, so that the cleanest of the backlogged UEs contend, about one per slot. It is cut to the noise of
+    the noisiest UE received so far, and stays above the noise with which a UE would be welcome in the pool; there,
+    access barring follows the load. Other UEs become known only by their pushes, so some must be backlogged
+    (`push.contenders` or `push.arrivals`).
+
     The first frame pulls UEs at random with half of the slots; all frames have one slot at least for pulled UEs,
     however large `push` is. On channels with copies (`crdsa`, `irsa`), two slots can hardly resolve two UEs: there, set
     `push` to 4 or more. `horizon` is the number of updates over which noise averages out.
@@ -49,6 +53,8 @@ class MeritPush:
     options: ClassVar[Options] = {"horizon": 1, "push": 2}
 
     def __init__(self, cell: Cell) -> None:
+        if cell.slots < 2:
+            raise InputError("frame.slots", cell.slots, "at least 2 under merit-push: one to pull and one to push")
         self.cell = cell
         self.horizon = cell.number("horizon", least=1, most=1e6)
         self.push = min(int(cell.number("push", least=1, most=1e6, whole=True)), cell.slots - 1)

@@ -16,7 +16,7 @@ from fedslot.strategies.selection import top
 
 
 class Planned:
-    """Pull the Q most valued UEs and open push slots, with the Q of most expected value within a limit per frame.
+    """Pull the Q most valued UEs and open push slots; Q maximises the expected value of the frame within a cost limit.
 
     The value of a split is the sum of the Q highest values, plus the expected number of received pushes times the mean
     value of the UEs that are not pulled. `frame_limit` bounds the expected `cost_max` of a frame, warm-up included, and

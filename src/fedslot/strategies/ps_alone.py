@@ -1,4 +1,4 @@
-"""PS alone: no UE is heard, and the PS trains on its own labelled samples; the control that needs no slot."""
+"""PS alone: no UE transmits, and the PS trains on its own labelled samples; the control that needs no slot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedslot.strategies.base import Cell, Uses
 
 
 class PSAlone:
-    """Announce no slot. The run is a single round, in which the PS trains to the end."""
+    """Announce no slot. The run is a single round, in which the PS trains for up to 500 epochs."""
 
     needs_values = False
     uses: ClassVar[Uses] = ()

@@ -1,4 +1,4 @@
-"""Scout: short frames pull the cleanest of the known UEs, and one unknown UE to learn its noise."""
+"""Scout: short frames pull the cleanest of the known UEs and, until all are known, one unknown UE."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Scout:
     """Pull from a pool of clean UEs the number that makes the most progress per slot, and one UE never received yet.
 
     The frame has no other slots. The first one pulls UEs at random with half of the slots. `horizon` is the number of
-    updates over which noise averages out; the larger it is, the noisier UEs come into the pool.
+    updates over which noise averages out; the larger it is, the noisier the UEs that the pool admits.
     """
 
     needs_values = False
@@ -37,7 +37,8 @@ class Scout:
         if not state.measured:
             return first_frame(self.cell, rng)
         unseen = np.flatnonzero(state.seen == 0)
-        new = rng.choice(unseen, size=min(1, len(unseen), self.cell.slots - 1), replace=False)
+        next_ones = unseen[state.last[unseen] == state.last[unseen].min(initial=state.frames)]  # not a late UE at once
+        new = rng.choice(next_ones, size=min(1, len(next_ones)), replace=False)
         pool = state.pool(self.horizon, LEAST_SHARE)
         known = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - len(new)))
         return Grant(np.concatenate([known, new]), slots=len(known) + len(new))

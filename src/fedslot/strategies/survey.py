@@ -1,4 +1,4 @@
-"""Measurements of the UEs' updates, shared by the strategies that go by noise.
+"""Measurements of the UEs' updates, shared by the strategies that select UEs by noise.
 
 An update is taken as progress + deviation + noise. All UEs have the progress in common; deviations come from their data
 and have the mean squared length `spread`; noise of standard deviation sigma has that of sigma^2 `noise_gain`. Lengths
@@ -21,7 +21,7 @@ MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which ch
 LEAST_POOL = 25  # UEs: a model of fewer knows too little of the others' data
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
 LEAST_VARIANCE = 1e-12  # of an update, relative to the largest of a frame
-LEAST_PROGRESS = 0.3  # of an update's squared length: the first estimates may be negative by chance
+LEAST_PROGRESS = 0.3  # of energy: little progress is measured at first, and long frames would delay it
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class Survey:
 
         A step along the mean of Y updates makes progress in proportion to Y / (Y + r), where r is the squared length of
         deviation and noise relative to that of the progress, and takes Y + 1 slots with the downlink. The best Y is the
-        least with Y (Y + 1) >= r, about sqrt(r). Updates are weighed by the inverse of that squared length, so r is the
-        harmonic mean over the pool.
+        least with Y (Y + 1) >= r, about sqrt(r). Updates are taken to be weighted by the inverse of that squared
+        length, so r is the harmonic mean over the pool.
 
         >>> survey = replace(Survey.blank(4), paired=1, energy=1.0, progress=1.0, noise_gain=1.0)
         >>> noisy = [replace(survey, noise=np.full(4, r**0.5)) for r in (1.0, 5.9, 6.1, 8.9)]

@@ -220,7 +220,7 @@ def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
     ((_, read),) = finished(tmp_path, SMALL.budget).values()
     assert read.seeds == [FIRST_SEED, FIRST_SEED + 2]
     assert {len(results) for results in read.runs.values()} == {2}
-    assert "Seeds 20, 22. Accuracy" in write({"mnist-200": (SMALL, read)})
+    assert "Seeds 20 and 22. Accuracy" in write({"mnist-200": (SMALL, read)})
     save_curves({name: rounds for name, rounds in runs.items() if not name.startswith(f"{REFERENCE},")}, file)
     lost = load_curves(file) | {f"{REFERENCE}, seed 99": MEASURES.comparison.runs[REFERENCE][0].rounds}
     save_curves(lost, file)
@@ -270,4 +270,4 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     assert main([*words[:3], "2", *words[4:-1], str(tmp_path / "third"), *known]) == 0, "one more seed"
     more = sorted(folder.name for folder in (tmp_path / "third" / "runs" / "skewed" / "runs").iterdir())
     assert more == [f"{name}-seed{FIRST_SEED + 1}" for name in (REFERENCE, WINNERS[1])]
-    assert f"Seeds {FIRST_SEED} to {FIRST_SEED + 1}." in (tmp_path / "third" / "equal-slots.md").read_text("utf-8")
+    assert f"Seeds {FIRST_SEED} and {FIRST_SEED + 1}." in (tmp_path / "third" / "equal-slots.md").read_text("utf-8")

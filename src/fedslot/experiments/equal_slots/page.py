@@ -87,7 +87,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         schedulers=SCHEDULERS,
         aggregations=AGGREGATIONS,
         first_seed=FIRST_SEED,
-        budget=BUDGET,
+        budget=next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
         images=IMAGES,
         curves=CURVES,
         hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,

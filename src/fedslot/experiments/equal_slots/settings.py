@@ -111,7 +111,7 @@ SETTINGS: dict[str, Setting] = {
     "many-ues": _robust("1000 UEs", {"data.ues": 1000}, (0.8, 0.85)),
     "capture": _robust("capture channel", {"push.channel": "capture"}),
     "irsa": _robust("IRSA channel", {"push.channel": "irsa"}),
-    "arrivals": _robust("a UE becomes backlogged every other slot", {"push.arrivals": 0.5}),
+    "arrivals": _robust("on average, a UE becomes backlogged every two slots", {"push.arrivals": 0.5}),
     "table": Setting(
         "Scheduler x aggregation",
         "paper",
