@@ -41,8 +41,7 @@ class Fleet:
         shares: Shares
         if owners is not None:
             shares = Partition.of(owners)
-            if len(shares.sizes) != ues:
-                raise InputError("data.ues", ues, f"{len(shares.sizes)}, as many as in ue_train of {data.dataset}")
+            check_owners(scenario, len(shares.sizes))
         elif data.samples_per_ue is None:
             shares = split(labels, ues, data.alpha, data.sizes, seed)
         else:
@@ -73,6 +72,12 @@ class Fleet:
         if self._computing is None:
             return None
         return computing_times(self._computing, self.sizes, self._seed, round)
+
+
+def check_owners(scenario: Scenario, ues: int) -> None:
+    """Refuse another number of UEs than that among which a data set is divided by itself."""
+    if scenario.data.ues != ues:
+        raise InputError("data.ues", scenario.data.ues, f"{ues}, as many as in ue_train of {scenario.data.dataset}")
 
 
 def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, round: int) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -41,21 +42,7 @@ class HeldOut:
         self.scenario, self.threads = scenario, threads
         options = scenario.valuation
         self.method = make_method(options.method, options.model_dump(), options.options)
-        count = round(scenario.data.validation * len(y))
-        if not 0 < count < len(y):
-            allowed = f"such that both parts of the {len(y)} test samples get one"
-            raise InputError("data.validation", scenario.data.validation, allowed)
-        labelled = scenario.data.validation_samples or count
-        if labelled > count:
-            allowed = f"at most {count}, the size of the validation set"
-            raise InputError("data.validation_samples", labelled, allowed)
-        unlabelled = scenario.data.unlabelled_samples
-        if unlabelled > count - labelled:
-            allowed = f"at most {count - labelled}, the rest of the validation set"
-            raise InputError("data.unlabelled_samples", unlabelled, allowed)
-        samples = options.samples or labelled
-        if samples > labelled:
-            raise InputError("valuation.samples", samples, f"at most {labelled}, the number of labelled samples")
+        count, labelled, unlabelled, samples = held_out_counts(scenario, len(y))
         order = stream(scenario.seed, HELD_OUT).permutation(len(y))
 
         def evaluator(part: NDArray[np.int64]) -> Evaluator:
@@ -103,6 +90,34 @@ class HeldOut:
         parts = self.threads.map(lambda block: block.double() @ block.double().mT, blocks)
         found: NDArray[np.float64] = torch.stack(parts).sum(dim=0).cpu().numpy()
         return found
+
+
+class HeldOutCounts(NamedTuple):
+    """Numbers of held-out samples: of the validation set, its labelled and unlabelled ones, and those of utilities."""
+
+    validation: int
+    labelled: int
+    unlabelled: int
+    valued: int
+
+
+def held_out_counts(scenario: Scenario, samples: int) -> HeldOutCounts:
+    """Divide the test samples of a data set as a scenario says; refuse more than there are."""
+    validation = round(scenario.data.validation * samples)
+    if not 0 < validation < samples:
+        allowed = f"such that both parts of the {samples} test samples get one"
+        raise InputError("data.validation", scenario.data.validation, allowed)
+    labelled = scenario.data.validation_samples or validation
+    if labelled > validation:
+        raise InputError("data.validation_samples", labelled, f"at most {validation}, the size of the validation set")
+    unlabelled = scenario.data.unlabelled_samples
+    if unlabelled > validation - labelled:
+        allowed = f"at most {validation - labelled}, the rest of the validation set"
+        raise InputError("data.unlabelled_samples", unlabelled, allowed)
+    valued = scenario.valuation.samples or labelled
+    if valued > labelled:
+        raise InputError("valuation.samples", valued, f"at most {labelled}, the number of labelled samples")
+    return HeldOutCounts(validation, labelled, unlabelled, valued)
 
 
 def no_values(ues: int) -> Valuation:

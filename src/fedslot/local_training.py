@@ -136,6 +136,11 @@ def make_model(scenario: Scenario, data: Dataset) -> Model:
 
 def make_trainer(scenario: Scenario, model: Model, data: Dataset, threads: Threads = ONE_THREAD) -> Trainer:
     """Build the trainer of a scenario's network on its training samples."""
+    samples, engine = tensors(model, data.x_train, data.y_train), scenario.training.engine
+    return Trainer(model, *samples, recipe_of(scenario), engine, threads)
+
+
+def recipe_of(scenario: Scenario) -> Recipe:
+    """Return the recipe of a scenario's local training."""
     options = scenario.training
-    recipe = Recipe(options.lr, options.momentum, options.batches, options.proximal, options.optimizer)
-    return Trainer(model, *tensors(model, data.x_train, data.y_train), recipe, options.engine, threads)
+    return Recipe(options.lr, options.momentum, options.batches, options.proximal, options.optimizer)

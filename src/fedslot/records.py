@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from pandas.api.types import is_integer_dtype
 
 from fedslot.errors import RefusedError
 from fedslot.folders import RUN, Claim, claim, lock, refuse_foreign, refusing, write_atomically
@@ -93,7 +94,7 @@ class RunFolder:
                 for name, key in KEYS.items()
                 if key in saved
             }
-            self._refuse_shorter(scenario, kept[ROUNDS])
+            self._refuse_shorter(scenario, pd.read_csv(io.BytesIO(kept[ROUNDS])))
             if scenario != self.scenario():
                 (self.path / SUMMARY).unlink(missing_ok=True)  # the run is not finished any more
 
@@ -126,6 +127,15 @@ class RunFolder:
         for name in FILES:
             if (self.path / name).is_dir():
                 raise RefusedError(f"{self.path / name} is a folder, not a file; remove it")
+
+    def check_length(self, scenario: Scenario) -> None:
+        """Refuse fewer rounds, or a smaller time budget, than the run in the folder has; `open` tells other faults."""
+        try:
+            done = self.rounds()
+        except RefusedError:
+            return
+        if all(name in done and is_integer_dtype(done[name]) for name in ("slots_spent", "cost_frame")):
+            self._refuse_shorter(scenario, done)
 
     def scenario(self) -> Scenario:
         """Read the complete scenario of the run."""
@@ -260,9 +270,8 @@ class RunFolder:
             raise RefusedError(f"{file} {what}; restore it, or start over with --force")
         return kept
 
-    def _refuse_shorter(self, scenario: Scenario, kept: bytes) -> None:
+    def _refuse_shorter(self, scenario: Scenario, done: pd.DataFrame) -> None:
         """Refuse fewer rounds, or a smaller time budget, than the rounds that are done need."""
-        done = pd.read_csv(io.BytesIO(kept))
         if len(done) > scenario.rounds:
             raise RefusedError(f"{self.path} holds {len(done)} rounds already, more than rounds={scenario.rounds}")
         needed = int((done["slots_spent"].shift(fill_value=0) + done["cost_frame"]).max()) if len(done) else 0

@@ -53,13 +53,24 @@ from fedslot.round import (
     trace,
 )
 from fedslot.scenario import Scenario
-from fedslot.strategies import STRATEGIES, make_strategy
+from fedslot.strategies import STRATEGIES, Strategy, make_strategy
 from fedslot.threads import ONE_THREAD, Threads
 from fedslot.trace import Event
 from fedslot.valuation import Valuation
 
 Distribute = Callable[[LocalTraining], Training]
 """Wraps the local training of a run, e.g. to spread it over a cluster."""
+
+
+def check_strategy(scenario: Scenario, strategy: Strategy[Any]) -> None:
+    """Refuse fields of a scenario that do not go with its strategy."""
+    for name in scenario.training.epochs_by_strategy:
+        find("training.epochs_by_strategy", name, STRATEGIES)
+    least = overhead(strategy) + 1 + scenario.frame.slots
+    if scenario.time_budget is not None and scenario.time_budget < least:
+        raise InputError("time_budget", scenario.time_budget, f"at least a frame and what asking costs ({least})")
+    if scenario.pools_data and (strategy.needs_values or getattr(strategy, "needs_measurements", False)):
+        raise InputError("training.pooled", True, f"false for {scenario.strategy.name}, which needs updates")
 
 
 class Step(NamedTuple):
@@ -81,23 +92,17 @@ class Simulation:
     def __init__(self, scenario: Scenario, distribute: Distribute | None = None, threads: Threads = ONE_THREAD) -> None:
         self.scenario = scenario
         find("strategy.name", scenario.strategy.name, STRATEGIES)  # before data are loaded
-        for name in scenario.training.epochs_by_strategy:
-            find("training.epochs_by_strategy", name, STRATEGIES)
         self.channel = make_channel(scenario.push.channel, **scenario.push.channel_options)
         self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
         data = load(scenario.data.dataset)
         self.fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario, self.fleet.sizes))
-        least = overhead(self.strategy) + 1 + scenario.frame.slots
-        if scenario.time_budget is not None and scenario.time_budget < least:
-            raise InputError("time_budget", scenario.time_budget, f"at least a frame and what asking costs ({least})")
+        check_strategy(scenario, self.strategy)
         self.model = make_model(scenario, data)
         self.trainer = make_trainer(scenario, self.model, data, threads)
         self.local = LocalTraining(scenario, self.fleet, self.trainer)
         self.train: Training
         if scenario.pools_data:
-            if self.strategy.needs_values or getattr(self.strategy, "needs_measurements", False):
-                raise InputError("training.pooled", True, f"false for {scenario.strategy.name}, which needs updates")
             self.train = PooledTraining(scenario, self.fleet, self.trainer)
         else:
             self.train = distribute(self.local) if distribute else self.local

@@ -301,6 +301,50 @@ def test_progress_is_told() -> None:
     assert calls == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
 
 
+def test_rounding_does_not_decide_about_a_limit_with_a_probability() -> None:
+    """With two push slots, two contenders meet with probability 1/2; and no frame of ten slots costs more than 11."""
+    assert plan(4, 2, pulls=[2], frame_limit=3, confidence=0.5).best.push == 2
+    for text in ("binomial:10:0.5", "poisson:2", "poisson:9"):
+        splits = plan(10, parse_contenders(text), frame_limit=11, confidence=1).splits
+        assert [split.push for split in splits] == [10 - split.pull for split in splits]
+
+
+def test_a_limit_where_the_best_barring_leaps() -> None:
+    """The best barring is for one contender or for many; the most push slots that fit are found all the same."""
+    contenders, slots, limit = {1: 0.5, 100: 0.5}, 12, 7
+    for confidence in (0.3, 0.5, 0.7):
+        (split,) = plan(slots, contenders, pulls=[0], frame_limit=limit, confidence=confidence, barring="best").splits
+        chances = []
+        for push in range(slots + 1):
+            barring = best_barring(push, contender_pmf(contenders)) if push else 1.0
+            period = PushPeriod(push, contenders, probability=barring)
+            chances.append(float(np.sum(period.last_slot_pmf[:limit])))
+        assert split.push == max(push for push, chance in enumerate(chances) if chance >= confidence - 1e-12)
+
+
+@pytest.mark.parametrize("pull", [0, 6, 15, 20])
+def test_pulled_ues_are_not_among_those_that_contend_independently(pull: int) -> None:
+    """Against drawing which of 20 UEs contend, of which some are pulled."""
+    probability, slots = 0.3, 20
+    (split,) = plan(slots, parse_contenders(f"binomial:20:{probability}"), pulls=[pull], ues=20).splits
+    assert split.expected_sent == pytest.approx((20 - pull) * probability)
+    rng = np.random.default_rng(0)
+    received = []
+    for _ in range(4000):
+        count = int((rng.random(20) < probability)[pull:].sum())
+        chosen = rng.integers(max(slots - pull, 1), size=count)
+        received.append(np.sum(np.bincount(chosen, minlength=1) == 1))
+    if pull < slots:
+        assert split.expected_received_push == pytest.approx(np.mean(received), abs=5 * np.std(received) / 4000**0.5)
+
+
+def test_the_end_of_a_poisson_distribution_may_exceed_the_number_of_ues() -> None:
+    assert plan(10, parse_contenders("poisson:45"), pulls=[3], ues=100).best.expected_sent == pytest.approx(45)
+    for text in ("poisson:95", "binomial:101:0.01", "101"):
+        with pytest.raises(InputError, match=r"contenders: .* at most the number of UEs \(100\)"):
+            plan(10, parse_contenders(text), ues=100)
+
+
 # Contenders as text -------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import fedslot
 from fedslot.access.analysis import PushPeriod
-from fedslot.cli import app
+from fedslot.cli import app, main
 from fedslot.errors import InputError, RefusedError
 
 
@@ -108,6 +108,26 @@ def test_simulated_channels(run, channel: str) -> None:
     assert all(split["standard_errors"] for split in answer["splits"])
     assert answer == json.loads(run(*arguments).stdout)
     assert answer != json.loads(run(*arguments, "--seed", "1").stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["quickstart", "-o", "time_budget=200", "--slots", "300"], "time_budget: 200 is not allowed"),
+        (["quickstart", "--ues", "3"], "push.contenders: 5 is not allowed; it must be at most the number of UEs (3)"),
+        (["--contenders", "poisson:95", "--ues", "100"], "--contenders: 'poisson:95' is not allowed"),
+        (["quickstart", "-o", "cost_rule=frame", "--budget", "100"], "--budget: 100.0 is not allowed"),
+    ],
+)
+def test_errors_name_what_the_user_set(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {line}")
+
+
+def test_arrivals_are_spoken_of_only_where_they_count(run) -> None:
+    words = ["quickstart", "-o", "data.ues=20", "-o", "push.arrivals=0.5"]
+    assert "Contenders are those that get one during a frame" in run(*words).stdout
+    assert "Contenders are those" not in run(*words, "--contenders", "4").stdout
 
 
 def test_options_of_a_simulation_have_no_effect_on_what_is_computed(run) -> None:
@@ -249,7 +269,7 @@ def test_ues_that_are_ready_late(run) -> None:
 def test_arrivals_and_their_backlog(run) -> None:
     text = run("quickstart", "-o", "push.arrivals=0.3").stdout
     assert "contenders binomial:100:0.0324614\n(push.arrivals)" in text
-    assert "With 5 pull slots, 2.75 UEs get an update during a frame." in text
+    assert "With 5 pull slots, 2.74 UEs get an update during a frame." in text
     assert "With 5 pull slots, 99.75 UEs get an update" in run("quickstart", "-o", "push.arrivals=100").stdout
 
 
@@ -389,7 +409,7 @@ def test_runs_without_a_value_ratio_are_refused(run, tmp_path: Path) -> None:
         (["nothing"], "scenario: 'nothing' is not allowed; it must be a preset"),
         (["-o", "frame.pull=3"], "-o: 'frame.pull=3' is not allowed; it must be given with a SCENARIO"),
         (["quickstart", "-o", "frame.pull=30"], "frame.pull: 30 is not allowed"),
-        (["quickstart", "--contenders", "101"], "contenders: 101 is not allowed; it must be at most the number of UEs"),
+        (["quickstart", "--contenders", "101"], "contenders: '101' is not allowed; it must be at most the number of UEs"),
         (["--bits-per-slot", "9"], "--bits-per-slot: 9.0 is not allowed; it must be given with --parameters"),
         (["--parameters", "9"], "--parameters: 9 is not allowed; it must be given with --bits-per-slot"),
         (["--slot-ms", "0"], "--slot-ms: 0.0 is not allowed; it must be a number from 1e-09"),

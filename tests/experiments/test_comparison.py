@@ -213,6 +213,48 @@ def test_resuming_leaves_finished_runs_alone(scenario: Scenario, tmp_path: Path)
     assert (tmp_path / "runs" / "fedavg-seed0" / "rounds.csv").stat().st_mtime_ns == before
 
 
+BAD_FIELDS = {
+    "data.ues": 5000,
+    "data.validation_samples": 100_000,
+    "data.unlabelled_samples": 100_000,
+    "valuation.samples": 100_000,
+    "training.device": "cuda:99",
+    "training.epochs_by_strategy": {"foo": 3},
+    "training.pooled": True,
+    "time_budget": 11,  # enough for a frame, not for asking
+}
+
+
+@pytest.mark.parametrize("field", BAD_FIELDS)
+def test_what_does_not_fit_the_data_or_the_strategy_is_refused_before_results_are_deleted(
+    scenario: Scenario, tmp_path: Path, field: str
+) -> None:
+    compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    strategies = ["greedy-shap", "power-of-choice"]
+    with pytest.raises(InputError, match=field):
+        compare(scenario.replace({field: BAD_FIELDS[field]}), strategies, 1, tmp_path, workers=1, force=True)
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+
+
+def test_a_compiled_engine_for_another_network_is_refused_before_results_are_deleted(
+    scenario: Scenario, tmp_path: Path
+) -> None:
+    compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
+    compiled = scenario.replace({"training.engine": "compiled", "training.model": "cnn"})
+    with pytest.raises(InputError, match=r"training\.engine"):
+        compare(compiled, ["fedavg"], 1, tmp_path, workers=1, force=True)
+    assert is_finished(tmp_path / "runs" / "fedavg-seed0")
+
+
+def test_resuming_with_fewer_rounds_leaves_the_comparison_as_it_was(scenario: Scenario, tmp_path: Path) -> None:
+    compare(scenario, ["fedavg", "round-robin"], 2, tmp_path, workers=1)
+    before = (tmp_path / "comparison.yaml").read_bytes()
+    with pytest.raises(RefusedError, match=r"holds 3 rounds already, more than rounds=2"):
+        compare(scenario.replace({"rounds": 2}), ["fedavg"], 1, tmp_path, workers=1, resume=True)
+    assert (tmp_path / "comparison.yaml").read_bytes() == before
+
+
 def test_resuming_takes_no_results_of_another_scenario(scenario: Scenario, tmp_path: Path) -> None:
     compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
     with pytest.raises(RefusedError, match=r"another scenario: its frame.pull is 5, not 4"):

@@ -244,6 +244,12 @@ def test_folders_that_are_not_ours_to_take(scenario: Scenario, tmp_path: Path) -
         sweep(scenario.replace({"fleet.noise": 0.2}), grid, 1, done, resume=True)
     with pytest.raises(RefusedError, match=r"over frame.pull, not over push.contenders"):
         sweep(scenario, {"push.contenders": [2]}, 1, done, resume=True)
+    with pytest.raises(RefusedError, match=r"rounds already, more than rounds=1"):
+        sweep(scenario.replace({"rounds": 1}), grid, 1, done, resume=True)
+    with pytest.raises(InputError, match=r"data\.validation_samples"):
+        sweep(scenario, {"data.validation_samples": [10, 100_000]}, 1, done, force=True)
+    with pytest.raises(InputError, match="cost_rule"):
+        sweep(scenario, {"cost_rule": ["max", "frame"]}, 1, done, force=True)
     assert sorted((file, file.read_bytes()) for file in done.rglob("*") if file.is_file()) == before
     run(scenario, tmp_path / "run")
     with pytest.raises(RefusedError, match="holds a run, not a sweep"):

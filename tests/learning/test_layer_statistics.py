@@ -88,6 +88,13 @@ def test_shrinkage_finds_true_energies_from_few_samples():
     assert energies.sum() == pytest.approx(40, rel=0.2)
 
 
+def test_a_single_sample_excludes_no_direction():
+    model = Model.build("mlp", (1, 4, 4), 3, seed=0)
+    energies = LayerStatistics(model, torch.rand(1, 1, 4, 4)).bases(model.initial)[0].energies
+    np.testing.assert_allclose(energies, energies.mean(), rtol=1e-5)
+    assert energies.min() > 0
+
+
 def test_statistics_follow_the_model():
     model = _model(mlp((1, 4, 4), 3))
     statistics = LayerStatistics(model, _images(50, 1, 4, 4))

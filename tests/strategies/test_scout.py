@@ -59,6 +59,16 @@ def test_unseen_ues_that_were_not_ready_wait_for_the_others():
         assert {int(_schedule(later, seed=seed).pull[-1]) for seed in range(40)} == expected
 
 
+@pytest.mark.parametrize("name", ["scout", "merit-push"])
+def test_frames_grow_until_ues_that_train_slowly_are_ready(name: str):
+    """In frames of two or three slots hardly any UE of this fleet is ready."""
+    simulation = Simulation(Scenario.load("late-fleet", {"strategy.name": name, "rounds": 40}))
+    rounds = [step.round for step in simulation.rounds()]
+    received = [round.pulled for round in rounds[10:]]
+    assert np.mean(received) >= 1.5
+    assert np.mean([count > 0 for count in received]) > 0.8
+
+
 def test_the_horizon_has_limits():
     with pytest.raises(InputError, match=r"strategy\.options\.horizon: 0 is not allowed"):
         make_strategy("scout", replace(CELL, options={"horizon": 0}))

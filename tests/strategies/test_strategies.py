@@ -243,6 +243,11 @@ def test_grants_are_valid_in_any_cell(name, ues, slots, data):
         )
 
 
+def test_barring_counts_only_ues_that_are_not_pulled():
+    assert Cell(ues=20, slots=20, pull=14, contenders=16, probability="auto").barring(14) == 1.0
+    assert Cell(ues=20, slots=16, pull=14, contenders=16, probability="auto").barring(14) == pytest.approx(2 / 6)
+
+
 @pytest.mark.parametrize(
     ("slots", "pull", "contenders", "expected"),
     [

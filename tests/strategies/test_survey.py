@@ -47,6 +47,23 @@ def test_a_noise_estimate_is_the_mean_over_receptions():
     assert survey.paired == 0, "one update alone says nothing about progress"
 
 
+def test_wasted_pulls_call_for_further_ues_before_the_wanted_ones():
+    """A third of the pulled UEs was ready: for two updates six are pulled, the four others the longest ago."""
+    measured = Measured(np.zeros(1), np.ones((1, 1)), 1.0)
+    survey = Survey.blank(9).add(receipt([0], measured, wasted=[1, 2]))
+    assert survey.ready == pytest.approx(1 / 3)
+    assert survey.before(np.array([3, 8]), slots=9).tolist() == [4, 5, 6, 7]
+    assert survey.before(np.array([3, 8]), slots=4).tolist() == [4, 5]
+    assert survey.before(np.array([3, 4, 5, 6]), slots=12).tolist() == [7, 8, 0, 1, 2], "there are no more"
+
+
+def test_where_all_are_ready_no_further_ues_are_pulled():
+    survey, measured = Survey.blank(9), Measured(np.zeros(3), np.ones((3, 3)), 1.0)
+    for _ in range(50):
+        survey = survey.add(receipt([0, 1, 2], measured))
+        assert len(survey.before(np.arange(5), slots=9)) == 0
+
+
 @pytest.mark.parametrize("lengths", [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1e-12, 1e12]])
 def test_updates_that_change_nothing_are_measured_too(lengths):
     """A device may return the model as it came."""

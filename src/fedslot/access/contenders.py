@@ -23,6 +23,24 @@ NEGLIGIBLE = 1e-30
 """Probability below which a state is left out: far below the rounding of what it is added to."""
 
 
+class Binomial(dict[int, float]):
+    """The probability of each number of contenders, if each of some UEs contends independently of the others.
+
+    Numbers that are less likely than 1e-14 are left out.
+
+    >>> Binomial(2, 0.5)
+    {0: 0.25, 1: 0.5, 2: 0.25}
+    """
+
+    def __init__(self, ues: int, probability: float) -> None:
+        from scipy.stats import binom  # slow to import
+
+        check_whole("contenders", ues, most=MOST)
+        check_probability("contenders", probability)
+        super().__init__(_likely(binom.pmf(np.arange(ues + 1), ues, probability)))
+        self.ues, self.probability = ues, probability
+
+
 def contender_pmf(contenders: Contenders) -> Floats:
     """Return the distribution of the number of contenders as an array: entry n is the probability of n.
 
@@ -57,6 +75,27 @@ def at_most(number: int, pmf: Floats) -> Floats:
     return capped
 
 
+def most_who_contend(contenders: Contenders) -> int:
+    """Return the number of UEs that may contend: the largest number of contenders, or those of a binomial."""
+    if isinstance(contenders, Mapping):
+        return contenders.ues if isinstance(contenders, Binomial) else max(contenders)
+    return contenders
+
+
+def contenders_among(ues: int, contenders: Contenders) -> Floats:
+    """Return the distribution of the number of contenders if no more than some UEs may contend, as an array.
+
+    A number of contenders is drawn from these UEs, as far as there are so many. If UEs contend independently of one
+    another, the others are left out.
+
+    >>> contenders_among(1, 2).tolist(), contenders_among(1, Binomial(2, 0.25)).tolist()
+    ([0.0, 1.0], [0.75, 0.25])
+    """
+    if isinstance(contenders, Binomial) and contenders.ues > ues:
+        return contender_pmf(Binomial(ues, contenders.probability))
+    return at_most(ues, contender_pmf(contenders))
+
+
 def parse_contenders(text: str) -> Contenders:
     """Read contenders from text: `10`, `poisson:8`, `binomial:40:0.25`, or numbers and probabilities `5:0.5,10:0.5`.
 
@@ -75,12 +114,8 @@ def parse_contenders(text: str) -> Contenders:
                 raise ValueError(mean)
             return _likely(poisson.pmf(np.arange(mean + 8 * math.sqrt(mean) + 30), mean))
         if kind == "binomial":
-            from scipy.stats import binom
-
             number, probability = rest
-            check_whole("contenders", int(number), most=MOST)
-            check_probability("contenders", float(probability))
-            return _likely(binom.pmf(np.arange(int(number) + 1), int(number), float(probability)))
+            return Binomial(int(number), float(probability))
         if rest:
             pairs = [pair.split(":") for pair in text.split(",")]
             given = {int(number): float(probability) for number, probability in pairs}

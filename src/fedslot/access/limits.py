@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from fedslot.access.costs import expected_cost_max
 from fedslot.access.pushes import Progress, Pushes, PushYield
@@ -32,14 +33,16 @@ def within(
         if push not in known:
             known[push] = pushes.expect([push])[0]
         if confidence is not None:
-            return chance_within(limit, pull, known[push], ready) >= confidence
+            return chance_within(limit, pull, known[push], ready) >= confidence * (1 - 1e-12)
         cost = expected_cost_max(pull, known[push].last_slot, known[push].nothing, ready.last_pull(pull))
         return cost <= limit * (1 + 1e-12)  # rounding does not decide
 
+    # the best barring may change by leaps, and the chance with it
+    find = _largest_of_all if confidence is not None and pushes.barring == "best" else largest
     found: list[tuple[int, PushYield]] = []
     most = slots
     for pull in pulls:
-        most = largest(min(most, slots - pull), lambda push, pull=pull: fits(pull, push))  # type: ignore[misc]
+        most = find(min(most, slots - pull), partial(fits, pull))
         if most < 0:  # more pull slots do not cost less
             break
         found.append((pull, known[most]))
@@ -55,6 +58,11 @@ def largest(high: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
+
+
+def _largest_of_all(high: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to `high` that fits, -1 if none does."""
+    return next((number for number in range(high, -1, -1) if fits(number)), -1)
 
 
 def chance_within(limit: float, pull: int, push: PushYield, ready: Readiness) -> float:

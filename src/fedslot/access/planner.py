@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel, make_channel
-from fedslot.access.contenders import Contenders, Floats, at_most, contender_pmf
+from fedslot.access.contenders import (
+    Binomial,
+    Contenders,
+    Floats,
+    contender_pmf,
+    contenders_among,
+    most_who_contend,
+)
 from fedslot.access.costs import expected_cost_max
 from fedslot.access.limits import chance_within, within
 from fedslot.access.pushes import Barring, Progress, Pushes, PushYield
@@ -37,6 +44,8 @@ MOST_STATES = 10**8
 MOST_PROBABILITIES, MOST_STEPS, LONG_BUDGET = 40_000, 10**9, 10**7
 """The largest numbers of probabilities of costs, of steps of a recursion, and of slots, to count frames exactly."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
+NEGLIGIBLE = 1e-9
+"""Probability with which a distribution may have more contenders than there are UEs."""
 NEAR = 7
 """Number of splits in the table of a plan."""
 
@@ -171,7 +180,8 @@ def plan(
     """Compare the splits of a frame.
 
     slots: uplink slots of a frame, M.
-    contenders: the number of contenders, or the probability of each number.
+    contenders: the number of contenders, or the probability of each number. `Binomial`: each UE contends with a
+        probability, unless it is pulled.
     pulls: numbers of pull slots to compare; by default all, 0..M.
     value_ratio: value of a pushed update relative to a pulled one.
     ready: probability that a pulled UE is ready; one that is not wastes its slot. Or (M,) probabilities that a UE is
@@ -208,8 +218,10 @@ def plan(
     check_whole("seed", seed)
     if ues is not None:
         check_whole("ues", ues, least=1)
-        if len(pmf) - 1 > ues:
-            raise InputError("contenders", len(pmf) - 1, f"at most the number of UEs ({ues})")
+        number = most_who_contend(contenders)
+        # the end of a Poisson distribution is left out
+        if number > ues and (isinstance(contenders, Binomial) or pmf[ues + 1 :].sum() > NEGLIGIBLE):
+            raise InputError("contenders", number, f"at most the number of UEs ({ues})")
     readiness = make_readiness(ready, slots)
     if frame_limit is not None and isinstance(readiness, ReadinessBySlot):
         raise InputError("frame_limit", frame_limit, "left out where readiness depends on the slot")
@@ -219,9 +231,10 @@ def plan(
     first_slots = _first_slots(readiness, slots)
     by_contenders: dict[int, list[int]] = {}  # numbers of pull slots by the most UEs that may contend beside them
     for pull in compared:
-        by_contenders.setdefault(len(pmf) - 1 if ues is None else min(len(pmf) - 1, ues - pull), []).append(pull)
+        most = most_who_contend(contenders)
+        by_contenders.setdefault(most if ues is None else min(most, ues - pull), []).append(pull)
     pushes = {
-        most: Pushes(medium, at_most(most, pmf), barring, frames, precision, seed, first_slots)
+        most: Pushes(medium, contenders_among(most, contenders), barring, frames, precision, seed, first_slots)
         for most in by_contenders
     }
     _check_work(by_contenders, pushes, slots)

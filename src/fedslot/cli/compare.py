@@ -64,12 +64,15 @@ def compare(
 
     from fedslot.experiments.comparison import compare as compare_strategies
     from fedslot.experiments.comparison import left_out, plan_tasks, run_labels
+    from fedslot.experiments.tasks import check
     from fedslot.experiments.variants import make_variants, notes
 
     variants = make_variants(strategies)
     tasks = plan_tasks(wanted, variants, seeds, out)
-    note_effects(scenario, [task.scenario for task in tasks[::seeds]])
     check_cluster(dask)
+    for task in tasks[::seeds]:
+        check(task.scenario, data=dask is None)
+    note_effects(scenario, [task.scenario for task in tasks[::seeds]])
     for note in [*notes(wanted, variants), *(left_out(out, tasks) if resume else [])]:
         typer.echo(f"note: {note}", err=True)
     labels = run_labels(variants, tasks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fedslot.access.channels import Channel
     from fedslot.access.pushes import Progress
     from fedslot.access.radio import Radio
+    from fedslot.planning.inputs import Taken
     from fedslot.planning.sizing import Sizing
     from fedslot.planning.value_ratio import ValueRatio
     from fedslot.scenario import Scenario
@@ -214,7 +216,7 @@ def plan(
         "budget": budget,
         "ready": ready,
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     taken = {} if scenario is None else {n: value for n, value in take(scenario, slots).items() if n not in given}
     cell: dict[str, Any] = {"slots": 20, "contenders": "10", "channel": "collision"}
     cell |= {name: value.value for name, value in taken.items()} | given
@@ -225,6 +227,8 @@ def plan(
         raise InputError(
             "--downlink-bits", downlink_bits, "left out with --frame-limit, which includes one downlink slot"
         )
+    if budget is not None and scenario is not None and scenario.cost_rule == "frame":
+        raise InputError("--budget", budget, "left out with cost_rule: frame; a plan counts slots by the clock")
     own_channel = scenario.push.channel_options if scenario is not None and "channel" in taken else {}
     with _named_as_options({*given, "threshold_db"}):
         medium = _channel(cell["channel"], threshold_db, own_channel)
@@ -258,7 +262,7 @@ def plan(
         want_updates=want_updates,
         success=success,
     )
-    with _named_as_options():
+    with _named_as_options(given, taken, contenders):
         answer = _with_progress(pull is None or request.simulated, request.answer)
     if not request.simulated:
         for option, value in (("--frames", frames), ("--precision", precision), ("--seed", seed)):
@@ -313,15 +317,23 @@ def _check_plot(path: Path, pull: int | None) -> None:
 
 
 @contextmanager
-def _named_as_options(fields: Collection[str] = ()) -> Iterator[None]:
-    """Name the fields in errors as the options are; those of a scenario only if they are among `fields`."""
+def _named_as_options(
+    fields: Collection[str] = (), taken: Mapping[str, Taken] = MappingProxyType({}), contenders: str | None = None
+) -> Iterator[None]:
+    """Name the fields in errors as the options are; those of a scenario only if they are among `fields`.
+
+    taken: what is taken from a scenario, and named as its fields. contenders: as the user gave them.
+    """
     try:
         yield
     except InputError as error:
         section, _, name = error.field.rpartition(".")
         if section and name not in fields:
             raise
-        raise InputError(f"--{name.replace('_', '-')}", error.value, error.allowed) from None
+        if name in taken:
+            raise InputError(taken[name].field, error.value, error.allowed) from None
+        value = contenders if name == "contenders" and contenders else error.value
+        raise InputError(f"--{name.replace('_', '-')}", value, error.allowed) from None
 
 
 def _barring(text: str) -> float | Literal["best"]:

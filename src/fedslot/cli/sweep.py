@@ -94,8 +94,9 @@ def sweep(
     goals = read_targets(targets)
     tasks = plan_tasks(study, out)
     labels = run_labels(study, tasks)
-    note_effects(scenario, study.scenarios)
     check_cluster(dask)
+    study.check(data=dask is None)
+    note_effects(scenario, study.scenarios)
     with live_view(out, live, open, port):
         with (
             watch(labels, [task.scenario for task in tasks], SAME_AND_RESUME) as display,

@@ -98,6 +98,13 @@ def draw(labels: NDArray[np.int64], ues: int, alpha: float, sizes: Sizes, mean_s
     return Draws(by_label, np.clip(np.rint(scale * weight), 1, len(labels)).astype(np.int64), alpha, seed)
 
 
+def check_ues(ues: int, samples: int) -> None:
+    """Refuse more UEs than there are training samples to divide among them."""
+    if ues > samples:
+        allowed = f"at most {samples}, the training samples, unless data.samples_per_ue lets UEs share them"
+        raise InputError("data.ues", ues, allowed)
+
+
 def split(
     labels: NDArray[np.int64],
     ues: int,
@@ -113,9 +120,7 @@ def split(
 
     labels: (n,) classes from 0.
     """
-    if ues > len(labels):
-        allowed = f"at most {len(labels)}, the training samples, unless data.samples_per_ue lets UEs share them"
-        raise InputError("data.ues", ues, allowed)
+    check_ues(ues, len(labels))
     rng = stream(seed, PARTITION)
     totals = np.bincount(labels)
     weight = _weights(ues, sizes, rng)

@@ -71,6 +71,34 @@ def load(name_or_path: str) -> Dataset:
     return _load(name_or_path, file, seen.st_mtime_ns, seen.st_size)
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What can be told of a data set before its features are read.
+
+    train, test: numbers of samples. shape: of one sample. ues: number of UEs that it is divided among by itself.
+    """
+
+    train: int
+    test: int
+    shape: tuple[int, ...]
+    classes: int
+    ues: int | None = None
+
+
+def outline(name_or_path: str) -> Outline:
+    """Return the sizes of a data set; those that can be fetched need not be there, a file of one's own is read.
+
+    >>> outline("mnist").train, outline("digits").shape
+    (60000, (1, 8, 8))
+    """
+    if name_or_path in CATALOGUE:
+        entry = CATALOGUE[name_or_path]
+        return Outline(entry.train, entry.test, entry.shape, entry.classes)
+    data = load(name_or_path)
+    ues = None if data.ue_train is None else int(data.ue_train.max()) + 1
+    return Outline(len(data.y_train), len(data.y_test), data.x_train.shape[1:], data.classes, ues)
+
+
 def check_exists(name_or_path: str) -> None:
     """Refuse a data set that is not there, without reading it."""
     if name_or_path in CATALOGUE:

@@ -16,7 +16,7 @@ from fedslot.errors import InputError, RefusedError, counted, first_names, one_o
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, difference_scale_of, scale_of
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
-from fedslot.experiments.tasks import Listener, Settings, Task, check
+from fedslot.experiments.tasks import Listener, Settings, Task, check, check_lengths
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
 from fedslot.folders import COMPARISON, claim, write_atomically
 from fedslot.plain import plain
@@ -241,7 +241,7 @@ def compare(
             check(task.scenario, data=dask is None)
         check_workers(workers, dask)
         description = _describe(scenario, variants, seeds, targets)
-        same = partial(_check_same, folder, scenario)
+        same = partial(_check_same, folder, scenario, tasks)
         with claim(folder, COMPARISON, description, same, resume=resume, force=force) as held:
             settings = Settings(threads, resume, frames)
             with shown(progress, run_labels(variants, tasks), [task.scenario for task in tasks]) as display:
@@ -309,11 +309,12 @@ def read_comparison(out: Path) -> tuple[Scenario, list[Variant], int, tuple[floa
         raise RefusedError(f"{out / COMPARISON.marker} is damaged ({error}); the same command writes it anew") from None
 
 
-def _check_same(out: Path, scenario: Scenario) -> None:
+def _check_same(out: Path, scenario: Scenario, tasks: Sequence[Task]) -> None:
     """Refuse to continue a comparison of another scenario; strategies, seeds and targets may change."""
     held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
     if difference := held.difference(scenario, apart_from=["seed", "strategy.name", *LENGTH]):
         raise RefusedError(f"{out} holds a comparison of another scenario{difference}")
+    check_lengths(tasks)
 
 
 def check_targets(targets: Sequence[float]) -> None:

@@ -219,6 +219,8 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
     for key, values in grid.items():
         if key == "seed":
             raise InputError("grid", "seed", "another key: --seeds says how many seeds each combination gets")
+        if key == "cost_rule":
+            raise InputError("grid", key, "another key: runs that count slots by different rules cannot be compared")
         if not isinstance(key, str) or not isinstance(values, list | tuple) or not values:
             raise InputError(f"grid {key}", values, "a list of one value at least")
         try:

@@ -19,7 +19,7 @@ from fedslot.experiments.comparison import TARGETS, check_targets, common_horizo
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say, say_value
-from fedslot.experiments.tasks import Listener, Settings, Task
+from fedslot.experiments.tasks import Listener, Settings, Task, check_lengths
 from fedslot.folders import SWEEP, claim, write_atomically
 from fedslot.records import LENGTH
 from fedslot.results import Result
@@ -227,7 +227,7 @@ def sweep(
     with TemporaryDirectory() as temporary:
         folder = Path(out or temporary)
         tasks = plan_tasks(study, folder)
-        same = partial(_check_same, folder, study)
+        same = partial(_check_same, folder, study, tasks)
         with claim(folder, SWEEP, study.to_yaml(), same, resume=resume, force=force):
             settings = Settings(threads, resume, frames)
             with shown(progress, run_labels(study, tasks), [task.scenario for task in tasks]) as display:
@@ -260,13 +260,14 @@ def run_labels(study: Study, tasks: Sequence[Task]) -> list[str]:
     ]
 
 
-def _check_same(out: Path, study: Study) -> None:
+def _check_same(out: Path, study: Study, tasks: Sequence[Task]) -> None:
     """Refuse to continue a sweep of another scenario or over other axes; their values and seeds may change."""
     held = Study.load(out / SWEEP.marker)
     if list(held.grid) != list(study.grid):
         raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(study.grid)}")
     if difference := held.scenario.difference(study.scenario, apart_from=["seed", *LENGTH, *study.grid]):
         raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
+    check_lengths(tasks)
 
 
 def table_entry(value: object) -> object:

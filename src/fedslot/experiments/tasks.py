@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,21 @@ import numpy as np
 from fedslot.access.channels import make_channel
 from fedslot.aggregation import make_aggregation
 from fedslot.callbacks import Report
-from fedslot.data.sources import check_exists
+from fedslot.data.partition import check_ues
+from fedslot.data.sources import Outline, check_exists, outline
 from fedslot.errors import InputError, RefusedError, reason
-from fedslot.learning.models import MODELS
+from fedslot.fleet import check_owners
+from fedslot.held_out import held_out_counts
+from fedslot.learning.models import MODELS, Model
+from fedslot.learning.training import choose_engine
+from fedslot.local_training import recipe_of
 from fedslot.plugins import find
 from fedslot.provenance import fingerprints
 from fedslot.records import RunFolder
 from fedslot.round import Round, cell
 from fedslot.runs import is_finished, run
 from fedslot.scenario import Scenario
+from fedslot.simulation import check_strategy
 from fedslot.strategies import make_strategy
 from fedslot.valuation import make_method
 
@@ -59,12 +66,14 @@ class Settings:
 
 
 def check(scenario: Scenario, *, data: bool = True) -> None:
-    """Refuse a scenario whose parts cannot be built or whose data set is not there, without loading it.
+    """Refuse a scenario whose parts cannot be built or that does not fit its data set.
+
+    Data sets that can be fetched are not read, so what only their content tells is found out by the run.
 
     data: whether to look for the data set; it may be on other machines only.
     """
     sizes = np.broadcast_to(np.int64(1), scenario.data.ues)  # not known without the data
-    make_strategy(scenario.strategy.name, cell(scenario, sizes))
+    check_strategy(scenario, make_strategy(scenario.strategy.name, cell(scenario, sizes)))
     make_channel(scenario.push.channel, **scenario.push.channel_options)
     make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
     make_method(scenario.valuation.method, scenario.valuation.model_dump(), scenario.valuation.options)
@@ -72,6 +81,28 @@ def check(scenario: Scenario, *, data: bool = True) -> None:
     find("training.optimizer", scenario.training.optimizer, {"sgd": None})
     if data:
         check_exists(scenario.data.dataset)
+        _check_data(scenario, outline(scenario.data.dataset))
+
+
+def check_lengths(tasks: Sequence[Task]) -> None:
+    """Refuse to continue runs that have more rounds, or spent more slots, than their scenarios now allow."""
+    for task in tasks:
+        RunFolder(task.folder).check_length(task.scenario)
+
+
+def _check_data(scenario: Scenario, data: Outline) -> None:
+    held_out_counts(scenario, data.test)
+    if data.ues is not None:
+        check_owners(scenario, data.ues)
+    elif scenario.data.samples_per_ue is None:
+        check_ues(scenario.data.ues, data.train)
+    model = _build(scenario.training.model, data.shape, data.classes, scenario.training.device)
+    choose_engine(model, recipe_of(scenario), scenario.training.engine)
+
+
+@lru_cache(maxsize=4)  # the runs of a study mostly have the same model
+def _build(name: str, shape: tuple[int, ...], classes: int, device: str) -> Model:
+    return Model.build(name, shape, classes, seed=0, device=device)
 
 
 def attempt(task: Task, settings: Settings, report: Callable[[Round], object]) -> str | None:

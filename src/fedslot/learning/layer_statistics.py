@@ -192,7 +192,7 @@ def _basis(inputs: Tensor) -> Basis:
     mean = moments.trace() / size
     spread = (moments - mean * torch.eye(size, dtype=moments.dtype, device=moments.device)).square().sum()
     error = (inputs.square().sum(dim=1).square().mean() - moments.square().sum()) / count
-    shrinkage = float((error / spread).clamp(0, 1)) if spread > 0 else 1.0
+    shrinkage = float((error / spread).clamp(0, 1)) if spread > 0 and count > 1 else 1.0  # one input tells no error
     energies, vectors = torch.linalg.eigh(moments)
     energies = (1 - shrinkage) * energies.clamp(min=0) + shrinkage * mean
     return Basis(vectors.float(), energies.float())

@@ -39,10 +39,7 @@ class Trainer:
         threads: Threads = ONE_THREAD,
     ) -> None:
         self.model, self.x, self.y, self.recipe, self.threads = model, x, y, recipe, threads
-        obstacle = _why_not_compiled(model, recipe)
-        if engine == "compiled" and obstacle:
-            raise InputError("training.engine", engine, f"auto or torch, since {obstacle}")
-        self.engine: Engine = "torch" if engine == "torch" or obstacle else "compiled"
+        self.engine = choose_engine(model, recipe, engine)
         self._method: CompiledTraining | StackedTraining | AutogradTraining
         if self.engine == "compiled":
             from fedslot.learning.compiled_training import CompiledTraining  # loads Numba
@@ -76,6 +73,14 @@ class Trainer:
         largest = sorted(range(len(jobs)), key=lambda index: -len(jobs[index].share))
         stacks = [largest[first : first + size] for first in range(0, len(jobs), size)]
         return [sorted(stack, key=lambda index: -self.recipe.steps(jobs[index])) for stack in stacks]
+
+
+def choose_engine(model: Model, recipe: Recipe, engine: Engine | Literal["auto"]) -> Engine:
+    """Return the engine that trains a network; refuse the compiled one where it cannot."""
+    obstacle = _why_not_compiled(model, recipe)
+    if engine == "compiled" and obstacle:
+        raise InputError("training.engine", engine, f"auto or torch, since {obstacle}")
+    return "torch" if engine == "torch" or obstacle else "compiled"
 
 
 def _why_not_compiled(model: Model, recipe: Recipe) -> str:

@@ -53,17 +53,11 @@ def own_pull(scenario: Scenario) -> int | None:
 
 def count_parameters(scenario: Scenario) -> int:
     """Return the number of parameters of the scenario's model; data sets that can be fetched need not be there."""
-    from fedslot.data.catalogue import CATALOGUE
-    from fedslot.data.sources import load
+    from fedslot.data.sources import outline
     from fedslot.learning.models import Model  # slow to import
 
-    dataset, shape = scenario.data.dataset, tuple[int, ...]()
-    if dataset in CATALOGUE:
-        shape, classes = CATALOGUE[dataset].shape, CATALOGUE[dataset].classes
-    else:
-        data = load(dataset)
-        shape, classes = data.x_train.shape[1:], data.classes
-    return Model.build(scenario.training.model, shape, classes, scenario.seed).size
+    data = outline(scenario.data.dataset)
+    return Model.build(scenario.training.model, data.shape, data.classes, scenario.seed).size
 
 
 def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np.float64]:

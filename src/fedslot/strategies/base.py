@@ -82,7 +82,7 @@ class Cell:
         """Return the probability with which UEs shall contend beside `pull` pull slots."""
         if self.probability != "auto":
             return self.probability
-        contenders = self.ues - pull if self.contenders is None else self.contenders
+        contenders = self.ues - pull if self.contenders is None else min(self.contenders, self.ues - pull)
         return min(1.0, (self.slots - pull) / max(contenders, 1)) or 1.0
 
     def splits(self, limit: float) -> Sequence[Split]:

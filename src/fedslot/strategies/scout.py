@@ -41,7 +41,9 @@ class Scout:
         new = rng.choice(next_ones, size=min(1, len(next_ones)), replace=False)
         pool = state.pool(self.horizon, LEAST_SHARE)
         known = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - len(new)))
-        return Grant(np.concatenate([known, new]), slots=len(known) + len(new))
+        chosen = np.concatenate([known, new])
+        pull = np.concatenate([state.before(chosen, self.cell.slots), chosen])
+        return Grant(pull, slots=len(pull))
 
     def observe(self, state: Survey, receipt: Receipt, values: NDArray[np.float64]) -> Survey:
         return state.add(receipt)

@@ -32,7 +32,7 @@ class Survey:
     last: (K,) the last frame in which it was received or pulled in vain, -1 before the first.
     frames: number of frames. measured: those with a received update. paired: those with two or more.
     energy: smoothed squared length of an update without its noise. progress: smoothed inner product of two updates.
-    noise_gain: as last measured.
+    noise_gain: as last measured. ready: smoothed share of the pulled UEs that were ready by their slot.
     """
 
     noise: NDArray[np.float64]
@@ -44,6 +44,7 @@ class Survey:
     energy: float = 0.0
     progress: float = 0.0
     noise_gain: float = 0.0
+    ready: float = 1.0
 
     @classmethod
     def blank(cls, ues: int) -> Self:
@@ -54,12 +55,16 @@ class Survey:
         """Return the survey after a frame."""
         noise, seen, last, ues = self.noise.copy(), self.seen.copy(), self.last.copy(), receipt.received
         last[ues] = last[receipt.wasted] = self.frames
-        after = replace(self, last=last, frames=self.frames + 1)
+        after = replace(self, last=last, frames=self.frames + 1, ready=self._readiness(receipt))
         if receipt.measured is None:
             return after
         seen[ues] += 1
         noise[ues] += (receipt.measured.noise - noise[ues]) / seen[ues]
         return replace(after, noise=noise, seen=seen)._mix(receipt.measured, noise[ues])
+
+    def _readiness(self, receipt: Receipt) -> float:
+        pulled = len(receipt.pulled) + len(receipt.wasted)
+        return _smooth(self.ready, len(receipt.pulled) / pulled, self.frames) if pulled else self.ready
 
     def _mix(self, measured: Measured, noise: NDArray[np.float64]) -> Self:
         """Return the survey with the lengths of a frame mixed in. noise: (Y,) mean estimates of the received UEs."""
@@ -132,6 +137,18 @@ class Survey:
     def longest_ago(self, ues: UEs, count: int) -> UEs:
         """Return the `count` UEs that were received, or pulled in vain, the longest ago."""
         return ues[np.argsort(self.last[ues], kind="stable")[:count]]
+
+    def before(self, pull: UEs, slots: int) -> UEs:
+        """Return further UEs, to be pulled before those in `pull`; none if all pulled UEs were ready so far.
+
+        Where UEs take time to train, the first slots of a frame are often wasted, and short frames receive nothing. So
+        the number of pulled UEs is that of the wanted updates over the share of UEs that were ready. The further ones
+        are those received or pulled the longest ago.
+
+        slots: the most UEs that the frame can pull.
+        """
+        count = min(math.ceil(len(pull) / max(self.ready, 1e-9) - 1e-9), slots) - len(pull)
+        return self.longest_ago(np.setdiff1d(np.arange(len(self.last)), pull), max(count, 0))
 
 
 def _smooth(old: float, new: float, count: int) -> float:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fedslot.access.planner import FrameSplit, Plan
 from fedslot.access.radio import Radio, Usage
-from fedslot.planning.inputs import Taken
+from fedslot.planning.inputs import Taken, take
 from fedslot.planning.sizing import ShortestFrame, Sizing, SizingRequest, SupportedContenders, UpdateSize
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ def _own(result: Plan, own_pull: int | None) -> list[str]:
 def _backlog(result: Plan, request: SizingRequest) -> list[str]:
     """Return lines on the contenders of a scenario with arrivals, which a plan counts without the backlog."""
     if request.scenario is None or request.scenario.push.arrivals is None:
+        return []
+    if request.contenders != take(request.scenario, request.slots)["contenders"].value:
         return []
     split = next((split for split in result.splits if split.pull == request.own_pull), result.best)
     ues = request.scenario.data.ues
