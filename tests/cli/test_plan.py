@@ -409,7 +409,7 @@ def test_runs_without_a_value_ratio_are_refused(run, tmp_path: Path) -> None:
         (["nothing"], "scenario: 'nothing' is not allowed; it must be a preset"),
         (["-o", "frame.pull=3"], "-o: 'frame.pull=3' is not allowed; it must be given with a SCENARIO"),
         (["quickstart", "-o", "frame.pull=30"], "frame.pull: 30 is not allowed"),
-        (["quickstart", "--contenders", "101"], "contenders: '101' is not allowed; it must be at most the number of UEs"),
+        (["quickstart", "--contenders", "101"], "contenders: '101' is not allowed; it must be at most the number"),
         (["--bits-per-slot", "9"], "--bits-per-slot: 9.0 is not allowed; it must be given with --parameters"),
         (["--parameters", "9"], "--parameters: 9 is not allowed; it must be given with --bits-per-slot"),
         (["--slot-ms", "0"], "--slot-ms: 0.0 is not allowed; it must be a number from 1e-09"),
