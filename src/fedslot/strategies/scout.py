@@ -17,8 +17,9 @@ LEAST_SHARE = 1 / 4  # of the known UEs in a small pool
 class Scout:
     """Pull from a pool of clean UEs the number that makes the most progress per slot, and one UE never received yet.
 
-    The frame has no other slots. The first one pulls UEs at random with half of the slots. `horizon` is the number of
-    updates over which noise averages out; the larger it is, the noisier the UEs that the pool admits.
+    The frame has no other slots, unless pulled UEs were not ready: then it pulls further UEs first. The first frame
+    pulls UEs at random with half of the slots. `horizon` is the number of updates over which noise averages out; the
+    larger it is, the noisier the UEs that the pool admits.
     """
 
     needs_values = False
