@@ -28,7 +28,7 @@ class Binomial(dict[int, float]):
 
     Numbers that are less likely than 1e-14 are left out.
 
-    >>> Binomial(2, 0.5)
+    >>> {number: round(chance, 6) for number, chance in Binomial(2, 0.5).items()}
     {0: 0.25, 1: 0.5, 2: 0.25}
     """
 
@@ -88,7 +88,7 @@ def contenders_among(ues: int, contenders: Contenders) -> Floats:
     A number of contenders is drawn from these UEs, as far as there are so many. If UEs contend independently of one
     another, the others are left out.
 
-    >>> contenders_among(1, 2).tolist(), contenders_among(1, Binomial(2, 0.25)).tolist()
+    >>> contenders_among(1, 2).tolist(), contenders_among(1, Binomial(2, 0.25)).round(6).tolist()
     ([0.0, 1.0], [0.75, 0.25])
     """
     if isinstance(contenders, Binomial) and contenders.ues > ues:
