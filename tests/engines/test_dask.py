@@ -239,18 +239,18 @@ def test_the_scheduler_is_lost_while_a_run_trains(fresh: Cluster, scenario: Scen
 
 
 def test_a_failing_combination_stops_no_other(shared: Cluster, fedslot_command: Command, tmp_path: Path) -> None:
-    words = ["sweep", "quickstart", "-o", "rounds=2", "--grid", "training.lr=0.05,1e6", "--grid", "data.ues=100,2000"]
+    words = ["sweep", "quickstart", "-o", "rounds=2", "--grid", "training.lr=0.05,1e6", "--grid", "data.ues=100,50"]
     words += ["--seeds", "1", "--out"]
     on_dask = fedslot_command(*words, str(tmp_path / "dask"), "--dask", shared.address)
     assert on_dask.returncode == 1, on_dask.stderr
-    assert "3 of 4 runs failed" in on_dask.stderr
+    assert "2 of 4 runs failed" in on_dask.stderr
     assert "a worker has 3 threads" in on_dask.stderr
     assert "training.lr=1000000.0, data.ues=100, seed 0: round 0: training diverged" in on_dask.stderr
     assert "Traceback" not in on_dask.stderr
-    grid = {"training.lr": [0.05, 1e6], "data.ues": [100, 2000]}
+    grid = {"training.lr": [0.05, 1e6], "data.ues": [100, 50]}
     rounds = Scenario.load("quickstart", {"rounds": 2})
     here = sweep(rounds, grid, 1, tmp_path / "local", workers=1, on_failure="record")
-    assert len(here.failures) == 3
+    assert len(here.failures) == 2
     assert (tmp_path / "dask" / "runs.csv").read_bytes() == (tmp_path / "local" / "runs.csv").read_bytes()
 
 
