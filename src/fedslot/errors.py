@@ -70,14 +70,14 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def first_names(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names of a list, and how many more there are.
+def first_names(names: Sequence[str]) -> str:
+    """Return the first three names of a list, and the number of the others.
 
     >>> first_names(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
     """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def say_number(number: float) -> str:

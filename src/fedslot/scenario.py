@@ -340,12 +340,14 @@ class Scenario(Section):
         by_budget = 0.0 if self.time_budget is None else slots_spent / self.time_budget
         return min(1.0, max(rounds / self.most_rounds, by_budget))
 
-    def arrival_probability(self, slots: int) -> float:
+    def arrival_probability(self, slots: int, ues: int | None = None) -> float:
         """Return the probability that a UE becomes backlogged in a frame of `slots` uplink slots; 0 without `arrivals`.
 
         Arrivals are a Poisson process and go to UEs at random, so UEs become backlogged independently of one another.
+
+        ues: number of UEs, if not the scenario's.
         """
-        return -math.expm1(-(self.push.arrivals or 0.0) * (1 + slots) / self.data.ues)
+        return -math.expm1(-(self.push.arrivals or 0.0) * (1 + slots) / (ues or self.data.ues))
 
     @property
     def expected_contenders(self) -> int | None:

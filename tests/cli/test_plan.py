@@ -126,8 +126,8 @@ def test_errors_name_what_the_user_set(words: list[str], line: str, capsys: pyte
 
 def test_arrivals_are_spoken_of_only_where_they_count(run) -> None:
     words = ["quickstart", "-o", "data.ues=20", "-o", "push.arrivals=0.5"]
-    assert "Contenders are those that get one during a frame" in run(*words).stdout
-    assert "Contenders are those" not in run(*words, "--contenders", "4").stdout
+    assert "Contenders are UEs that are not pulled" in run(*words).stdout
+    assert "Contenders are UEs" not in run(*words, "--contenders", "4").stdout
 
 
 def test_options_of_a_simulation_have_no_effect_on_what_is_computed(run) -> None:

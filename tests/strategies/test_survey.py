@@ -49,12 +49,26 @@ def test_a_noise_estimate_is_the_mean_over_receptions():
 
 def test_wasted_pulls_call_for_further_ues_before_the_wanted_ones():
     """A third of the pulled UEs was ready: for two updates six are pulled, the four others the longest ago."""
-    measured = Measured(np.zeros(1), np.ones((1, 1)), 1.0)
-    survey = Survey.blank(9).add(receipt([0], measured, wasted=[1, 2]))
+    survey = Survey.blank(9).add(receipt([0, 1, 2], Measured(np.zeros(3), np.ones((3, 3)), 1.0)))
+    assert survey.ready == 1
+    survey = survey.add(receipt([0], Measured(np.zeros(1), np.ones((1, 1)), 1.0), wasted=[1, 2]))
     assert survey.ready == pytest.approx(1 / 3)
     assert survey.before(np.array([3, 8]), slots=9).tolist() == [4, 5, 6, 7]
     assert survey.before(np.array([3, 8]), slots=4).tolist() == [4, 5]
     assert survey.before(np.array([3, 4, 5, 6]), slots=12).tolist() == [7, 8, 0, 1, 2], "there are no more"
+
+
+def test_rare_losses_and_absent_ues_do_not_lengthen_frames():
+    """One malformed update among many, and a UE that never answers."""
+    all_three, one = Measured(np.zeros(3), np.ones((3, 3)), 1.0), Measured(np.zeros(1), np.ones((1, 1)), 1.0)
+    survey = Survey.blank(9)
+    for _ in range(9):
+        survey = survey.add(receipt([0, 1, 2], all_three, wasted=[8]))
+    assert survey.ready == 1
+    survey = survey.add(receipt([0], one, wasted=[1]))
+    for _ in range(3):
+        assert len(survey.before(np.arange(3), slots=9)) == 0
+        survey = survey.add(receipt([0, 1, 2], all_three))
 
 
 def test_where_all_are_ready_no_further_ues_are_pulled():

@@ -22,6 +22,7 @@ Analysis, without simulation:
 
 from fedslot.access.analysis import PushPeriod, TimedPushPeriod
 from fedslot.access.channels import CHANNELS, Capture, Channel, Coded, Collision, crdsa, irsa, make_channel
+from fedslot.access.contenders import Binomial
 from fedslot.access.goals import least_slots, most_contenders
 from fedslot.access.latency import hoeffding_bound, printed_bound
 from fedslot.access.planner import FrameSplit, Plan, plan
@@ -29,6 +30,7 @@ from fedslot.access.radio import Radio, Usage
 
 __all__ = [
     "CHANNELS",
+    "Binomial",
     "Capture",
     "Channel",
     "Coded",

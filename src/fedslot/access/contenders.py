@@ -83,10 +83,9 @@ def most_who_contend(contenders: Contenders) -> int:
 
 
 def contenders_among(ues: int, contenders: Contenders) -> Floats:
-    """Return the distribution of the number of contenders if no more than some UEs may contend, as an array.
+    """Return the distribution of the number of contenders, as an array, if only `ues` UEs may contend.
 
-    A number of contenders is drawn from these UEs, as far as there are so many. If UEs contend independently of one
-    another, the others are left out.
+    A fixed number is capped at `ues`. With a `Binomial`, each of these UEs contends with its probability.
 
     >>> contenders_among(1, 2).tolist(), contenders_among(1, Binomial(2, 0.25)).round(6).tolist()
     ([0.0, 1.0], [0.75, 0.25])

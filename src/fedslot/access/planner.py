@@ -44,8 +44,8 @@ MOST_STATES = 10**8
 MOST_PROBABILITIES, MOST_STEPS, LONG_BUDGET = 40_000, 10**9, 10**7
 """The largest numbers of probabilities of costs, of steps of a recursion, and of slots, to count frames exactly."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
-NEGLIGIBLE = 1e-9
-"""Probability with which a distribution may have more contenders than there are UEs."""
+MOST_BEYOND = 1e-9
+"""Largest probability of more contenders than UEs that is ignored, as at the end of a Poisson distribution."""
 NEAR = 7
 """Number of splits in the table of a plan."""
 
@@ -180,8 +180,8 @@ def plan(
     """Compare the splits of a frame.
 
     slots: uplink slots of a frame, M.
-    contenders: the number of contenders, or the probability of each number. `Binomial`: each UE contends with a
-        probability, unless it is pulled.
+    contenders: the number of contenders, or the probability of each number. `Binomial(ues, p)`: each UE that
+        is not pulled contends with probability p.
     pulls: numbers of pull slots to compare; by default all, 0..M.
     value_ratio: value of a pushed update relative to a pulled one.
     ready: probability that a pulled UE is ready; one that is not wastes its slot. Or (M,) probabilities that a UE is
@@ -219,8 +219,7 @@ def plan(
     if ues is not None:
         check_whole("ues", ues, least=1)
         number = most_who_contend(contenders)
-        # the end of a Poisson distribution is left out
-        if number > ues and (isinstance(contenders, Binomial) or pmf[ues + 1 :].sum() > NEGLIGIBLE):
+        if number > ues and (isinstance(contenders, Binomial) or pmf[ues + 1 :].sum() > MOST_BEYOND):
             raise InputError("contenders", number, f"at most the number of UEs ({ues})")
     readiness = make_readiness(ready, slots)
     if frame_limit is not None and isinstance(readiness, ReadinessBySlot):
@@ -237,7 +236,10 @@ def plan(
         most: Pushes(medium, contenders_among(most, contenders), barring, frames, precision, seed, first_slots)
         for most in by_contenders
     }
-    _check_work(by_contenders, pushes, slots)
+    tries = 1
+    if frame_limit is not None and len(by_contenders) > 1:  # numbers of push slots that are tried for each pull
+        tries = slots + 1 if confidence is not None and barring == "best" else slots.bit_length() + 1
+    _check_work(by_contenders, pushes, slots, tries)
     yields: list[tuple[int, PushYield]] = []
     for most, group in by_contenders.items():
         tell = None if progress is None else partial(_tell_after, progress, len(yields), len(compared))
@@ -288,8 +290,10 @@ def _first_slots(readiness: Readiness, slots: int) -> Callable[[int], Floats] | 
     return None
 
 
-def _check_work(by_contenders: Mapping[int, Sequence[int]], all_pushes: Mapping[int, Pushes], slots: int) -> None:
-    """Refuse a plan that would take hours."""
+def _check_work(
+    by_contenders: Mapping[int, Sequence[int]], all_pushes: Mapping[int, Pushes], slots: int, tries: int
+) -> None:
+    """Refuse a plan that would take hours. tries: numbers of push slots that are looked at for each pull."""
     if not by_contenders:
         return
     pulls, pushes = [pull for group in by_contenders.values() for pull in group], all_pushes[max(by_contenders)]
@@ -301,13 +305,13 @@ def _check_work(by_contenders: Mapping[int, Sequence[int]], all_pushes: Mapping[
         return
     if pushes.computed:
         likely = int(np.count_nonzero(pushes.pmf))
-        points = likely * (40 + 9 * min(math.sqrt(number), 10))
+        points = tries * likely * (40 + 9 * min(math.sqrt(number), 10))
         if len(pulls) * points > MOST_WORK:
             most = max(1, int(MOST_WORK / points))
             allowed = f"with {likely:,} likely numbers of contenders, at most {most - 1:,}; or give a single pull"
             raise InputError("slots", slots, allowed)
         return
-    work = sum(number + slots - pull for pull in pulls) + 1
+    work = tries * sum(number + slots - pull for pull in pulls) + 1
     trials = 3 if pushes.barring == "best" else 1  # the search takes twice as many frames as the result
     if work * trials * pushes.frames > MOST_WORK:
         most = int(MOST_WORK / work / trials)

@@ -73,7 +73,7 @@ def compare(
     for task in tasks[::seeds]:
         check(task.scenario, data=dask is None)
     note_effects(scenario, [task.scenario for task in tasks[::seeds]])
-    for note in [*notes(wanted, variants), *(left_out(out, tasks) if resume else [])]:
+    for note in notes(wanted, variants):
         typer.echo(f"note: {note}", err=True)
     labels = run_labels(variants, tasks)
     with live_view(out, live, open, port):
@@ -95,6 +95,8 @@ def compare(
                 listener=listener,
                 frames=frames,
             )
+        for note in left_out(out, tasks):
+            typer.echo(f"note: {note}", err=True)
         with stoppable(SAME_AND_RESUME):
             from fedslot.views.report import write_report
             from fedslot.views.tables import comparison_tables

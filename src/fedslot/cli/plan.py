@@ -217,7 +217,7 @@ def plan(
         "ready": ready,
     }
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    taken = {} if scenario is None else {n: value for n, value in take(scenario, slots).items() if n not in given}
+    taken = {} if scenario is None else {n: value for n, value in take(scenario, slots, ues).items() if n not in given}
     cell: dict[str, Any] = {"slots": 20, "contenders": "10", "channel": "collision"}
     cell |= {name: value.value for name, value in taken.items()} | given
     if cell.get("budget") is not None and downlink_bits is not None:

@@ -68,7 +68,8 @@ def _show_runs(folder: Path, console: Console) -> None:
     plan = read_plan(folder)
     finished = sum(run.is_finished for run in plan.runs)
     console.print(f"{plan.kind} {_where(plan.runs[0].scenario)}: {finished} of {len(plan.runs)} runs are finished")
-    console.print(runs_table(plan))
+    if (table := runs_table(plan)).row_count:
+        console.print(table)
     console.print(INTERRUPTED)
 
 

@@ -64,18 +64,24 @@ def load(name_or_path: str) -> Dataset:
     if name_or_path == "digits":
         return _digits()
     file = cache.path(name_or_path) if name_or_path in CATALOGUE else _own_file(name_or_path)
+    return _load(name_or_path, file, *_version(file))
+
+
+def _version(file: Path) -> tuple[int, int]:
+    """Return the time of the last change and the size of a file; zeros if it is not there: reading it tells more."""
     try:
         seen = file.stat()
-    except OSError:  # reading it gives the better error message
-        return _load(name_or_path, file, 0, 0)
-    return _load(name_or_path, file, seen.st_mtime_ns, seen.st_size)
+    except OSError:
+        return 0, 0
+    return seen.st_mtime_ns, seen.st_size
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What can be told of a data set before its features are read.
+    """Sizes of a data set.
 
-    train, test: numbers of samples. shape: of one sample. ues: number of UEs that it is divided among by itself.
+    train, test: numbers of samples. shape: of one sample. classes: number of classes.
+    ues: number of UEs among which `ue_train` divides it; None if the scenario does.
     """
 
     train: int
@@ -94,7 +100,14 @@ def outline(name_or_path: str) -> Outline:
     if name_or_path in CATALOGUE:
         entry = CATALOGUE[name_or_path]
         return Outline(entry.train, entry.test, entry.shape, entry.classes)
-    data = load(name_or_path)
+    if name_or_path == "digits":
+        return _outline(name_or_path, 0, 0)
+    return _outline(name_or_path, *_version(_own_file(name_or_path)))
+
+
+@lru_cache(maxsize=64)  # combinations of a sweep may take turns with several files
+def _outline(name: str, changed: int, size: int) -> Outline:
+    data = load(name)
     ues = None if data.ue_train is None else int(data.ue_train.max()) + 1
     return Outline(len(data.y_train), len(data.y_test), data.x_train.shape[1:], data.classes, ues)
 

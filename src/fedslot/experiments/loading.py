@@ -74,10 +74,10 @@ def _load_sweep(path: Path) -> Sweep:
     failed = [index for index in failures if failures[index] != NOT_FINISHED]
     if len(failed) == len(tasks):
         raise RefusedError(f"{path} holds a sweep whose runs all failed; {tasks[0].folder.name}: {failures[0]}")
-    if len(failures) == len(tasks):
-        raise NothingFinishedError(f"{path} holds a sweep without a finished run; continue it with --resume")
     for indices, what in ((failures.keys() - failed, "are not finished"), (failed, "failed")):
         _warn(path, [tasks[index].folder.name for index in sorted(indices)], len(tasks), what)
+    if len(failures) == len(tasks):
+        raise NothingFinishedError(f"{path} holds a sweep without a finished run; continue it with --resume")
     return Sweep(study, results, failures, _targets(path))
 
 

@@ -122,7 +122,10 @@ class Study:
         return found
 
     def check(self, *, data: bool = True) -> None:
-        """Refuse combinations whose parts cannot be built or, with `data`, whose data set is not there."""
+        """Refuse combinations whose parts cannot be built or, with `data`, that do not fit their data set."""
+        if "cost_rule" in self.grid:
+            allowed = "another key: runs that count slots by different rules cannot be compared"
+            raise InputError("grid", "cost_rule", allowed)
         for combination, scenario in zip(self.combinations, self.scenarios, strict=True):
             with _blame(combination):
                 check(scenario, data=data)
@@ -219,8 +222,6 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
     for key, values in grid.items():
         if key == "seed":
             raise InputError("grid", "seed", "another key: --seeds says how many seeds each combination gets")
-        if key == "cost_rule":
-            raise InputError("grid", key, "another key: runs that count slots by different rules cannot be compared")
         if not isinstance(key, str) or not isinstance(values, list | tuple) or not values:
             raise InputError(f"grid {key}", values, "a list of one value at least")
         try:

@@ -17,7 +17,7 @@ from fedslot.data.sources import Outline, check_exists, outline
 from fedslot.errors import InputError, RefusedError, reason
 from fedslot.fleet import check_owners
 from fedslot.held_out import held_out_counts
-from fedslot.learning.models import MODELS, Model
+from fedslot.learning.models import MODELS, Factory, Model
 from fedslot.learning.training import choose_engine
 from fedslot.local_training import recipe_of
 from fedslot.plugins import find
@@ -68,7 +68,7 @@ class Settings:
 def check(scenario: Scenario, *, data: bool = True) -> None:
     """Refuse a scenario whose parts cannot be built or that does not fit its data set.
 
-    Data sets that can be fetched are not read, so what only their content tells is found out by the run.
+    Data sets that can be fetched are not read; faults of their content show in the run.
 
     data: whether to look for the data set; it may be on other machines only.
     """
@@ -96,12 +96,13 @@ def _check_data(scenario: Scenario, data: Outline) -> None:
         check_owners(scenario, data.ues)
     elif scenario.data.samples_per_ue is None:
         check_ues(scenario.data.ues, data.train)
-    model = _build(scenario.training.model, data.shape, data.classes, scenario.training.device)
+    name = scenario.training.model
+    model = _build(find("training.model", name, MODELS), name, data.shape, data.classes, scenario.training.device)
     choose_engine(model, recipe_of(scenario), scenario.training.engine)
 
 
-@lru_cache(maxsize=4)  # the runs of a study mostly have the same model
-def _build(name: str, shape: tuple[int, ...], classes: int, device: str) -> Model:
+@lru_cache(maxsize=4)  # the runs of a study mostly have the same model; another factory may have the same name
+def _build(factory: Factory, name: str, shape: tuple[int, ...], classes: int, device: str) -> Model:
     return Model.build(name, shape, classes, seed=0, device=device)
 
 

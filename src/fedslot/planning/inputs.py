@@ -18,20 +18,20 @@ class Taken(NamedTuple):
     field: str
 
 
-def take(scenario: Scenario, slots: int | None = None) -> dict[str, Taken]:
+def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -> dict[str, Taken]:
     """Return what a plan takes from a scenario, by the names of its options.
 
-    slots: uplink slots of a frame, if not the scenario's.
+    slots, ues: uplink slots of a frame, and UEs in the cell, if not the scenario's.
 
     With `push.arrivals`, contenders are the UEs that become backlogged in a frame of full length. A time budget is
     taken if it is spent by `cost_max`, as in a plan. `ready` is None where UEs have computing times.
     """
-    push, ues = scenario.push, scenario.data.ues
+    push, ues = scenario.push, scenario.data.ues if ues is None else ues
     slots = scenario.frame.slots if slots is None else slots
     # `ready`: all that are not pulled
     contenders = Taken(str(ues if push.contenders == "ready" else push.contenders), "push.contenders")
     if push.arrivals is not None:
-        contenders = Taken(f"binomial:{ues}:{scenario.arrival_probability(slots):.6g}", "push.arrivals")
+        contenders = Taken(f"binomial:{ues}:{scenario.arrival_probability(slots, ues):.6g}", "push.arrivals")
     taken = {
         "slots": Taken(slots, "frame.slots"),
         "contenders": contenders,

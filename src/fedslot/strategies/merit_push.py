@@ -39,8 +39,9 @@ class MeritPush:
     UEs may push if their own noise is at most a threshold, which follows the load: a collided slot lowers it, an idle
     slot raises it, so that the cleanest of the backlogged UEs contend, about one per slot. It is cut to the noise of
     the noisiest UE received so far, and stays above the noise with which a UE would be welcome in the pool; there,
-    access barring follows the load. Other UEs become known only by their pushes, so some must be backlogged
-    (`push.contenders` or `push.arrivals`). Where pulled UEs were not ready, further UEs are pulled before those wanted.
+    access barring follows the load. Where all pulled UEs are ready, others become known only by their pushes, so some
+    must be backlogged (`push.contenders` or `push.arrivals`). Where pulled UEs were not ready, further UEs are pulled
+    before those wanted.
 
     The first frame pulls UEs at random with half of the slots; all frames have one slot at least for pulled UEs,
     however large `push` is. On channels with copies (`crdsa`, `irsa`), two slots can hardly resolve two UEs: there, set

@@ -37,10 +37,12 @@ class Scout:
     def schedule(self, state: Survey, round: int, rng: np.random.Generator) -> Grant:
         if not state.measured:
             return first_frame(self.cell, rng)
-        unseen = np.flatnonzero(state.seen == 0)
-        next_ones = unseen[state.last[unseen] == state.last[unseen].min(initial=state.frames)]  # not a late UE at once
-        new = rng.choice(next_ones, size=min(1, len(next_ones)), replace=False)
-        pool = state.pool(self.horizon, LEAST_SHARE)
+        pool, unseen = state.pool(self.horizon, LEAST_SHARE), np.flatnonzero(state.seen == 0)
+        if self.cell.slots == 1:  # a UE that never answers takes turns with the pool
+            unseen = unseen[state.last[unseen] <= state.last[pool].min()]
+        # those tried the longest ago, so that a late UE waits for the others
+        unseen = unseen[state.last[unseen] == state.last[unseen].min(initial=state.frames)]
+        new = rng.choice(unseen, size=min(1, len(unseen)), replace=False)
         known = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - len(new)))
         chosen = np.concatenate([known, new])
         pull = np.concatenate([state.before(chosen, self.cell.slots), chosen])

@@ -21,6 +21,7 @@ MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which ch
 LEAST_POOL = 25  # UEs: a model of fewer knows too little of the others' data
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
 LEAST_VARIANCE = 1e-12  # of an update, relative to the largest of a frame
+RARE = 0.25  # of a slot: a rare loss does not make frames longer
 LEAST_PROGRESS = 0.3  # of energy: little progress is measured at first, and long frames would delay it
 
 
@@ -32,7 +33,8 @@ class Survey:
     last: (K,) the last frame in which it was received or pulled in vain, -1 before the first.
     frames: number of frames. measured: those with a received update. paired: those with two or more.
     energy: smoothed squared length of an update without its noise. progress: smoothed inner product of two updates.
-    noise_gain: as last measured. ready: smoothed share of the pulled UEs that were ready by their slot.
+    noise_gain: as last measured.
+    ready: smoothed share of the pulled UEs that were ready by their slot, of those that were received before.
     """
 
     noise: NDArray[np.float64]
@@ -63,8 +65,9 @@ class Survey:
         return replace(after, noise=noise, seen=seen)._mix(receipt.measured, noise[ues])
 
     def _readiness(self, receipt: Receipt) -> float:
-        pulled = len(receipt.pulled) + len(receipt.wasted)
-        return _smooth(self.ready, len(receipt.pulled) / pulled, self.frames) if pulled else self.ready
+        """Return `ready` after a frame. UEs that were never received may be absent, and do not count."""
+        ready, late = (int(np.count_nonzero(self.seen[ues])) for ues in (receipt.pulled, receipt.wasted))
+        return _smooth(self.ready, ready / (ready + late), max(self.measured - 1, 0)) if ready + late else self.ready
 
     def _mix(self, measured: Measured, noise: NDArray[np.float64]) -> Self:
         """Return the survey with the lengths of a frame mixed in. noise: (Y,) mean estimates of the received UEs."""
@@ -142,12 +145,12 @@ class Survey:
         """Return further UEs, to be pulled before those in `pull`; none if all pulled UEs were ready so far.
 
         Where UEs take time to train, the first slots of a frame are often wasted, and short frames receive nothing. So
-        the number of pulled UEs is that of the wanted updates over the share of UEs that were ready. The further ones
-        are those received or pulled the longest ago.
+        n wanted updates take n / `ready` pulls, rounded. The further UEs are those of the whole cell, noisy and unknown
+        ones too, that were received or pulled the longest ago.
 
         slots: the most UEs that the frame can pull.
         """
-        count = min(math.ceil(len(pull) / max(self.ready, 1e-9) - 1e-9), slots) - len(pull)
+        count = min(math.ceil(len(pull) / max(self.ready, 1e-9) - RARE), slots) - len(pull)
         return self.longest_ago(np.setdiff1d(np.arange(len(self.last)), pull), max(count, 0))
 
 

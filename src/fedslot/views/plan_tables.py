@@ -147,15 +147,15 @@ def _backlog(result: Plan, request: SizingRequest) -> list[str]:
     """Return lines on the contenders of a scenario with arrivals, which a plan counts without the backlog."""
     if request.scenario is None or request.scenario.push.arrivals is None:
         return []
-    if request.contenders != take(request.scenario, request.slots)["contenders"].value:
+    if request.contenders != take(request.scenario, request.slots, request.ues)["contenders"].value:
         return []
     split = next((split for split in result.splits if split.pull == request.own_pull), result.best)
-    ues = request.scenario.data.ues
+    ues = request.ues or request.scenario.data.ues
     arrive = -ues * math.expm1(-request.scenario.push.arrivals * split.expected_cost_max / ues)
     return [
         f"With {split.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
-        "Contenders are those that get one during a frame of full length; UEs that",
-        "collided before contend again and come on top: `fedslot run` shows the backlog.",
+        "Contenders are UEs that are not pulled and get one during a frame of full length;",
+        "UEs that collided before come on top: `fedslot run` shows the backlog.",
     ]
 
 
