@@ -53,9 +53,9 @@ def test_wasted_pulls_call_for_further_ues_before_the_wanted_ones():
     assert survey.ready == 1
     survey = survey.add(receipt([0], Measured(np.zeros(1), np.ones((1, 1)), 1.0), wasted=[1, 2]))
     assert survey.ready == pytest.approx(1 / 3)
-    assert survey.before(np.array([3, 8]), slots=9).tolist() == [4, 5, 6, 7]
-    assert survey.before(np.array([3, 8]), slots=4).tolist() == [4, 5]
-    assert survey.before(np.array([3, 4, 5, 6]), slots=12).tolist() == [7, 8, 0, 1, 2], "there are no more"
+    assert survey.further(np.array([3, 8]), slots=9).tolist() == [4, 5, 6, 7]
+    assert survey.further(np.array([3, 8]), slots=4).tolist() == [4, 5]
+    assert survey.further(np.array([3, 4, 5, 6]), slots=12).tolist() == [7, 8, 0, 1, 2], "there are no more"
 
 
 def test_rare_losses_and_absent_ues_do_not_lengthen_frames():
@@ -67,7 +67,7 @@ def test_rare_losses_and_absent_ues_do_not_lengthen_frames():
     assert survey.ready == 1
     survey = survey.add(receipt([0], one, wasted=[1]))
     for _ in range(3):
-        assert len(survey.before(np.arange(3), slots=9)) == 0
+        assert len(survey.further(np.arange(3), slots=9)) == 0
         survey = survey.add(receipt([0, 1, 2], all_three))
 
 
@@ -75,7 +75,7 @@ def test_where_all_are_ready_no_further_ues_are_pulled():
     survey, measured = Survey.blank(9), Measured(np.zeros(3), np.ones((3, 3)), 1.0)
     for _ in range(50):
         survey = survey.add(receipt([0, 1, 2], measured))
-        assert len(survey.before(np.arange(5), slots=9)) == 0
+        assert len(survey.further(np.arange(5), slots=9)) == 0
 
 
 @pytest.mark.parametrize("lengths", [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1e-12, 1e12]])

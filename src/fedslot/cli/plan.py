@@ -247,6 +247,8 @@ def plan(
     )
     estimate = None if value_from is None else _estimate(value_from, value_ratio)
     own = None if scenario is None else own_pull(scenario)
+    wanted = {"frames": frames, "precision": precision, "seed": seed}
+    simulation: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     request = SizingRequest(
         **{**cell, "channel": medium},
         pull=pull,
@@ -254,9 +256,7 @@ def plan(
         value_ratio=value_ratio if value_ratio is not None else 1.0 if estimate is None else max(0.0, estimate.ratio),
         frame_limit=frame_limit,
         confidence=confidence,
-        frames=4000 if frames is None else frames,
-        precision=precision,
-        seed=seed or 0,
+        **simulation,
         radio=radio,
         scenario=scenario,
         want_updates=want_updates,
@@ -265,9 +265,8 @@ def plan(
     with _named_as_options(given, taken, contenders):
         answer = _with_progress(pull is None or request.simulated, request.answer)
     if not request.simulated:
-        for option, value in (("--frames", frames), ("--precision", precision), ("--seed", seed)):
-            if value is not None:
-                typer.echo(f"note: {option} has no effect on the collision channel, which is computed", err=True)
+        for name in simulation:
+            typer.echo(f"note: --{name} has no effect on the collision channel, which is computed", err=True)
     if plot is not None:
         from fedslot.views.plan import plot_plan
 

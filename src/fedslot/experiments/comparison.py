@@ -310,7 +310,10 @@ def read_comparison(out: Path) -> tuple[Scenario, list[Variant], int, tuple[floa
 
 
 def _check_same(out: Path, scenario: Scenario, tasks: Sequence[Task]) -> None:
-    """Refuse to continue a comparison of another scenario; strategies, seeds and targets may change."""
+    """Refuse to continue a comparison of another scenario, or with fewer rounds than its runs have.
+
+    Strategies, seeds and targets may change.
+    """
     held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
     if difference := held.difference(scenario, apart_from=["seed", "strategy.name", *LENGTH]):
         raise RefusedError(f"{out} holds a comparison of another scenario{difference}")

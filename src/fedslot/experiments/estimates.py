@@ -3,8 +3,7 @@
 A Student-t interval is computed on a scale without bounds and mapped back, with the standard error by the delta method:
 it always contains the mean and stays within the natural bounds of its quantity (accuracies between 0 and 1, slots above
 0; the end of a budget is no such bound). The scale of accuracies is the logit, that of slots and rounds the logarithm,
-and that of differences of accuracies Fisher's z. Differences of slots have no bounds, so
-theirs is the plain interval.
+and that of differences of accuracies Fisher's z. Differences of slots have no bounds, so theirs is the plain interval.
 
 Two values show all that is known of their spread, so they are shown themselves, and have no interval.
 """

@@ -261,7 +261,10 @@ def run_labels(study: Study, tasks: Sequence[Task]) -> list[str]:
 
 
 def _check_same(out: Path, study: Study, tasks: Sequence[Task]) -> None:
-    """Refuse to continue a sweep of another scenario or over other axes; their values and seeds may change."""
+    """Refuse to continue a sweep of another scenario, over other axes, or with fewer rounds than its runs have.
+
+    Values of the axes and seeds may change.
+    """
     held = Study.load(out / SWEEP.marker)
     if list(held.grid) != list(study.grid):
         raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(study.grid)}")

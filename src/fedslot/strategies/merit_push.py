@@ -68,7 +68,7 @@ class MeritPush:
             return first_frame(self.cell, rng)
         pool = state.pool(self.horizon, LEAST_SHARE)
         pull = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - self.push))
-        pull = np.concatenate([state.before(pull, self.cell.slots - self.push), pull])
+        pull = np.concatenate([state.further(pull, self.cell.slots - self.push), pull])
         slots, merit = len(pull) + self.push, Merit("noise", most=state.threshold)
         return Grant(pull, push=True, probability=state.probability, slots=slots, merit=merit)
 

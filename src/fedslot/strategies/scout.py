@@ -45,7 +45,7 @@ class Scout:
         new = rng.choice(unseen, size=min(1, len(unseen)), replace=False)
         known = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - len(new)))
         chosen = np.concatenate([known, new])
-        pull = np.concatenate([state.before(chosen, self.cell.slots), chosen])
+        pull = np.concatenate([state.further(chosen, self.cell.slots), chosen])
         return Grant(pull, slots=len(pull))
 
     def observe(self, state: Survey, receipt: Receipt, values: NDArray[np.float64]) -> Survey:

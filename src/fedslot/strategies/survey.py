@@ -21,8 +21,8 @@ MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which ch
 LEAST_POOL = 25  # UEs: a model of fewer knows too little of the others' data
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
 LEAST_VARIANCE = 1e-12  # of an update, relative to the largest of a frame
-RARE = 0.25  # of a slot: a rare loss does not make frames longer
 LEAST_PROGRESS = 0.3  # of energy: little progress is measured at first, and long frames would delay it
+SLACK = 0.25  # of a slot, so that a rare loss does not make frames longer
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Survey:
         """Return the `count` UEs that were received, or pulled in vain, the longest ago."""
         return ues[np.argsort(self.last[ues], kind="stable")[:count]]
 
-    def before(self, pull: UEs, slots: int) -> UEs:
+    def further(self, pull: UEs, slots: int) -> UEs:
         """Return further UEs, to be pulled before those in `pull`; none if all pulled UEs were ready so far.
 
         Where UEs take time to train, the first slots of a frame are often wasted, and short frames receive nothing. So
@@ -150,8 +150,10 @@ class Survey:
 
         slots: the most UEs that the frame can pull.
         """
-        count = min(math.ceil(len(pull) / max(self.ready, 1e-9) - RARE), slots) - len(pull)
-        return self.longest_ago(np.setdiff1d(np.arange(len(self.last)), pull), max(count, 0))
+        count = min(math.ceil(len(pull) / max(self.ready, 1e-9) - SLACK), slots) - len(pull)
+        if count <= 0:
+            return pull[:0]
+        return self.longest_ago(np.setdiff1d(np.arange(len(self.last)), pull), count)
 
 
 def _smooth(old: float, new: float, count: int) -> float:
