@@ -154,7 +154,7 @@ def _backlog(result: Plan, request: SizingRequest) -> list[str]:
     arrive = -ues * math.expm1(-request.scenario.push.arrivals * split.expected_cost_max / ues)
     return [
         f"With {split.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
-        "Contenders are UEs that are not pulled and get one during a frame of full length;",
+        "Contenders are UEs that are not pulled and get one in a frame of full length;",
         "UEs that collided before come on top: `fedslot run` shows the backlog.",
     ]
 
