@@ -16,11 +16,11 @@ import torch
 from whole_runs import Setting
 
 from fedslot.access.channels import Collision
-from fedslot.local_training import LocalTraining, Trained, Training
-from fedslot.round import Snapshot, schedule
-from fedslot.runs import run
-from fedslot.simulation import Simulation
-from fedslot.threads import Threads
+from fedslot.rounds.local_training import LocalTraining, Trained, Training
+from fedslot.rounds.round import Snapshot, schedule
+from fedslot.rounds.simulation import Simulation
+from fedslot.runs.execution import run
+from fedslot.support.threads import Threads
 from fedslot.valuation.coalitions import coalition_weights
 
 Works = dict[str, Callable[[], object]]

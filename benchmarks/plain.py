@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from fedslot.fleet import Fleet
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
-from fedslot.local_training import LocalTraining, Trained
 from fedslot.messages import UEs
-from fedslot.rng import VALUATION, stream
-from fedslot.round import add_noise, local_job
+from fedslot.rounds.local_training import LocalTraining, Trained
+from fedslot.rounds.round import add_noise, local_job
+from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
-from fedslot.simulation import Simulation
+from fedslot.support.rng import VALUATION, stream
 from fedslot.valuation import GTG, Game, Valuation
 from fedslot.valuation.coalitions import coalition_weights
 

@@ -22,10 +22,10 @@ import plain
 import torch
 
 from fedslot.data import cache
+from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
 from fedslot.scenario import Valuation as ValuationOptions
-from fedslot.simulation import Simulation
-from fedslot.threads import Threads
+from fedslot.support.threads import Threads
 
 DEFAULT = ValuationOptions().method
 

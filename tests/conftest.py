@@ -123,7 +123,9 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
             "training": _section(
                 {"epochs": _mostly(st.integers(1, 2), 0, True)},
                 {
-                    "model": _mostly(st.sampled_from(["mlp", "cnn"]), "cmm", "math:pi", ".x:y", "fedslot.rng:stream"),
+                    "model": _mostly(
+                        st.sampled_from(["mlp", "cnn"]), "cmm", "math:pi", ".x:y", "fedslot.support.rng:stream"
+                    ),
                     "batches": _mostly(st.integers(1, 40), 0),
                     "lr": _mostly(st.sampled_from([1e-9, 0.05, 10.0, 1e6]), 0, 1e39, float("inf")),
                     "momentum": _mostly(st.floats(0, 0.99), 1.0),

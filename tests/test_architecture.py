@@ -62,7 +62,7 @@ def test_the_docstring_of_a_package_maps_its_files(package: Path):
 
 def test_imports_are_seen():
     """The instrument works: the loop imports what one sees it import."""
-    loop = _imports(ROOT / "simulation.py")
+    loop = _imports(ROOT / "rounds" / "simulation.py")
     assert {
         "torch.Tensor",
         "fedslot.access.frame.play",
@@ -94,7 +94,10 @@ def test_every_import_is_declared():
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_parts_of_a_round_never_import_one_another(part):
-    others = [f"fedslot.{other}" for other in PARTS if other != part] + ["fedslot.simulation", "fedslot.runs"]
+    others = [f"fedslot.{other}" for other in PARTS if other != part] + [
+        "fedslot.rounds.simulation",
+        "fedslot.runs.execution",
+    ]
     files = sorted((ROOT / part).rglob("*.py"))
     assert len(files) > 2
     for file in files:
@@ -102,10 +105,10 @@ def test_the_parts_of_a_round_never_import_one_another(part):
         assert not guilty, file
 
 
-@pytest.mark.parametrize("module", ["rng", "errors", "messages", "plugins"])
+@pytest.mark.parametrize("module", ["support/rng", "support/errors", "messages", "parts/registry"])
 def test_what_all_share_depends_on_none_of_them(module):
     ours = {name for name in _imports(ROOT / f"{module}.py") if name.startswith("fedslot")}
-    assert all(name.startswith("fedslot.errors.") for name in ours)
+    assert all(name.startswith("fedslot.support.errors.") for name in ours)
 
 
 def test_there_are_no_import_cycles():
@@ -207,7 +210,14 @@ def test_the_command_line_puts_heavy_imports_off(file):
 
 @pytest.mark.parametrize(
     "module",
-    ["fedslot", "fedslot.cli", "fedslot.errors", "fedslot.scenario", "fedslot.deployment.frame", "fedslot.mqtt"],
+    [
+        "fedslot",
+        "fedslot.cli",
+        "fedslot.support.errors",
+        "fedslot.scenario",
+        "fedslot.deployment.frame",
+        "fedslot.mqtt",
+    ],
 )
 def test_light_modules_load_without_heavy_libraries(module):
     script = f"import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"

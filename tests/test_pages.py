@@ -24,7 +24,7 @@ from typer.main import get_command
 
 from fedslot.cli import app, main
 from fedslot.scenario import keys
-from fedslot.yaml_text import parse_yaml
+from fedslot.support.yaml_text import parse_yaml
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -17,7 +17,7 @@ import pytest
 
 from fedslot import Grant, Scenario
 from fedslot.fleet import Fleet
-from fedslot.simulation import Simulation
+from fedslot.rounds.simulation import Simulation
 from fedslot.strategies.fedavg import FedAvg
 
 PROFILES = Path(__file__).parent / "profiles"

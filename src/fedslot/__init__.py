@@ -20,35 +20,35 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedslot.access.channels import Channel
     from fedslot.aggregation import Aggregate, Aggregation, Updates
-    from fedslot.callbacks import Callback
     from fedslot.deployment.server import ParameterServer
-    from fedslot.effects import without_effect
-    from fedslot.errors import InputError, RefusedError
     from fedslot.experiments.cluster import distributed_training
     from fedslot.experiments.comparison import Comparison, compare
     from fedslot.experiments.loading import load
     from fedslot.experiments.sweeps import FailedRunsError, Sweep, sweep
-    from fedslot.held_out import HeldOut
     from fedslot.learning.models import Model
-    from fedslot.local_training import LocalTraining, make_model
     from fedslot.messages import Grant, Measured, Merit, Receipt
-    from fedslot.results import Result
-    from fedslot.round import Round
-    from fedslot.runs import run
+    from fedslot.rounds.effects import without_effect
+    from fedslot.rounds.held_out import HeldOut
+    from fedslot.rounds.local_training import LocalTraining, make_model
+    from fedslot.rounds.round import Round
+    from fedslot.rounds.trace import Event
+    from fedslot.runs.callbacks import Callback
+    from fedslot.runs.execution import run
+    from fedslot.runs.results import Result
     from fedslot.scenario import Scenario, parse_overrides, presets
     from fedslot.strategies import Cell, Ledger, NoState, Strategy, warm_up
-    from fedslot.trace import Event
+    from fedslot.support.errors import InputError, RefusedError
     from fedslot.valuation import Game, Valuation, ValuationMethod
 
 __version__ = version("fedslot")
 
 _NAMES = {  # by module
     "scenario": ["Scenario", "parse_overrides", "presets"],
-    "runs": ["run"],
-    "results": ["Result"],
-    "callbacks": ["Callback"],
-    "round": ["Round"],
-    "trace": ["Event"],
+    "runs.execution": ["run"],
+    "runs.results": ["Result"],
+    "runs.callbacks": ["Callback"],
+    "rounds.round": ["Round"],
+    "rounds.trace": ["Event"],
     "experiments.loading": ["load"],
     "experiments.comparison": ["Comparison", "compare"],
     "experiments.sweeps": ["FailedRunsError", "Sweep", "sweep"],
@@ -59,11 +59,11 @@ _NAMES = {  # by module
     "aggregation": ["Aggregate", "Aggregation", "Updates"],
     "valuation": ["Game", "Valuation", "ValuationMethod"],
     "learning.models": ["Model"],
-    "held_out": ["HeldOut"],
-    "local_training": ["LocalTraining", "make_model"],
+    "rounds.held_out": ["HeldOut"],
+    "rounds.local_training": ["LocalTraining", "make_model"],
     "deployment.server": ["ParameterServer"],
-    "effects": ["without_effect"],
-    "errors": ["InputError", "RefusedError"],
+    "rounds.effects": ["without_effect"],
+    "support.errors": ["InputError", "RefusedError"],
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

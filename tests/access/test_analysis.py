@@ -16,7 +16,7 @@ from fedslot.access.analysis import PushPeriod, TimedPushPeriod
 from fedslot.access.contenders import sending_pmf
 from fedslot.access.costs import last_success_mean, paper_cost
 from fedslot.access.counting import last_slot_counts, last_slot_total, received_counts
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 
 SMALL = [(slots, n) for slots in range(1, 12) for n in range(0, 17) if slots**n <= 100_000]
 

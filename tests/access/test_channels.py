@@ -23,7 +23,7 @@ from fedslot.access.channels import (
     irsa,
     make_channel,
 )
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 
 def play(channel: Channel, frames: int, contenders: int, slots: int, seed: int = 0) -> np.ndarray:

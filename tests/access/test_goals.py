@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedslot.access import PushPeriod, least_slots, most_contenders, plan
 from fedslot.access.goals import MOST_SLOTS
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 
 contenders = st.integers(0, 12) | st.just({0: 0.25, 3: 0.5, 9: 0.25})
 barrings = st.sampled_from([1.0, 0.4, "best"])

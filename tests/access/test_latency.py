@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedslot.access.latency import hoeffding_bound, printed_bound
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 
 FRAME = 20.0  # T_F = M tau with M = 20 and the slot as the unit of time
 PAPER = {

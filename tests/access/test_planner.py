@@ -14,7 +14,7 @@ from fedslot.access.channels import Capture, Coded, Collision
 from fedslot.access.contenders import contender_pmf, parse_contenders
 from fedslot.access.planner import Plan, plan
 from fedslot.access.pushes import best_barring
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 
 
 class AlsoCollision(Collision):

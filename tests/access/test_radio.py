@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedslot.access import Radio, make_channel, plan
 from fedslot.access.frame import play
-from fedslot.errors import InputError
 from fedslot.messages import Grant
+from fedslot.support.errors import InputError
 
 
 @pytest.mark.parametrize(("channel", "probability"), [("collision", 1.0), ("collision", 0.3), ("irsa", 0.8)])

@@ -15,8 +15,8 @@ from fedslot.access.frame import play
 from fedslot.access.planner import plan
 from fedslot.access.pushes import best_barring
 from fedslot.access.readiness import ReadinessBySlot, SameReadiness, make_readiness
-from fedslot.errors import InputError
 from fedslot.messages import Grant
+from fedslot.support.errors import InputError
 
 rising = st.lists(st.floats(0, 1), min_size=1, max_size=6).map(sorted)
 

@@ -21,7 +21,7 @@ import fedslot
 from fedslot.cli import app, main
 from fedslot.cli.options import continue_with
 from fedslot.scenario import Scenario
-from fedslot.yaml_text import parse_yaml
+from fedslot.support.yaml_text import parse_yaml
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
@@ -136,7 +136,7 @@ def test_the_command_to_resume_can_be_pasted(tmp_path: Path, monkeypatch: pytest
     def stop(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedslot.runs.run", stop)
+    monkeypatch.setattr("fedslot.runs.execution.run", stop)
     monkeypatch.setattr("fedslot.views.live.beside.beside", lambda *options: nullcontext())
     monkeypatch.setattr("fedslot.tracking.trackers.make_trackers", lambda names, label: [])  # MLflow may be missing
     words = ["run", "quickstart", "-o", "strategy.options={a: 1}", "--out", "my run", "--threads", "2"]

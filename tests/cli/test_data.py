@@ -15,7 +15,7 @@ from fedslot.cli.data import complete_name, complete_name_or_all, data_app
 from fedslot.data import cache
 from fedslot.data.catalogue import CATALOGUE
 from fedslot.data.download import Pinned
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 run = CliRunner().invoke
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 import fedslot
 from fedslot.access.analysis import PushPeriod
 from fedslot.cli import app, main
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from platformdirs import user_cache_dir
 from fedslot.data import cache, formats, sources
 from fedslot.data.catalogue import CATALOGUE, Entry, Package
 from fedslot.data.download import Pinned, apt_download, npm_pack
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 RNG = np.random.default_rng(5)
 # Random pixels do not compress, so half of a file is half of the work.

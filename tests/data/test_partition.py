@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedslot.data.partition import draw, split
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 
 
 def _balanced(samples: int, classes: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 from fedslot.data.partition import Partition
 from fedslot.data.sources import Dataset, divides_itself, load
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 Arrays = dict[str, Any]
 

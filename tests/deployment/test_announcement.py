@@ -12,7 +12,7 @@ from fedslot import Grant, Merit, Scenario
 from fedslot.deployment.announcement import Announcement, Backlog, scenario_key
 from fedslot.deployment.frame import Frame
 from fedslot.deployment.timing import Timing
-from fedslot.round import first_waiting, still_waiting
+from fedslot.rounds.round import first_waiting, still_waiting
 
 TIMING = Timing(slot=0.1, downlink=1.0, tolerance=0.05)
 

@@ -15,8 +15,8 @@ from fedslot import Grant, InputError, Merit, Scenario
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
 from fedslot.deployment.frame import Frame, Turn
-from fedslot.rng import CHANNEL, CONTENTION, stream
-from fedslot.trace import trace_frame
+from fedslot.rounds.trace import trace_frame
+from fedslot.support.rng import CHANNEL, CONTENTION, stream
 
 CHANNELS = ["collision", "capture", "crdsa", "irsa"]
 

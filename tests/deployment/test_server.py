@@ -21,10 +21,10 @@ from fedslot.deployment.aggregation import Received
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits, Refusal
 from fedslot.deployment.server import ParameterServer
-from fedslot.local_training import LocalTraining
-from fedslot.records import frame_table
-from fedslot.simulation import Simulation
-from fedslot.trace import EVENTS
+from fedslot.rounds.local_training import LocalTraining
+from fedslot.rounds.simulation import Simulation
+from fedslot.rounds.trace import EVENTS
+from fedslot.runs.records import frame_table
 
 SMALL = {
     "rounds": 6,

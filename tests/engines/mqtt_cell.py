@@ -19,7 +19,7 @@ import pytest
 from fedslot import Cell, Grant, Ledger, Merit, Receipt, Scenario
 from fedslot.deployment.mqtt import Broker, Device, MqttServer, Timing, scenario_devices
 from fedslot.deployment.server import ParameterServer
-from fedslot.simulation import Simulation
+from fedslot.rounds.simulation import Simulation
 
 PROGRAM = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 needs_mosquitto = pytest.mark.skipif(

@@ -23,18 +23,18 @@ import pytest
 from distributed import Client
 from torch import nn
 
-from fedslot.callbacks import Report
-from fedslot.errors import InputError, RefusedError
 from fedslot.experiments import cluster
 from fedslot.experiments.cluster import distributed_training, find_workers
 from fedslot.experiments.comparison import compare
 from fedslot.experiments.sweeps import FailedRunsError, sweep
 from fedslot.messages import Grant, NoState
-from fedslot.results import Result
-from fedslot.round import Round
-from fedslot.runs import is_finished, load, run
+from fedslot.rounds.round import Round
+from fedslot.runs.callbacks import Report
+from fedslot.runs.execution import is_finished, load, run
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
+from fedslot.support.errors import InputError, RefusedError
 
 PATIENCE = 180  # seconds after which a test is stuck
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -31,8 +31,8 @@ from fedslot.data.sources import load
 from fedslot.deployment.flower import DeadlineGrid, SlotAccess, to_arrays
 from fedslot.deployment.flower.messages import LABEL, write_turn
 from fedslot.deployment.frame import Turn
-from fedslot.local_training import LocalTraining
-from fedslot.simulation import Simulation
+from fedslot.rounds.local_training import LocalTraining
+from fedslot.rounds.simulation import Simulation
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "examples" / "flower"))
 from slots.client_app import app as CLIENT

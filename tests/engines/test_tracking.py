@@ -12,7 +12,7 @@ import pytest
 import fedslot
 from fedslot import Callback, RefusedError, Scenario
 from fedslot.cli import main
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 from fedslot.tracking import MLflow, TensorBoard
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.cluster import connect, merge_stacks
+from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
-from fedslot.simulation import Simulation
+from fedslot.support.errors import InputError, RefusedError
 
 
 @pytest.fixture(scope="module")

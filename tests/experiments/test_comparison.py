@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import Comparison, common_horizon, compare, measure, plan_tasks
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Settings, Task
 from fedslot.experiments.variants import make_variants
-from fedslot.results import Result
-from fedslot.runs import is_finished, run
+from fedslot.runs.execution import is_finished, run
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
+from fedslot.support.errors import InputError, RefusedError
 
 QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedslot.errors import RefusedError
 from fedslot.experiments.curves import COLUMNS, adopt_curves, load_curves, save_curves
+from fedslot.support.errors import RefusedError
 
 RUNS = {
     "b, seed 1": pd.DataFrame([[0.5, 3, 4, 9, 0.25], [0.75, 4, 4, 9, 0.5]], columns=COLUMNS),

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import fedslot
-from fedslot.errors import RefusedError
 from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
+from fedslot.support.errors import RefusedError
 
 QUICK = {"rounds": 2, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
 
@@ -77,7 +77,7 @@ def test_classes_of_a_notebook_need_not_be_there(
     own = type("Forgotten", (FedAvg,), {"__module__": "__main__", "__qualname__": "Forgotten"})
     fedslot.compare(scenario, [own], 1, tmp_path / "compared", workers=1)
     fedslot.sweep(scenario, {"strategy.name": [own]}, 1, tmp_path / "swept", workers=1)
-    monkeypatch.setattr("fedslot.plugins._given", {})
+    monkeypatch.setattr("fedslot.parts.registry._given", {})
     assert fedslot.load(tmp_path / "compared").strategies == ["Forgotten"]
     assert fedslot.load(tmp_path / "swept").study.grid == {"strategy.name": ["__main__:Forgotten"]}
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import compare
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.sweeps import sweep
 from fedslot.experiments.tasks import Settings, Task
-from fedslot.runs import is_finished
+from fedslot.runs.execution import is_finished
 from fedslot.scenario import Scenario
+from fedslot.support.errors import InputError, RefusedError
 
 DEADLY = """
 import os, signal, sys

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedslot.errors import InputError
 from fedslot.experiments.study import LONGEST_NAME, Study, folder_name, parse_grid, say_value
 from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
+from fedslot.support.errors import InputError
 
 PLAIN = (
     st.none()

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.estimates import ACCURACY, Estimate
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import FailedRunsError, Sweep, plan_tasks, sweep
-from fedslot.results import Result
-from fedslot.runs import run
+from fedslot.runs.execution import run
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
+from fedslot.support.errors import InputError, RefusedError
 
 QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
 

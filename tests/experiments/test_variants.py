@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedslot.errors import InputError
 from fedslot.experiments.variants import make_variants, notes, parse_variants, scenarios
 from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
-from fedslot.yaml_text import write_yaml
+from fedslot.support.errors import InputError
+from fedslot.support.yaml_text import write_yaml
 
 KEYS = st.text("abcdefghij_", min_size=1, max_size=8)
 WORDS = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 import fedslot
 from fedslot.access.channels import Channel, Collision, Slots
-from fedslot.callbacks import Report
 from fedslot.cli import main
 from fedslot.messages import Grant
+from fedslot.runs.callbacks import Report
 from fedslot.scenario import keys
 from fedslot.strategies.fedavg import FedAvg
-from fedslot.yaml_text import write_yaml
+from fedslot.support.yaml_text import write_yaml
 
 SMALL = {
     "rounds": 2,
@@ -142,7 +142,7 @@ VALUES = [
     *NUMBERS, *TEXTS, "true", "[]", "{}", "[1, 2]", "{a: 1}", "{1: 2}", "{a: {b: [x]}}", "*x", "&a [*a]",
     "!!python/name:os.system", "[" * 200, "2001-13-01", "2001-01-01", "'", "mean", "ready", "auto", "best",
     "collision", "irsa", "mlp",
-    "cnn", "fedavg", "gtg", "math:pi", "os:system", ".x:y", "builtins:list", "fedslot.rng:stream", "digits",
+    "cnn", "fedavg", "gtg", "math:pi", "os:system", ".x:y", "builtins:list", "fedslot.support.rng:stream", "digits",
     "mnist", "none.npz", "cuda:99",
 ]  # fmt: skip
 letters = st.characters(exclude_characters="\x00", exclude_categories=["Cs"])  # no word of a command has others

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from fedslot.learning.evaluation import IMAGES, Evaluator
 from fedslot.learning.models import Model
-from fedslot.threads import Threads
+from fedslot.support.threads import Threads
 
 SHAPE, CLASSES = (1, 8, 8), 4
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedslot.errors import InputError
 from fedslot.learning.models import MaxPool2x2, Model, cnn, mlp
+from fedslot.support.errors import InputError
 
 SHAPE, CLASSES = (1, 8, 8), 10
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedslot.errors import InputError
 from fedslot.learning.compiled_training import CompiledTraining
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.learning.training import Trainer
-from fedslot.threads import Threads
+from fedslot.support.errors import InputError
+from fedslot.support.threads import Threads
 
 SHAPE, CLASSES, SAMPLES = (1, 8, 8), 4, 300
 _generator = torch.Generator().manual_seed(0)

@@ -9,10 +9,10 @@ import pytest
 from fedslot.access.contenders import contender_pmf, parse_contenders
 from fedslot.data.sources import load
 from fedslot.fleet import Fleet
-from fedslot.local_training import make_model
 from fedslot.planning.inputs import count_parameters, own_pull, readiness, take
-from fedslot.round import first_waiting, still_waiting
-from fedslot.runs import run
+from fedslot.rounds.local_training import make_model
+from fedslot.rounds.round import first_waiting, still_waiting
+from fedslot.runs.execution import run
 from fedslot.scenario import Scenario
 
 

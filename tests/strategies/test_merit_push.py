@@ -6,7 +6,7 @@ import pytest
 
 from fedslot import Grant, InputError, Scenario
 from fedslot.messages import Measured, Receipt
-from fedslot.simulation import Simulation
+from fedslot.rounds.simulation import Simulation
 from fedslot.strategies import Cell, make_strategy
 from fedslot.strategies.merit_push import LESS, MORE, PushSurvey
 

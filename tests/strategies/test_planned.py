@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedslot.access.analysis import PushPeriod
-from fedslot.errors import InputError
 from fedslot.messages import Grant
-from fedslot.round import cell
+from fedslot.rounds.round import cell
 from fedslot.scenario import Scenario
 from fedslot.strategies import Cell, Ledger, make_strategy
+from fedslot.support.errors import InputError
 
 
 def scenario(ues: int, slots: int, contenders: int | str, limit: float | None = None, **push: object) -> Scenario:

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedslot.errors import InputError
 from fedslot.messages import Receipt
 from fedslot.strategies import Asking, Cell, make_strategy
+from fedslot.support.errors import InputError
 
 NONE = np.empty(0, dtype=np.int64)
 CELL = Cell(ues=6, slots=2, pull=1, sizes=np.array([10, 20, 30, 40, 50, 60]))

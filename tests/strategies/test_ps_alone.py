@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from fedslot import InputError, Scenario, compare, run
-from fedslot.held_out import HeldOut
-from fedslot.simulation import Simulation
+from fedslot.rounds.held_out import HeldOut
+from fedslot.rounds.simulation import Simulation
 
 
 def _alone(labelled: int | None = None, **fields: object) -> Scenario:

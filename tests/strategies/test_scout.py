@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedslot import Grant, InputError, Scenario
-from fedslot.simulation import Simulation
+from fedslot.rounds.simulation import Simulation
 from fedslot.strategies import Cell, make_strategy
 from fedslot.strategies.survey import Survey
 

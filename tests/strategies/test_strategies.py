@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedslot.errors import InputError
 from fedslot.messages import Grant, Measured, Receipt
 from fedslot.strategies import STRATEGIES, Asking, Cell, Ledger, Split, make_strategy
 from fedslot.strategies.fedavg import FedAvg
+from fedslot.support.errors import InputError
 
 CELL = Cell(ues=10, slots=4, pull=2, contenders=3)
 

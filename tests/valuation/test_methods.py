@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedslot
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 from fedslot.valuation import METHODS, Banzhaf, Game, LeaveOneOut, banzhaf, exact, make_method, shapley
 
 OWN = """

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedslot.round import schedule
+from fedslot.rounds.round import schedule
+from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
-from fedslot.simulation import Simulation
 from fedslot.valuation import GTG, Cyclic, Exact, Game, exact
 from fedslot.valuation.coalitions import coalition_weights
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import fedslot
 from fedslot import Scenario
-from fedslot.round import Round
+from fedslot.rounds.round import Round
 from fedslot.views.progress import MOST_BARS, Display
 
 FOUR = Scenario(rounds=4)

@@ -14,7 +14,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from fedslot.experiments.comparison import Comparison, compare
-from fedslot.results import Result
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.views.comparison import (
     FIGURES,

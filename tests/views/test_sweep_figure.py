@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import Sweep
-from fedslot.results import Result
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.views.style import style
 from fedslot.views.sweep import draw, write_figures

@@ -12,7 +12,7 @@ from rich.console import Console
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import Sweep
-from fedslot.results import Result
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.views.tables import comparison_tables, sweep_table
 

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from fedslot.access.contenders import Contenders, Floats, contender_pmf, likely_range, sending_pmf, thinning
 from fedslot.access.costs import expected_cost_max, last_success_mean, paper_push_cost
 from fedslot.access.counting import last_slot_counts, last_slot_total, received_counts
-from fedslot.checks import check_probability, check_whole
-from fedslot.errors import InputError
+from fedslot.support.checks import check_probability, check_whole
+from fedslot.support.errors import InputError
 
 
 class _Period:

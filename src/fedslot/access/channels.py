@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.checks import is_number
-from fedslot.errors import InputError, RefusedError, did_you_mean, shorten
-from fedslot.plugins import find
+from fedslot.parts.registry import find
+from fedslot.support.checks import is_number
+from fedslot.support.errors import InputError, RefusedError, did_you_mean, shorten
 
 Slots = NDArray[np.int64]
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.checks import check_probability, check_whole
-from fedslot.errors import InputError
+from fedslot.support.checks import check_probability, check_whole
+from fedslot.support.errors import InputError
 
 Floats: TypeAlias = NDArray[np.float64]
 Contenders: TypeAlias = int | Mapping[int, float]

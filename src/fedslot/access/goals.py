@@ -11,8 +11,8 @@ from fedslot.access.contenders import MOST as MOST_CONTENDERS
 from fedslot.access.contenders import Contenders, contender_pmf
 from fedslot.access.planner import FrameSplit, plan
 from fedslot.access.pushes import Barring, Pushes
-from fedslot.checks import check_whole
-from fedslot.errors import InputError
+from fedslot.support.checks import check_whole
+from fedslot.support.errors import InputError
 
 MOST_UPDATES = 10_000
 """The largest number of updates to want of a frame, and the largest frame of which all splits are compared."""

@@ -26,8 +26,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedslot.checks import check_whole
-from fedslot.errors import InputError
+from fedslot.support.checks import check_whole
+from fedslot.support.errors import InputError
 
 
 @dataclass(frozen=True)

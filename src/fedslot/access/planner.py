@@ -31,8 +31,8 @@ from fedslot.access.limits import chance_within, within
 from fedslot.access.pushes import Barring, Progress, Pushes, PushYield
 from fedslot.access.readiness import Readiness, ReadinessBySlot, Ready, make_readiness
 from fedslot.access.renewal import expected_frames
-from fedslot.checks import check_number, check_probability, check_whole
-from fedslot.errors import InputError
+from fedslot.support.checks import check_number, check_probability, check_whole
+from fedslot.support.errors import InputError
 
 MOST_SLOTS = 10**9
 MOST_SPLITS = 200_000

@@ -19,7 +19,7 @@ from fedslot.access.channels import Channel, Collision
 from fedslot.access.contenders import Floats, sending_pmf
 from fedslot.access.costs import paper_push_costs
 from fedslot.access.generating import last_slot_at_most, push_moments, received_mean
-from fedslot.rng import PLAN, PLAN_BARRING, stream
+from fedslot.support.rng import PLAN, PLAN_BARRING, stream
 
 BATCH = 200_000
 """Number of contenders that are simulated at once, which bounds the memory."""

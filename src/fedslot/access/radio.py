@@ -14,8 +14,8 @@ import math
 from dataclasses import asdict, dataclass, replace
 
 from fedslot.access.planner import FrameSplit
-from fedslot.checks import check_number
-from fedslot.errors import InputError
+from fedslot.support.checks import check_number
+from fedslot.support.errors import InputError
 
 LEAST, MOST = 1e-9, 10**15
 """The smallest and the largest number of bits, milliseconds and millijoules."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedslot.access.contenders import Floats
 from fedslot.access.costs import last_success_mean
-from fedslot.checks import check_probability
-from fedslot.errors import InputError, shorten
+from fedslot.support.checks import check_probability
+from fedslot.support.errors import InputError, shorten
 
 Ready: TypeAlias = float | Sequence[float] | Floats
 """The probability that a pulled UE is ready; or that any UE is, when each slot of the frame begins."""

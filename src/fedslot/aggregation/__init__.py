@@ -28,9 +28,9 @@ from fedslot.aggregation.filtered import Filtered
 from fedslot.aggregation.krum import Krum
 from fedslot.aggregation.median import Median
 from fedslot.aggregation.trimmed_mean import TrimmedMean
-from fedslot.errors import InputError, did_you_mean, whole_number
 from fedslot.messages import NoState
-from fedslot.plugins import find
+from fedslot.parts.registry import find
+from fedslot.support.errors import InputError, did_you_mean, whole_number
 
 __all__ = [
     "AGGREGATIONS",
@@ -63,7 +63,7 @@ def make_aggregation(name: str, options: Mapping[str, Any]) -> Aggregation[Any]:
     0.05
     >>> make_aggregation("fedadam", {"lr": 0})
     Traceback (most recent call last):
-    fedslot.errors.InputError: aggregation.options.lr: 0 is not allowed; it must be greater than 0
+    fedslot.support.errors.InputError: aggregation.options.lr: 0 is not allowed; it must be greater than 0
     """
     maker = find("aggregation.name", name, AGGREGATIONS)
     try:

@@ -58,7 +58,7 @@ def fetch(
 ) -> None:
     """Fetch data sets into the cache; those that are already there and intact are not fetched again."""
     from fedslot.data.catalogue import CATALOGUE
-    from fedslot.errors import InputError, RefusedError, one_of
+    from fedslot.support.errors import InputError, RefusedError, one_of
 
     allowed = (*CATALOGUE, "digits", "all")
     for name in names:

@@ -50,7 +50,7 @@ def device(
 
     Example: fedslot device --ue 7 --broker mqtt://127.0.0.1:1883
     """
-    from fedslot.errors import InputError, counted
+    from fedslot.support.errors import InputError, counted
 
     wanted = _read_ues(ue, ues)
     where = read_broker(broker, tls_ca, cert, key)
@@ -70,7 +70,7 @@ def device(
 
 def _read_ues(ue: int | None, ues: str | None) -> list[int]:
     """Return the UEs that `--ue` or `--ues` name."""
-    from fedslot.errors import InputError
+    from fedslot.support.errors import InputError
 
     if (ue is None) == (ues is None):
         raise InputError("ue", ue, "given, or else --ues, and not both")

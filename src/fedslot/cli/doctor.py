@@ -27,7 +27,7 @@ def doctor() -> None:
 
     Example: fedslot doctor
     """
-    from fedslot.errors import reason
+    from fedslot.support.errors import reason
 
     for title, describe in (
         ("Versions", _versions),

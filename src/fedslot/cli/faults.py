@@ -22,7 +22,7 @@ from typing import Any
 
 import typer
 
-from fedslot.errors import InputError, RefusedError, did_you_mean, ended
+from fedslot.support.errors import InputError, RefusedError, did_you_mean, ended
 
 BAD_INPUT, SYSTEM_FAULT, CLOSED_PIPE = 2, 1, 128 + 13
 PLAIN = {

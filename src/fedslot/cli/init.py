@@ -21,8 +21,8 @@ def init(
 
     Example: fedslot init mine.yaml --from paper && fedslot run mine.yaml
     """
-    from fedslot.errors import InputError, RefusedError
-    from fedslot.folders import write_atomically
+    from fedslot.runs.folders import write_atomically
+    from fedslot.support.errors import InputError, RefusedError
 
     if file.suffix not in {".yaml", ".yml"}:
         raise InputError("FILE", str(file), "a name that ends with .yaml")
@@ -36,9 +36,9 @@ def init(
 
 def commented(preset: str) -> str:
     """Return a preset as YAML with a comment on each field; those that it leaves at their defaults are comments too."""
-    from fedslot.errors import InputError, one_of
     from fedslot.scenario import keys, preset_text, presets, ranges, read_fields, split_sections
-    from fedslot.yaml_text import write_yaml
+    from fedslot.support.errors import InputError, one_of
+    from fedslot.support.yaml_text import write_yaml
 
     if preset not in presets():
         raise InputError("--from", preset, one_of(preset, presets()))

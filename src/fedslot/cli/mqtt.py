@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _check_wait(wait: float) -> float:
     from fedslot.deployment.timing import MOST_SECONDS
-    from fedslot.errors import InputError
+    from fedslot.support.errors import InputError
 
     if not 0 <= wait <= MOST_SECONDS:  # also NaN, with which the wait would never end
         raise InputError("--wait", wait, "0 seconds or more, at most a day")

@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedslot.experiments.tasks import Listener, Task
-    from fedslot.round import Round
+    from fedslot.rounds.round import Round
     from fedslot.scenario import Scenario
     from fedslot.views.progress import Display
 
@@ -145,7 +145,7 @@ def read_scenario(source: str, overrides: list[str]) -> Scenario:
 
 def note_effects(source: str, scenarios: Sequence[Scenario]) -> None:
     """Say in a line each which fields that the user set have no effect in any of the scenarios."""
-    from fedslot.effects import base_of, notes
+    from fedslot.rounds.effects import base_of, notes
 
     for line in notes(scenarios, base_of(source)):
         typer.secho(f"note: {line}", err=True)
@@ -153,7 +153,7 @@ def note_effects(source: str, scenarios: Sequence[Scenario]) -> None:
 
 def read_targets(words: str) -> list[float]:
     """Parse target accuracies with commas between."""
-    from fedslot.errors import InputError
+    from fedslot.support.errors import InputError
 
     try:
         found = [float(word) for word in words.split(",") if word]

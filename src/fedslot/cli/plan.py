@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fedslot.cli.options import OverrideOption, complete_scenario, read_scenario
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -385,7 +385,7 @@ def _radio(late: Scenario | None, slot_ms: float | None, *, listen_mj: float | N
 def _estimate(folder: Path, value_ratio: float | None) -> ValueRatio:
     """Estimate the value ratio from the folder of a run."""
     from fedslot.experiments.loading import load
-    from fedslot.results import Result
+    from fedslot.runs.results import Result
 
     if value_ratio is not None:
         raise InputError("--value-from", str(folder), "left out with --value-ratio")

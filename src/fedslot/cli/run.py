@@ -29,7 +29,7 @@ from fedslot.cli.options import (
     say_more,
     watch,
 )
-from fedslot.errors import counted
+from fedslot.support.errors import counted
 
 
 def run(
@@ -53,9 +53,9 @@ def run(
     """
     wanted = read_scenario(scenario, override)
 
-    from fedslot.callbacks import Report
     from fedslot.experiments.cluster import distributed_training
-    from fedslot.runs import run as run_scenario
+    from fedslot.runs.callbacks import Report
+    from fedslot.runs.execution import run as run_scenario
     from fedslot.tracking.trackers import make_trackers
 
     note_effects(scenario, [wanted])

@@ -19,9 +19,9 @@ def presets(
 
     Example: fedslot presets quickstart > mine.yaml && fedslot run mine.yaml
     """
-    from fedslot.errors import InputError, one_of
     from fedslot.scenario import preset_text
     from fedslot.scenario import presets as all_presets
+    from fedslot.support.errors import InputError, one_of
 
     known = all_presets()
     if name is None:

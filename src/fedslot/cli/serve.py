@@ -31,7 +31,7 @@ from fedslot.cli.options import (
     say_more,
     watch,
 )
-from fedslot.errors import counted
+from fedslot.support.errors import counted
 
 
 def serve(
@@ -79,14 +79,14 @@ def serve(
     """
     wanted, where = read_scenario(scenario, override), read_broker(broker, tls_ca, cert, key)
 
-    from fedslot.callbacks import Report
     from fedslot.data import load
     from fedslot.deployment.mqtt import MqttServer, Timing
     from fedslot.deployment.server import ParameterServer
-    from fedslot.held_out import HeldOut
-    from fedslot.local_training import make_model
-    from fedslot.runs import load as load_run
-    from fedslot.threads import Threads
+    from fedslot.rounds.held_out import HeldOut
+    from fedslot.rounds.local_training import make_model
+    from fedslot.runs.callbacks import Report
+    from fedslot.runs.execution import load as load_run
+    from fedslot.support.threads import Threads
     from fedslot.tracking.trackers import make_trackers
 
     note_effects(scenario, [wanted])

@@ -15,7 +15,7 @@ from fedslot.cli.options import say_more
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedslot.results import Result
+    from fedslot.runs.results import Result
     from fedslot.scenario import Scenario
 
 INTERRUPTED = "if it was interrupted, the command that began it continues it with --resume"
@@ -32,7 +32,7 @@ def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a compari
 
     from fedslot.experiments.comparison import Comparison
     from fedslot.experiments.loading import NothingFinishedError, load
-    from fedslot.results import Result
+    from fedslot.runs.results import Result
     from fedslot.views.tables import comparison_tables, sweep_table
 
     console = Console(markup=False, emoji=False, highlight=False)

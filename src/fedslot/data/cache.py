@@ -20,7 +20,7 @@ from fedslot.data import formats
 from fedslot.data.catalogue import CATALOGUE, Entry, Package
 from fedslot.data.download import Progress, SourceError, download, reason
 from fedslot.data.formats import Arrays
-from fedslot.errors import InputError, RefusedError, one_of
+from fedslot.support.errors import InputError, RefusedError, one_of
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError
-from fedslot.rng import PARTITION, SHARE, SIZES, stream
+from fedslot.support.errors import InputError
+from fedslot.support.rng import PARTITION, SHARE, SIZES, stream
 
 RAKING_SWEEPS = 50
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedslot.data import cache, formats
 from fedslot.data.catalogue import CATALOGUE
-from fedslot.errors import InputError, one_of
+from fedslot.support.errors import InputError, one_of
 
 NAMES = ("digits", *CATALOGUE)
 

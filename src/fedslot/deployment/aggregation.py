@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.aggregation import make_aggregation
-from fedslot.held_out import HeldOut
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
-from fedslot.records import restore_state, state_arrays
-from fedslot.round import aggregate, gather, start_aggregation
+from fedslot.rounds.held_out import HeldOut
+from fedslot.rounds.round import aggregate, gather, start_aggregation
+from fedslot.runs.records import restore_state, state_arrays
 from fedslot.scenario import Scenario
 
 

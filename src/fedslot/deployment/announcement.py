@@ -18,7 +18,7 @@ import numpy as np
 
 from fedslot.deployment.frame import Frame, Turn
 from fedslot.deployment.timing import Timing
-from fedslot.errors import shorten
+from fedslot.support.errors import shorten
 
 if TYPE_CHECKING:
     from fedslot.scenario import Scenario

@@ -9,8 +9,8 @@ from dataclasses import astuple, dataclass, fields
 from logging import getLogger
 from pathlib import Path
 
-from fedslot.errors import RefusedError
-from fedslot.folders import write_atomically
+from fedslot.runs.folders import write_atomically
+from fedslot.support.errors import RefusedError
 
 FAULTS = "faults.csv"
 NO_NODE = "0"

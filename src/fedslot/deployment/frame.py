@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 
 from fedslot.access.channels import CHANNELS, Channel, make_channel
 from fedslot.access.frame import COLLIDED, contend, resolve, tally
-from fedslot.errors import InputError
 from fedslot.messages import OWN, Grant, Merit, Receipt, UEs
-from fedslot.rng import CHANNEL, CONTENTION, stream
+from fedslot.support.errors import InputError
+from fedslot.support.rng import CHANNEL, CONTENTION, stream
 
 if TYPE_CHECKING:
     from fedslot.scenario import Scenario

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.deployment.faults import Fault
-from fedslot.errors import RefusedError
+from fedslot.support.errors import RefusedError
 
 
 class Roster:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.deployment.frame import Turn
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 
 METRICS_BYTES = 1 << 16  # bytes that a reply may have beside its arrays
 WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have

@@ -14,21 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.callbacks import Callback, Callbacks
 from fedslot.deployment.aggregation import Aggregator, Received, ScenarioAggregation
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
 from fedslot.deployment.reception import Criteria, Reply, hear
 from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import WEIGHT, Limits, Update
-from fedslot.errors import InputError, RefusedError
-from fedslot.held_out import HeldOut, no_values
 from fedslot.learning.models import Model
 from fedslot.messages import Grant, Receipt, UEs
-from fedslot.provenance import Fingerprints, part_fingerprints
-from fedslot.records import RunFolder, checksum
-from fedslot.results import Result
-from fedslot.round import (
+from fedslot.rounds.held_out import HeldOut, no_values
+from fedslot.rounds.round import (
     Round,
     Snapshot,
     backlogged,
@@ -46,9 +41,14 @@ from fedslot.round import (
     still_waiting,
     trace,
 )
+from fedslot.rounds.trace import Event
+from fedslot.runs.callbacks import Callback, Callbacks
+from fedslot.runs.provenance import Fingerprints, part_fingerprints
+from fedslot.runs.records import RunFolder, checksum
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.strategies import NoState, make_strategy
-from fedslot.trace import Event
+from fedslot.support.errors import InputError, RefusedError
 from fedslot.valuation import Valuation
 
 AGGREGATION = "aggregation/"  # what names of the aggregation's arrays begin with in a checkpoint

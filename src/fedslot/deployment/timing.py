@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 
 MOST_SECONDS = 86_400.0
 REMEMBERED = 16  # announcements by which a device knows the clock of the PS

@@ -24,16 +24,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.errors import InputError, RefusedError, reason
 from fedslot.experiments.tasks import Listener, Over, Settings, Task, attempt
-from fedslot.local_training import LocalTraining, Trained
 from fedslot.messages import UEs
-from fedslot.plugins import pack, unpack
-from fedslot.records import RunFolder
-from fedslot.round import Round
+from fedslot.parts.registry import pack, unpack
+from fedslot.rounds.local_training import LocalTraining, Trained
+from fedslot.rounds.round import Round
+from fedslot.rounds.simulation import Distribute
+from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
-from fedslot.simulation import Distribute
-from fedslot.threads import Threads
+from fedslot.support.errors import InputError, RefusedError, reason
+from fedslot.support.threads import Threads
 
 if TYPE_CHECKING:
     from distributed import Client, Future

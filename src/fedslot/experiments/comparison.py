@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedslot.errors import InputError, RefusedError, counted, first_names, one_of, whole_number
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, difference_scale_of, scale_of
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
 from fedslot.experiments.tasks import Listener, Settings, Task, check, check_lengths
 from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
-from fedslot.folders import COMPARISON, claim, write_atomically
-from fedslot.plain import plain
-from fedslot.records import LENGTH
-from fedslot.results import Result, Rule
-from fedslot.runs import load
+from fedslot.runs.execution import load
+from fedslot.runs.folders import COMPARISON, claim, write_atomically
+from fedslot.runs.records import LENGTH
+from fedslot.runs.results import Result, Rule
 from fedslot.scenario import Scenario, as_scenario, read_fields
+from fedslot.support.errors import InputError, RefusedError, counted, first_names, one_of, whole_number
+from fedslot.support.plain import plain
+from fedslot.support.yaml_text import write_yaml
 from fedslot.views.progress import shown
-from fedslot.yaml_text import write_yaml
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot import runs
-from fedslot.errors import RefusedError, first_names
 from fedslot.experiments.comparison import TARGETS, Comparison, read_comparison, run_folder
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep, plan_tasks, table_entry
-from fedslot.folders import COMPARISON, RUN, SWEEP, no_folder
-from fedslot.results import Result
-from fedslot.runs import is_finished
+from fedslot.runs import execution as runs
+from fedslot.runs.execution import is_finished
+from fedslot.runs.folders import COMPARISON, RUN, SWEEP, no_folder
+from fedslot.runs.results import Result
+from fedslot.support.errors import RefusedError, first_names
 
 _TARGET = re.compile(r"slots_to_[0-9.e-]+_max")
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from fedslot.errors import InputError, RefusedError, SystemFault
 from fedslot.experiments.processes import run_in_processes
 from fedslot.experiments.tasks import Listener, Settings, Task, attempt
+from fedslot.support.errors import InputError, RefusedError, SystemFault
 
 
 def cores() -> int:

@@ -18,12 +18,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from fedslot.errors import RefusedError, reason
-from fedslot.plugins import pack, unpack
+from fedslot.parts.registry import pack, unpack
+from fedslot.support.errors import RefusedError, reason
 
 if TYPE_CHECKING:
     from fedslot.experiments.tasks import Listener, Over, Settings, Task
-    from fedslot.round import Round
+    from fedslot.rounds.round import Round
 
 # the parent's sys.path comes as arguments, so that the worker finds the same modules; -P adds nothing to it
 _START = "import sys; sys.path[:] = sys.argv[1:]; from fedslot.experiments.processes import serve; serve()"

@@ -19,12 +19,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from fedslot.errors import InputError, did_you_mean, whole_number
 from fedslot.experiments.tasks import check
-from fedslot.plain import plain
-from fedslot.plugins import part_name
+from fedslot.parts.registry import part_name
 from fedslot.scenario import Scenario, beside, presets, read_fields, split_sections
-from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
+from fedslot.support.errors import InputError, did_you_mean, whole_number
+from fedslot.support.plain import plain
+from fedslot.support.yaml_text import YAMLError, parse_yaml, write_yaml
 
 MOST_RUNS = 100_000
 LONGEST_NAME = 120  # characters of a folder's name, without the seed

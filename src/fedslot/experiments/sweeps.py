@@ -14,19 +14,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError, RefusedError, counted, one_of
 from fedslot.experiments.comparison import TARGETS, check_targets, common_horizon, measure
 from fedslot.experiments.estimates import COLUMNS, Estimate, describe, may_be_best, scale_of
 from fedslot.experiments.pool import check_workers, describe_failures, run_all
 from fedslot.experiments.study import SEEDS, Study, folder_name, say, say_value
 from fedslot.experiments.tasks import Listener, Settings, Task, check_lengths
-from fedslot.folders import SWEEP, claim, write_atomically
-from fedslot.records import LENGTH
-from fedslot.results import Result
-from fedslot.runs import load
+from fedslot.runs.execution import load
+from fedslot.runs.folders import SWEEP, claim, write_atomically
+from fedslot.runs.records import LENGTH
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario, as_scenario
+from fedslot.support.errors import InputError, RefusedError, counted, one_of
+from fedslot.support.yaml_text import YAMLError, parse_yaml
 from fedslot.views.progress import shown
-from fedslot.yaml_text import YAMLError, parse_yaml
 
 MOST_ROWS = 12  # number of combinations in a table
 NOT_FINISHED = "not finished"  # the reason of runs that were interrupted or have not begun

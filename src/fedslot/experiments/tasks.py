@@ -11,23 +11,23 @@ import numpy as np
 
 from fedslot.access.channels import make_channel
 from fedslot.aggregation import make_aggregation
-from fedslot.callbacks import Report
 from fedslot.data.partition import check_ues
 from fedslot.data.sources import Outline, check_exists, outline
-from fedslot.errors import InputError, RefusedError, reason
 from fedslot.fleet import check_owners
-from fedslot.held_out import held_out_counts
 from fedslot.learning.models import MODELS, Factory, Model
 from fedslot.learning.training import choose_engine
-from fedslot.local_training import recipe_of
-from fedslot.plugins import find
-from fedslot.provenance import fingerprints
-from fedslot.records import RunFolder
-from fedslot.round import Round, cell
-from fedslot.runs import is_finished, run
+from fedslot.parts.registry import find
+from fedslot.rounds.held_out import held_out_counts
+from fedslot.rounds.local_training import recipe_of
+from fedslot.rounds.round import Round, cell
+from fedslot.rounds.simulation import check_strategy
+from fedslot.runs.callbacks import Report
+from fedslot.runs.execution import is_finished, run
+from fedslot.runs.provenance import fingerprints
+from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
-from fedslot.simulation import check_strategy
 from fedslot.strategies import make_strategy
+from fedslot.support.errors import InputError, RefusedError, reason
 from fedslot.valuation import make_method
 
 Listener = Callable[[int, Round | None], object]

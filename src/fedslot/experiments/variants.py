@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from fedslot.errors import InputError
-from fedslot.plugins import part_name
+from fedslot.parts.registry import part_name
 from fedslot.scenario import Scenario, split_sections
 from fedslot.strategies import declared_options
-from fedslot.yaml_text import YAMLError, parse_yaml, write_yaml
+from fedslot.support.errors import InputError
+from fedslot.support.yaml_text import YAMLError, parse_yaml, write_yaml
 
 FORM = "NAME, NAME+AGGREGATION or NAME{option: value, section.field: value}, with commas between"
 NAME, OPTIONS, AGGREGATION = "strategy.name", "strategy.options", "aggregation.name"

@@ -8,10 +8,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from fedslot.errors import InputError
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
-from fedslot.plugins import find
+from fedslot.parts.registry import find
+from fedslot.support.errors import InputError
 
 OptimizerFactory = Callable[[Iterable[Tensor], float], torch.optim.Optimizer]
 

@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from fedslot.learning.models import Model, perceptron_layers
 from fedslot.learning.side_by_side import SideBySide
-from fedslot.threads import ONE_THREAD, Threads
+from fedslot.support.threads import ONE_THREAD, Threads
 
 SAMPLES, IMAGES = 1000, 50  # per block, of perceptrons and of other networks
 # per chunk, likewise; smaller pieces spend their time on calls, larger ones leave the processor's cache

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedslot.errors import InputError
-from fedslot.plugins import find
-from fedslot.rng import INITIAL_MODEL, torch_seed
+from fedslot.parts.registry import find
+from fedslot.support.errors import InputError
+from fedslot.support.rng import INITIAL_MODEL, torch_seed
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 FIELD = "training.model"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from fedslot.errors import InputError
 from fedslot.learning.autograd_training import AutogradTraining, cuda_devices
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model, perceptron_layers
 from fedslot.learning.stacked_training import StackedTraining
-from fedslot.threads import ONE_THREAD, Threads
+from fedslot.support.errors import InputError
+from fedslot.support.threads import ONE_THREAD, Threads
 
 if TYPE_CHECKING:
     from fedslot.learning.compiled_training import CompiledTraining

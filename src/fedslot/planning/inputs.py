@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.effects import without_effect
+from fedslot.rounds.effects import without_effect
 from fedslot.scenario import Scenario
 
 

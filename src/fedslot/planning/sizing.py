@@ -15,9 +15,9 @@ from fedslot.access.goals import least_slots, longest_frame, most_contenders
 from fedslot.access.planner import FrameSplit, Plan, plan
 from fedslot.access.pushes import Barring, Progress
 from fedslot.access.radio import NO_RADIO, Radio, Usage
-from fedslot.errors import InputError
 from fedslot.planning.inputs import readiness
 from fedslot.scenario import Scenario
+from fedslot.support.errors import InputError
 
 SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Sizes of updates that are compared, relative to the given one."""

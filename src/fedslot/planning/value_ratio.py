@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedslot.effects import without_effect
-from fedslot.errors import RefusedError
+from fedslot.rounds.effects import without_effect
+from fedslot.rounds.trace import PULLED, PUSHED
 from fedslot.scenario import Scenario
-from fedslot.trace import PULLED, PUSHED
+from fedslot.support.errors import RefusedError
 
 CONFIDENCE = 0.95
 LEAST = 5

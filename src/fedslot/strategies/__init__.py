@@ -25,9 +25,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fedslot.errors import InputError, did_you_mean
 from fedslot.messages import NoState
-from fedslot.plugins import find
+from fedslot.parts.registry import find
 from fedslot.strategies.base import Asking, Cell, Options, Split, Strategy
 from fedslot.strategies.centralized import Centralized
 from fedslot.strategies.fedavg import FedAvg
@@ -43,6 +42,7 @@ from fedslot.strategies.round_robin import RoundRobin
 from fedslot.strategies.s_fedavg import SFedAvg
 from fedslot.strategies.scout import Scout
 from fedslot.strategies.ucb import UCB
+from fedslot.support.errors import InputError, did_you_mean
 
 __all__ = [
     "STRATEGIES",

@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkabl
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError, say_number, whole_number
 from fedslot.messages import Grant, Receipt, UEs
+from fedslot.support.errors import InputError, say_number, whole_number
 
 S = TypeVar("S")
 Options = Mapping[str, Any]

@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError
 from fedslot.messages import Grant, Merit, Receipt
 from fedslot.strategies.base import Cell, Options, Uses
 from fedslot.strategies.scout import first_frame
 from fedslot.strategies.survey import Survey
+from fedslot.support.errors import InputError
 
 # With one contender per slot, the best load, a slot is idle with probability 1/e and collided with 1 - 2/e. Then these
 # factors per idle and per collided slot keep their balance.

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedslot.callbacks import Callback
-from fedslot.results import Result
-from fedslot.round import Round
+from fedslot.rounds.round import Round
+from fedslot.rounds.trace import Event
+from fedslot.runs.callbacks import Callback
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
-from fedslot.trace import Event
 from fedslot.tracking.numbers import AGAINST_SLOTS, flat_fields, numbers, refusing
 
 if TYPE_CHECKING:

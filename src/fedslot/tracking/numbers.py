@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from fedslot.errors import InputError, RefusedError
-from fedslot.round import Round
+from fedslot.rounds.round import Round
+from fedslot.rounds.trace import Event
 from fedslot.scenario import Scenario
-from fedslot.trace import Event
+from fedslot.support.errors import InputError, RefusedError
 
 AGAINST_SLOTS = ("test_accuracy", "test_loss", "val_loss")  # these are tracked against slots too
 

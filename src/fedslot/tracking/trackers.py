@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedslot.callbacks import Callback, Callbacks
-from fedslot.errors import InputError, one_of
-from fedslot.round import Round
-from fedslot.runs import is_finished, load
+from fedslot.rounds.round import Round
+from fedslot.runs.callbacks import Callback, Callbacks
+from fedslot.runs.execution import is_finished, load
+from fedslot.support.errors import InputError, one_of
 from fedslot.tracking.mlflow import MLflow
 from fedslot.tracking.tensorboard import FOLDER, TensorBoard
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedslot.errors import InputError
-from fedslot.plugins import find
+from fedslot.parts.registry import find
+from fedslot.support.errors import InputError
 from fedslot.valuation.cyclic import Cyclic
 from fedslot.valuation.exact import Exact, LeaveOneOut
 from fedslot.valuation.game import Game, Valuation

@@ -11,8 +11,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from fedslot.errors import InputError
 from fedslot.experiments.estimates import ACCURACY, LEAST, interval
+from fedslot.support.errors import InputError
 from fedslot.views.style import looks, style
 
 POINTS = 400  # number of points of a curve over slots

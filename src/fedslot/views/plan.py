@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fedslot.folders import write_atomically
+from fedslot.runs.folders import write_atomically
 
 BLUE, ORANGE, GREEN, GREY = (
     "#0072b2",

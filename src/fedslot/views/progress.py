@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fedslot.round import Round
+from fedslot.rounds.round import Round
 from fedslot.scenario import Scenario
 
 MOST_BARS = 12  # number of runs that are shown at a time

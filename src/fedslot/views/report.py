@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from fedslot import __version__
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, describe
-from fedslot.folders import write_atomically
+from fedslot.runs.folders import write_atomically
 from fedslot.views.comparison import FIGURES, with_bands
 from fedslot.views.live.extra import HOW_TO_INSTALL, has_bokeh
 from fedslot.views.style import save, style

@@ -15,7 +15,7 @@ import matplotlib
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from fedslot.folders import write_atomically
+from fedslot.runs.folders import write_atomically
 
 COLUMN = 3.5  # inches, one column of a two-column paper
 

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from fedslot.errors import counted
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate, describe
 from fedslot.experiments.study import say_value
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep
-from fedslot.runs import load
+from fedslot.runs.execution import load
 from fedslot.scenario import Scenario
+from fedslot.support.errors import counted
 from fedslot.views.live.watched import ROUNDS, Plan
 
 MOST_ROWS = 12  # number of combinations in the table of a sweep, whose sweep.csv has all, and of runs under way

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedslot.errors import InputError, RefusedError
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.curves import load_curves, save_curves
 from fedslot.experiments.equal_slots.folder import finished, runs_left
@@ -19,8 +18,9 @@ from fedslot.experiments.equal_slots.settings import FIRST_SEED, REFERENCE, SETT
 from fedslot.experiments.estimates import SLOTS, Estimate
 from fedslot.experiments.tasks import check
 from fedslot.experiments.variants import make_variants, scenarios
-from fedslot.results import Result
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
+from fedslot.support.errors import InputError, RefusedError
 
 
 @pytest.mark.parametrize("name", SETTINGS)

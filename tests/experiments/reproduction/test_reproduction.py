@@ -27,7 +27,7 @@ from fedslot.experiments.reproduction.experiments import (
 )
 from fedslot.experiments.reproduction.figures import DRAWINGS
 from fedslot.experiments.reproduction.published import published
-from fedslot.runs import run
+from fedslot.runs.execution import run
 from fedslot.scenario import Scenario
 from fedslot.views.style import style
 

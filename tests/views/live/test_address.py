@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 from fedslot.views.live.address import LOOPBACK, PORT, Where
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedslot.errors import RefusedError
+from fedslot.support.errors import RefusedError
 from fedslot.views.live import watched as module
 from fedslot.views.live.watched import Watched, read_plan
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from fedslot.errors import RefusedError
+from fedslot.support.errors import RefusedError
 
 if TYPE_CHECKING:
     from fedslot.deployment.flower.arrays import to_arrays, to_flat

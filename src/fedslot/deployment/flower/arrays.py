@@ -7,8 +7,8 @@ import torch
 from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
-from fedslot.errors import InputError
 from fedslot.learning.models import Model
+from fedslot.support.errors import InputError
 
 
 def to_arrays(model: Model, flat: Tensor) -> ArrayRecord:

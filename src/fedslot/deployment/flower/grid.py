@@ -15,7 +15,7 @@ import httpx  # by which Flower's grid speaks to the SuperLink: it raises httpx.
 from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 
 if TYPE_CHECKING:  # private, but the types of Grid's own methods
     from flwr.proto.node_pb2 import NodeInfo

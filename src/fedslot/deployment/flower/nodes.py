@@ -13,7 +13,7 @@ from fedslot.deployment.faults import Fault
 from fedslot.deployment.flower.grid import Answer, DeadlineGrid
 from fedslot.deployment.flower.messages import LABEL, UE, WHO
 from fedslot.deployment.roster import Roster
-from fedslot.errors import RefusedError
+from fedslot.support.errors import RefusedError
 
 ASK_AGAIN = 60.0  # seconds that a node has to answer before it is asked again
 LOOK_AGAIN = 1.0  # seconds after which the PS looks for new nodes

@@ -12,7 +12,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from fedslot.callbacks import Callback
 from fedslot.deployment.faults import Fault
 from fedslot.deployment.flower import nodes
 from fedslot.deployment.flower.arrays import to_arrays, to_flat
@@ -21,10 +20,11 @@ from fedslot.deployment.flower.messages import LABEL, FlowerReply, read_turn, wr
 from fedslot.deployment.flower.stock import StockAggregation
 from fedslot.deployment.screening import Limits
 from fedslot.deployment.server import ParameterServer
-from fedslot.errors import InputError
-from fedslot.held_out import HeldOut
 from fedslot.learning.models import Model
+from fedslot.rounds.held_out import HeldOut
+from fedslot.runs.callbacks import Callback
 from fedslot.scenario import Scenario
+from fedslot.support.errors import InputError
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 logger = getLogger("flwr")

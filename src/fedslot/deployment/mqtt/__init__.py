@@ -24,7 +24,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from fedslot.errors import RefusedError
+from fedslot.support.errors import RefusedError
 
 if TYPE_CHECKING:
     from fedslot.deployment.mqtt.broker import Broker

@@ -24,7 +24,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 KEEPALIVE = 30  # seconds; a device that vanishes without a word is offline after one and a half of these
 FIRST_RETRY, LAST_RETRY = 0.2, 5.0  # seconds between attempts to connect again

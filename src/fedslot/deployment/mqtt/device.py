@@ -41,7 +41,7 @@ from fedslot.deployment.mqtt.messages import (
 )
 from fedslot.deployment.screening import WEIGHT, Refusal, Update
 from fedslot.deployment.timing import Clock
-from fedslot.errors import RefusedError
+from fedslot.support.errors import RefusedError
 
 MOST_CHARACTERS = 200  # of an error that the PS is told
 READERS: dict[str, Callable[[bytes], object]] = {

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.deployment.screening import METRICS_BYTES, Refusal
-from fedslot.errors import InputError
+from fedslot.support.errors import InputError
 
 MAGIC = b"FSL1"
 PREFIX = struct.Struct("<4sI")

@@ -36,7 +36,7 @@ from fedslot.deployment.mqtt.messages import (
 from fedslot.deployment.screening import HEADER_BYTES, Refusal
 from fedslot.deployment.server import ParameterServer
 from fedslot.deployment.timing import Timing
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 MOST_NODES = 8  # devices that may claim the same UE at once
 LOOK_AGAIN = 0.02  # seconds

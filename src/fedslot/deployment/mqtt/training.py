@@ -14,10 +14,10 @@ from fedslot.deployment.mqtt.broker import Broker, Link
 from fedslot.deployment.mqtt.device import Device, Train, Workers
 from fedslot.deployment.mqtt.messages import PS, RUNNING, SCENARIO, STATUS, Topics, read_status
 from fedslot.deployment.screening import Update
-from fedslot.errors import InputError, RefusedError
-from fedslot.local_training import LocalTraining
+from fedslot.rounds.local_training import LocalTraining
 from fedslot.scenario import Scenario
-from fedslot.yaml_text import YAMLError, parse_yaml
+from fedslot.support.errors import InputError, RefusedError
+from fedslot.support.yaml_text import YAMLError, parse_yaml
 
 MOST_DEVICES = 300  # in one process: each has three open files, and paho-mqtt cannot wait for the 1024th
 MOST_SCENARIO_BYTES = 1 << 20

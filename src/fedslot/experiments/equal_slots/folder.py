@@ -13,15 +13,15 @@ from pathlib import Path
 import pandas as pd
 
 from fedslot import __version__
-from fedslot.errors import RefusedError
 from fedslot.experiments.comparison import Comparison, plan_tasks, run_labels
 from fedslot.experiments.curves import load_curves, save_curves
 from fedslot.experiments.equal_slots.settings import SETTINGS, Setting, chosen
 from fedslot.experiments.tasks import Task
 from fedslot.experiments.variants import make_variants
-from fedslot.folders import EQUAL_SLOTS, Claim, claim
-from fedslot.results import Result
-from fedslot.runs import load
+from fedslot.runs.execution import load
+from fedslot.runs.folders import EQUAL_SLOTS, Claim, claim
+from fedslot.runs.results import Result
+from fedslot.support.errors import RefusedError
 
 CURVES = "curves/equal-slots"
 SEED = ", seed "  # between strategy and seed in the name of a run, as in `run_labels`

@@ -11,7 +11,7 @@ import numpy as np
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.equal_slots.settings import CONTROL, FIRST_SEED, REFERENCE, WINNERS, Setting
 from fedslot.experiments.estimates import ACCURACY, ACCURACY_DIFFERENCE, SLOTS, Estimate
-from fedslot.results import Result, Rule
+from fedslot.runs.results import Result, Rule
 
 RULES: tuple[Rule, ...] = ("max", "frame")
 

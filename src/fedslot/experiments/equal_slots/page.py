@@ -28,7 +28,7 @@ from fedslot.experiments.equal_slots.settings import (
 )
 from fedslot.experiments.estimates import Estimate
 from fedslot.experiments.variants import make_variants
-from fedslot.folders import write_atomically
+from fedslot.runs.folders import write_atomically
 from fedslot.views.comparison import accuracy_by_slots
 from fedslot.views.style import save, style
 

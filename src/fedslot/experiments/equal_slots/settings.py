@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedslot.errors import InputError, one_of
 from fedslot.scenario import Scenario
+from fedslot.support.errors import InputError, one_of
 
 FIRST_SEED = 20  # the defaults of `scout`, `merit-push` and `filtered` were chosen on seeds below
 BUDGET = 4200  # slots: 200 frames of 20 uplink slots and a downlink slot

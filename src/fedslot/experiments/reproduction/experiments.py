@@ -10,11 +10,11 @@ import pandas as pd
 
 from fedslot.experiments.curves import load_curves, save_curves
 from fedslot.experiments.tasks import Task
-from fedslot.folders import REPRODUCTION, Claim, claim
-from fedslot.results import Result
-from fedslot.runs import load
+from fedslot.runs.execution import load
+from fedslot.runs.folders import REPRODUCTION, Claim, claim
+from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
-from fedslot.yaml_text import write_yaml
+from fedslot.support.yaml_text import write_yaml
 
 FEW, MANY = 5, 30  # local epochs that match the published curves of FedAvg and Centralized, and of the others
 CONTENDERS = (5, 10, 20, 40)  # Fig. 5's sweep

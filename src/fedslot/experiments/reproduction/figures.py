@@ -21,7 +21,7 @@ from fedslot.experiments.reproduction.experiments import (
     Reproduction,
 )
 from fedslot.experiments.reproduction.published import published
-from fedslot.results import Rule
+from fedslot.runs.results import Rule
 from fedslot.views.comparison import legend_above, zoom
 from fedslot.views.curves import band
 from fedslot.views.style import COLUMN

@@ -27,7 +27,7 @@ from fedslot.experiments.reproduction.experiments import (
 )
 from fedslot.experiments.reproduction.figures import DRAWINGS, slots_to
 from fedslot.experiments.reproduction.published import published
-from fedslot.folders import write_atomically
+from fedslot.runs.folders import write_atomically
 from fedslot.views.style import save, style
 
 ROUNDS = (20, 50, 100, 199)

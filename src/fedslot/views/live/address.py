@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fedslot.errors import InputError, RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 LOOPBACK = "127.0.0.1"
 PORT, TRIED = 5006, 20  # the first port that is tried if none is given, and how many

@@ -13,7 +13,7 @@ from bokeh.models import ColumnDataSource
 from bokeh.resources import Resources
 
 from fedslot.experiments.comparison import Comparison
-from fedslot.results import Result
+from fedslot.runs.results import Result
 from fedslot.views.live.page import Page, read_part, template
 from fedslot.views.live.panels import EVENTS, Data, curve_columns, frame_columns, mean_curve, round_columns
 from fedslot.views.live.watched import FRAME_COLUMNS, WatchedRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from fedslot.errors import RefusedError
+from fedslot.support.errors import RefusedError
 
 HOW_TO_INSTALL = "pip install 'fedslot[live]'"
 

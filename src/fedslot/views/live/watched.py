@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.errors import InputError, RefusedError
-from fedslot.folders import COMPARISON, EQUAL_SLOTS, KINDS, REPRODUCTION, RUN, SWEEP, Kind, no_folder
+from fedslot.runs.folders import COMPARISON, EQUAL_SLOTS, KINDS, REPRODUCTION, RUN, SWEEP, Kind, no_folder
 from fedslot.scenario import Scenario
+from fedslot.support.errors import InputError, RefusedError
 from fedslot.views.live.growing import GrowingTable
 
 SCENARIO, ROUNDS, FRAMES, SUMMARY = RUN.marker, "rounds.csv", "frames.csv", "summary.json"

@@ -1,0 +1,8 @@
+"""The fleet: the UEs with their data shares, stragglers, update noise and computing times.
+
+fleet.py  the UEs of a scenario, drawn once from its seed
+"""
+
+from fedslot.fleet.fleet import Fleet, check_owners, computing_times, workload
+
+__all__ = ["Fleet", "check_owners", "computing_times", "workload"]

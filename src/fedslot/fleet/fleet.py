@@ -1,0 +1,116 @@
+"""The fleet of a run: the UEs with their data shares, stragglers, update noise and computing times."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.data.partition import Partition, Shares, draw, split
+from fedslot.scenario import Computing, Scenario
+from fedslot.scenario import Fleet as FleetSection
+from fedslot.support.errors import InputError
+from fedslot.support.rng import COMPUTING, NOISE_LEVELS, STRAGGLERS, stream
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The UEs of a scenario, drawn once from its seed.
+
+    shares: the training samples of each UE.
+    epochs: (K,) local epochs that each UE completes.
+    noise: (K,) standard deviation of the noise on each UE's update.
+    """
+
+    shares: Shares
+    epochs: NDArray[np.int64]
+    noise: NDArray[np.float64]
+    _seed: int
+    _computing: Computing | None
+
+    @classmethod
+    def draw(cls, scenario: Scenario, labels: NDArray[np.int64], owners: NDArray[np.int64] | None = None) -> Fleet:
+        """Draw the fleet of a scenario from the labels of the training samples, (n,).
+
+        owners: (n,) the UE that has each training sample; None: they are divided as the scenario says.
+        """
+        seed, ues = scenario.seed, scenario.data.ues
+        data = scenario.data
+        shares: Shares
+        if owners is not None:
+            shares = Partition.of(owners)
+            check_owners(scenario, len(shares.sizes))
+        elif data.samples_per_ue is None:
+            shares = split(labels, ues, data.alpha, data.sizes, seed)
+        else:
+            shares = draw(labels, ues, data.alpha, data.sizes, data.samples_per_ue, seed)
+        return cls(
+            shares,
+            _epochs(scenario.epochs, scenario.fleet.stragglers, ues, seed),
+            _noise(scenario.fleet, ues, seed),
+            seed,
+            scenario.fleet.computing,
+        )
+
+    @property
+    def ues(self) -> int:
+        """Number of UEs, K."""
+        return len(self.epochs)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of training samples of each UE, (K,)."""
+        return self.shares.sizes
+
+    def ready(self, round: int) -> NDArray[np.float64] | None:
+        """Return the time at which each UE's update is ready, (K,) in slots after the downlink slot.
+
+        None means that all are ready at once.
+        """
+        if self._computing is None:
+            return None
+        return computing_times(self._computing, self.sizes, self._seed, round)
+
+
+def check_owners(scenario: Scenario, ues: int) -> None:
+    """Refuse another number of UEs than that among which a data set is divided by itself."""
+    if scenario.data.ues != ues:
+        raise InputError("data.ues", scenario.data.ues, f"{ues}, as many as in ue_train of {scenario.data.dataset}")
+
+
+def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, round: int) -> NDArray[np.float64]:
+    """Draw the computing time of each UE, (K,) in slots: T = I(eps) D c / f with c ~ Gamma cycles per bit (Sec. II-C).
+
+    The paper normalises the Gamma density by an incomplete gamma function, with which it does not integrate to one.
+    This is the ordinary Gamma distribution.
+    """
+    rng = stream(seed, COMPUTING, *([round] if computing.redraw else []))
+    cycles_per_bit = rng.gamma(computing.shape, computing.scale, size=len(sizes))
+    return workload(computing, sizes) * cycles_per_bit / computing.frequency / computing.slot
+
+
+def workload(computing: Computing, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the bits that each UE's local training goes through, (K,): I(eps) D, iterations times bits of data."""
+    iterations = computing.iterations * math.log(1 / computing.accuracy)
+    return np.asarray(iterations * sizes * computing.bits_per_sample, dtype=np.float64)
+
+
+def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.int64]:
+    """Draw the number of local epochs of each UE, (K,)."""
+    rng = stream(seed, STRAGGLERS)
+    slow = rng.permutation(ues) < round(stragglers * ues)
+    fewer = 1 + np.floor(rng.random(ues) * epochs).astype(np.int64)
+    return np.where(slow, fewer, epochs)
+
+
+def _noise(section: FleetSection, ues: int, seed: int) -> NDArray[np.float64]:
+    """Return the standard deviation of the noise on each UE's update, (K,)."""
+    ranks, noise = np.arange(ues), section.noise
+    levels = {
+        "linear": ranks * noise / ues,  # sigma_k = (k - 1) sigma / K for k = 1..K
+        "half": np.where(ranks < ues // 2, 0.0, noise),
+        "equal": np.full(ues, noise),
+    }[section.noise_law]
+    return stream(seed, NOISE_LEVELS).permutation(levels) if section.noise_order == "shuffled" else levels

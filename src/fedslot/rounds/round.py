@@ -1,0 +1,344 @@
+"""The steps of a round that the simulator and every deployment share, and the state between rounds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedslot.access.channels import make_channel
+from fedslot.access.frame import draw_backlogged
+from fedslot.access.planner import plan
+from fedslot.access.pushes import Barring
+from fedslot.aggregation import Aggregate, Aggregation, Updates
+from fedslot.fleet import Fleet
+from fedslot.learning.jobs import Job
+from fedslot.learning.models import Model
+from fedslot.messages import Grant, Measured, Receipt, UEs
+from fedslot.rounds.checks import check_aggregate, check_grant, check_state, check_traced, distinct_ues
+from fedslot.rounds.held_out import HeldOut, finite
+from fedslot.rounds.trace import Event, trace_frame
+from fedslot.scenario import Scenario
+from fedslot.strategies import Asking, Cell, Split, Strategy
+from fedslot.support.checks import check_whole
+from fedslot.support.errors import InputError, RefusedError
+from fedslot.support.rng import ARRIVALS, ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
+from fedslot.valuation import Valuation
+
+Losses = Callable[[UEs], NDArray[np.float64]]
+"""Maps UEs (n,) to their local losses (n,) of the global model."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One row of `rounds.csv`. Costs are in slots."""
+
+    round: int
+    """The round, from 0."""
+    test_accuracy: float
+    """Accuracy of the global model on the test set."""
+    test_loss: float
+    """Loss of the global model on the test set."""
+    val_loss: float
+    """Loss of the global model on the PS's labelled validation samples."""
+    slots: int
+    """Number of uplink slots that were announced."""
+    pulled: int
+    """Number of pulled updates that were received."""
+    wasted: int
+    """Number of pull slots whose UE was not ready."""
+    contenders: int
+    """Number of UEs that pushed."""
+    push_received: int
+    """Number of pushed updates that were received."""
+    collided: int
+    """Number of UEs that pushed and were not received."""
+    cost_max: int
+    """Overhead, downlink slot and uplink slots up to the last received one: the time of the frame by the clock."""
+    cost_frame: int
+    """Overhead, downlink slot and all announced uplink slots."""
+    cost_sum: int
+    """Overhead + slot + 1 summed over the received UEs, as in the paper's Fig. 6."""
+    slots_spent: int
+    """Sum of `cost_max` since the first round, or of `cost_frame` if that is the scenario's `cost_rule`."""
+    utilities: int
+    """Number of coalition utilities that were evaluated."""
+    value_error: float
+    """Largest standard error of this round's values."""
+    seconds: float
+    """Computing time of the round; in a deployment, the time that the round took."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that is carried from one round to the next.
+
+    round: the round to come. slots_spent: cost of the frames so far, by the scenario's `cost_rule`.
+    waiting: (K,) whether each UE is backlogged; empty without `push.arrivals`.
+    model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
+    state: the strategy's state. aggregation: the aggregation's state.
+    """
+
+    round: int
+    slots_spent: int
+    waiting: NDArray[np.bool_]
+    model: Tensor
+    report: Tensor
+    state: Any
+    aggregation: Any
+
+
+def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
+    """Return the parts of the scenario that a strategy may know; sizes: (K,) training samples of each UE, if known."""
+    options = scenario.strategy
+    return Cell(
+        ues=scenario.data.ues,
+        slots=scenario.frame.slots,
+        pull=scenario.frame.pull,
+        contenders=scenario.expected_contenders,
+        probability=scenario.push.probability,
+        warmup=options.warmup,
+        memory=options.memory,
+        share=options.share,
+        options=options.options,
+        sizes=sizes,
+        outlook=partial(splits, scenario),
+    )
+
+
+def splits(scenario: Scenario, limit: float) -> list[Split]:
+    """Return for Q = 0, 1, ... pull slots the most push slots with which a frame is expected to cost at most `limit`.
+
+    On the collision channel this is exact, on others it is simulated. With `push.arrivals`, those contend that become
+    backlogged in a frame of full length.
+    """
+    push, ues, slots = scenario.push, scenario.data.ues, scenario.frame.slots
+    expected = scenario.expected_contenders
+    contenders = ues if expected is None else expected
+    channel = make_channel(push.channel, **push.channel_options)
+    barring: Barring = "best" if push.probability == "auto" else push.probability
+    pulls = range(min(slots, ues, math.floor(limit) - 1) + 1)
+    found = plan(
+        slots, contenders, pulls=pulls, ues=ues, frame_limit=limit, barring=barring, channel=channel, frames=1000
+    )
+    return [Split(split.pull, split.push, split.probability, split.expected_received_push) for split in found.splits]
+
+
+def overhead(strategy: Strategy[Any]) -> int:
+    """Return the slots that a strategy spends on asking UEs before each frame."""
+    if not isinstance(strategy, Asking):
+        return 0
+    check_whole(f"overhead of {type(strategy).__name__}", strategy.overhead)
+    return int(strategy.overhead)
+
+
+def frame_fits(scenario: Scenario, slots_spent: int, grant: Grant) -> bool:
+    """Tell whether a frame, and the asking before it, fit into the time budget."""
+    budget, uplink = scenario.time_budget, grant.uplink_slots(scenario.frame.slots)
+    return budget is None or slots_spent + grant.overhead + (uplink and 1 + uplink) <= budget
+
+
+def spend(scenario: Scenario, receipt: Receipt) -> int:
+    """Return the slots that a frame spent, by the scenario's cost rule."""
+    return receipt.cost_max if scenario.cost_rule == "max" else receipt.cost_frame
+
+
+def start(strategy: Strategy[Any], scenario: Scenario) -> Any:
+    """Return the state of a strategy before the first round; one that a checkpoint cannot save is refused."""
+    state = strategy.init()
+    check_state(f"strategy {scenario.strategy.name}", "init", state)
+    return state
+
+
+def ask(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int, losses: Losses) -> Any:
+    """Return the state of a strategy after it asked UEs for their losses; unchanged if it asks none."""
+    if not isinstance(strategy, Asking):
+        return state
+    part, ues = f"round {round}: strategy {scenario.strategy.name}", scenario.data.ues
+    asked = distinct_ues(strategy.ask(state, round, stream(scenario.seed, ASK, round)), ues)
+    if asked is None:
+        raise RefusedError(f"{part} may ask each UE from 0 to {ues - 1} once")
+    answers = finite(torch.from_numpy(losses(asked)), scenario, round)
+    heard = strategy.hear(state, asked, answers.numpy())
+    check_state(part, "hear", heard, state)
+    return heard
+
+
+def observe(
+    strategy: Strategy[Any],
+    scenario: Scenario,
+    state: Any,
+    receipt: Receipt,
+    values: NDArray[np.float64],
+    round: int,
+) -> Any:
+    """Return the state of a strategy after a frame; values: (Y,) in the order of `receipt.received`."""
+    new = strategy.observe(state, replace(receipt, attempts=None), values)
+    check_state(f"round {round}: strategy {scenario.strategy.name}", "observe", new, state)
+    return new
+
+
+def refuse_asking(strategy: Strategy[Any], scenario: Scenario) -> None:
+    """Refuse a strategy that asks UEs for their losses: deployments have no message for it."""
+    if isinstance(strategy, Asking):
+        raise InputError("strategy.name", scenario.strategy.name, "a strategy that asks UEs nothing, in a deployment")
+
+
+def schedule(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int) -> Grant:
+    """Return the strategy's grant, with the overhead of asking; one that no frame can hold is refused."""
+    grant = strategy.schedule(state, round, stream(scenario.seed, SCHEDULE, round))
+    grant = check_grant(f"round {round}: strategy {scenario.strategy.name}", grant, scenario)
+    return replace(grant, overhead=overhead(strategy))
+
+
+def first_waiting(scenario: Scenario) -> NDArray[np.bool_]:
+    """Return which UEs are backlogged before the first frame: none; an empty array without `push.arrivals`."""
+    return np.zeros(0 if scenario.push.arrivals is None else scenario.data.ues, dtype=bool)
+
+
+def backlogged(scenario: Scenario, grant: Grant, waiting: NDArray[np.bool_], round: int) -> UEs:
+    """Return the UEs that happen to have an update to push in this frame. waiting: as in `Snapshot`."""
+    if scenario.push.arrivals is not None:
+        return np.setdiff1d(np.flatnonzero(waiting), grant.pull)
+    contenders = scenario.push.contenders
+    number = None if contenders == "ready" else contenders
+    return draw_backlogged(number, scenario.data.ues, grant.pull, stream(scenario.seed, BACKLOGGED, round))
+
+
+def still_waiting(
+    scenario: Scenario, waiting: NDArray[np.bool_], received: UEs, began: int, ended: int
+) -> NDArray[np.bool_]:
+    """Return which UEs are backlogged after a frame: not those received, but those that arrived meanwhile.
+
+    began, ended: slots that were spent before and after the frame. The arrivals of a slot depend on nothing but the
+    slot, so that all strategies see the same.
+    """
+    rate = scenario.push.arrivals
+    if rate is None:
+        return waiting
+    after = waiting.copy()
+    after[received] = False
+    for slot in range(began, ended):
+        rng = stream(scenario.seed, ARRIVALS, slot)
+        after[rng.integers(len(after), size=rng.poisson(rate))] = True
+    return after
+
+
+def local_job(scenario: Scenario, fleet: Fleet, ue: int, round: int) -> Job:
+    """Return the local training of one UE in one round."""
+    seed = scenario.seed
+    shuffle, dropout = stream(seed, SHUFFLE, round, ue), torch_seed(seed, DROPOUT, round, ue)
+    return Job(fleet.shares.share(ue), int(fleet.epochs[ue]), shuffle, dropout)
+
+
+def add_noise(update: Tensor, ue: int, scenario: Scenario, fleet: Fleet, round: int) -> None:
+    """Add a UE's noise to its update (P,), in place."""
+    if fleet.noise[ue] > 0:
+        noise = stream(scenario.seed, NOISE, round, ue).standard_normal(len(update), dtype=np.float32)
+        update.add_(torch.from_numpy(noise).to(update), alpha=float(fleet.noise[ue]))
+
+
+def gather(
+    network: Model,
+    held_out: HeldOut,
+    start: Tensor,
+    local: Tensor,
+    ues: UEs,
+    sizes: NDArray[np.int64],
+    values: NDArray[np.float64],
+) -> Updates:
+    """Return the updates of a round, local models (Y, P) trained from `start` (P,), for the aggregation."""
+    return Updates(
+        network,
+        start,
+        local,
+        ues,
+        sizes,
+        values,
+        held_out.inputs,
+        held_out.statistics,
+        held_out.validation.losses,
+    )
+
+
+def measure(strategy: Strategy[Any], updates: Updates) -> Measured | None:
+    """Return the measurements of a round's updates, if there are any and the strategy needs them."""
+    if not getattr(strategy, "needs_measurements", False) or not len(updates.local):
+        return None
+    responses, gain = updates.responses.double(), updates.statistics.noise_gain(updates.start)
+    return Measured(updates.noise, (responses @ responses.mT).cpu().numpy(), gain)
+
+
+def start_aggregation(aggregation: Aggregation[Any], scenario: Scenario, model: Tensor) -> Any:
+    """Return the state of an aggregation before the first round; one that a checkpoint cannot save is refused."""
+    state = aggregation.init(model, scenario.data.ues)
+    check_state(f"aggregation {scenario.aggregation.name}", "init", state)
+    return state
+
+
+def aggregate(
+    aggregation: Aggregation[Any], state: Any, updates: Updates, scenario: Scenario, round: int
+) -> Aggregate[Any]:
+    """Return what the aggregation makes of a round's updates; models unlike the one broadcast are refused."""
+    new = aggregation.apply(state, updates)
+    return check_aggregate(f"round {round}: aggregation {scenario.aggregation.name}", new, updates.start, state)
+
+
+def trace(scenario: Scenario, round: int, receipt: Receipt, state: Any, aggregation: Any) -> list[Event]:
+    """Return the rows of a frame in `frames.csv`.
+
+    state, aggregation: the states of the strategy and of the aggregation after the round. Each may have a method
+    `traced`, which returns by name (`value`, `noise`) what the PS knows of each UE, (K,); the strategy goes first.
+    """
+    known: dict[str, NDArray[np.float64]] = {}
+    for kind, name, part in (
+        ("aggregation", scenario.aggregation.name, aggregation),
+        ("strategy", scenario.strategy.name, state),
+    ):
+        if callable(traced := getattr(part, "traced", None)):
+            known |= check_traced(f"round {round}: the state of {kind} {name}", traced(), scenario.data.ues)
+    return trace_frame(round, receipt, **known)
+
+
+def record(
+    held_out: HeldOut,
+    round: int,
+    receipt: Receipt,
+    valuation: Valuation,
+    now: Snapshot,
+    began: float,
+    val_loss: float | None = None,
+) -> Round:
+    """Return the record of a round.
+
+    now: the snapshot after it. began: the `time.perf_counter` at its beginning.
+    val_loss: of the reported model, if the aggregation measured it.
+    """
+    test_loss, test_accuracy = held_out.test.evaluate(now.report)
+    return Round(
+        round=round,
+        test_accuracy=test_accuracy,
+        test_loss=test_loss,
+        val_loss=held_out.validation.evaluate(now.report)[0] if val_loss is None else val_loss,
+        slots=receipt.slots,
+        pulled=len(receipt.pulled),
+        wasted=len(receipt.wasted),
+        contenders=receipt.contenders,
+        push_received=len(receipt.pushed),
+        collided=len(receipt.collided),
+        cost_max=receipt.cost_max,
+        cost_frame=receipt.cost_frame,
+        cost_sum=receipt.cost_sum,
+        slots_spent=now.slots_spent,
+        utilities=valuation.utilities,
+        value_error=float(max(valuation.errors, default=0.0)),
+        seconds=time.perf_counter() - began,
+    )

@@ -1,0 +1,9 @@
+"""Runs: a scenario run to its end, and what it leaves behind.
+
+execution.py   run a scenario, in memory or in a folder
+results.py     the result of a run
+records.py     the run folder
+folders.py     folders of results: claims, locks, files that are never half-written
+provenance.py  fingerprints of data and own parts
+callbacks.py   objects that are told what happens
+"""

@@ -1,0 +1,146 @@
+"""Run a scenario, in memory or in a folder from which it can be resumed, and return a `Result`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from fedslot.rounds.round import Snapshot
+from fedslot.rounds.simulation import Distribute, Simulation
+from fedslot.rounds.trace import Event
+from fedslot.runs.callbacks import Callback, Callbacks, Report
+from fedslot.runs.provenance import fingerprints
+from fedslot.runs.records import RunFolder, frame_table, read_summary
+from fedslot.runs.results import Result
+from fedslot.scenario import Scenario, as_scenario
+from fedslot.support.checks import check_whole
+from fedslot.support.errors import InputError
+from fedslot.support.threads import Threads
+from fedslot.views.progress import shown
+
+CHECKPOINT_EVERY = 5  # rounds
+
+
+def run(
+    scenario: Scenario | str | Path,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    threads: int = 1,
+    distribute: Distribute | None = None,
+    callbacks: Sequence[Callback] = (),
+    frames: bool = True,
+    progress: bool | None = None,
+) -> Result:
+    """Run a scenario to its end.
+
+    scenario: a scenario, or the name of a preset or YAML file.
+    out: folder for `scenario.yaml`, `rounds.csv`, `frames.csv`, `summary.json` and the checkpoint; None writes nothing.
+    resume: continue the run in the folder, also to more rounds or a larger time budget; the result is the same as
+        without the interruption.
+    force: start over in a folder that holds a run, which is deleted.
+    threads: threads that share the work of a round; the result does not depend on their number.
+    distribute: wraps the local training; `fedslot.distributed_training` spreads it over a Dask cluster.
+    callbacks: are told of the start, of each round and of the end, and may stop the run (`fedslot.Callback`).
+    frames: whether to keep the trace of all frames (`Result.frames`); a run that is continued goes on as it began.
+    progress: whether to show a bar; None: in a notebook only.
+
+    >>> from fedslot import Scenario
+    >>> result = run(Scenario.load("quickstart", {"rounds": 2}))
+    >>> len(result.rounds)
+    2
+    """
+    scenario = as_scenario(scenario)
+    if out is not None and not isinstance(out, str | Path):
+        raise InputError("out", out, "a folder; overrides go into Scenario.load(source, overrides)")
+    if out is None and (resume or force):
+        raise InputError("out", out, "a folder, if its run is to be continued or deleted")
+    check_whole("threads", threads, least=1)
+    if not isinstance(callbacks, Sequence):
+        raise InputError("callbacks", callbacks, "a list of callbacks")
+    with Threads(threads) as pool, shown(progress, [scenario.label], [scenario]) as display:
+        told = Callbacks([*([Report(partial(display, 0))] if display else []), *callbacks])
+        simulation = Simulation(scenario, distribute, pool)
+        try:
+            if out is None:
+                result = _in_memory(simulation, told, frames)
+            else:
+                result = _in_folder(simulation, RunFolder(Path(out)), told, resume, force, frames)
+        except BaseException as error:
+            told.end(None, error)
+            raise
+        told.end(result)
+    return result
+
+
+def load(out: str | Path) -> Result:
+    """Read scenario and rounds of a run folder, finished or not."""
+    folder = RunFolder(Path(out))
+    return Result(folder.scenario(), folder.rounds(), folder=folder.path, finished=is_finished(out))
+
+
+def is_finished(out: str | Path) -> bool:
+    """Return whether the run in a folder is complete."""
+    return read_summary(Path(out)) is not None
+
+
+def _in_memory(simulation: Simulation, told: Callbacks, frames: bool) -> Result:
+    rows: list[dict[str, object]] = []
+    events: list[Event] = []
+    now, stopped = simulation.start(), False
+    told.start(simulation.scenario, now.round, None)
+    for round, after, frame in simulation.rounds(now):
+        now = after
+        rows.append(asdict(round))
+        events += frame if frames else []
+        if stopped := told.round(round, frame) and simulation.goes_on(now):
+            break
+    return _result(simulation, pd.DataFrame(rows), now, frame_table(events) if frames else None, None, stopped)
+
+
+def _in_folder(
+    simulation: Simulation, folder: RunFolder, told: Callbacks, resume: bool, force: bool, frames: bool
+) -> Result:
+    scenario, stopped = simulation.scenario, False
+    made_of = fingerprints(scenario)
+    now = folder.open(scenario, simulation.start(), made_of, resume=resume, force=force, frames=frames)
+    try:
+        try:
+            told.start(scenario, now.round, folder.path)
+            for round, after, frame in simulation.rounds(now):
+                now = after
+                folder.append(round, frame, now)
+                if now.round % CHECKPOINT_EVERY == 0:
+                    folder.save()
+                if stopped := told.round(round, frame) and simulation.goes_on(now):
+                    break
+        except Exception:
+            if now.round == 0:  # there is nothing to continue, and the next try shall find no folder in its way
+                folder.withdraw()
+            raise
+        finally:
+            if folder.is_open:
+                folder.save()  # also when interrupted, so that no finished round is lost
+        result = _result(simulation, folder.rounds(), now, None, folder.path, stopped)
+        if not stopped:
+            folder.finish(result.summary())
+    finally:
+        folder.close()
+    return result
+
+
+def _result(
+    simulation: Simulation,
+    rounds: pd.DataFrame,
+    now: Snapshot,
+    trace: pd.DataFrame | None,
+    folder: Path | None,
+    stopped: bool,
+) -> Result:
+    parameters, engine = now.report.cpu().numpy(), simulation.trainer.engine
+    return Result(simulation.scenario, rounds, parameters, now.state, engine, folder, trace, stopped, not stopped)

@@ -1,0 +1,264 @@
+"""Folders of results: which may be written to, by one process at a time, and files that are never half-written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from fedslot.support.errors import RefusedError, nearest
+
+LOCK = ".lock"
+LEFTOVERS = ".*.[0-9]*.tmp"
+IMAGES = ("png", "pdf")
+SYSTEM_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of results.
+
+    name: what messages call it. marker: the file by which its folder is known.
+    files: patterns of the other files in it, in the order in which they are written.
+    runs: patterns of the run folders inside.
+    """
+
+    name: str
+    marker: str
+    files: tuple[str, ...]
+    runs: tuple[str, ...] = ()
+
+
+def _images(*names: str) -> tuple[str, ...]:
+    return tuple(f"figures/{name}.{kind}" for name in names for kind in IMAGES)
+
+
+def _events(folder: str) -> tuple[str, ...]:
+    """Return the patterns of TensorBoard's event files."""
+    return tuple(f"{folder}/{part}events.out.tfevents.*" for part in ("", "by_slots/"))
+
+
+RUN = Kind(
+    "run",
+    "scenario.yaml",
+    ("faults.csv", "frames.csv", "rounds.csv", "checkpoint.npz", "summary.json", *_events("tensorboard")),
+)
+COMPARISON = Kind(
+    "comparison",
+    "comparison.yaml",
+    (
+        *("comparison.csv", "differences.csv", "runs.csv"),
+        *_images("accuracy_by_slots", "accuracy_by_round", "slots_to_targets", "on_the_air"),
+        "report.html",
+        *_events("tensorboard/*"),
+    ),
+    ("runs/*",),
+)
+SWEEP = Kind(
+    "sweep",
+    "study.yaml",
+    (
+        *("runs.csv", "sweep.csv"),
+        *_images("final_accuracy", "accuracy_at_horizon", "slots_to_*_max", "slots_to_*_frame"),
+        *_events("tensorboard/*"),
+    ),
+    ("runs/*",),
+)
+REPRODUCTION = Kind(
+    "reproduction",
+    "reproduction.yaml",
+    (*(f"images/reproduction/fig*.{kind}" for kind in IMAGES), "curves/reproduction/runs*.csv.gz", "reproduction.md"),
+    ("runs/*", "runs-*-rounds/*"),
+)
+EQUAL_SLOTS = Kind(
+    "study at equal slots",
+    "equal-slots.yaml",
+    (*(f"images/equal-slots/*.{kind}" for kind in IMAGES), "curves/equal-slots/*.csv.gz", "equal-slots.md"),
+    ("runs/*/runs/*",),
+)
+KINDS = (COMPARISON, SWEEP, REPRODUCTION, EQUAL_SLOTS, RUN)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Results that a claim began, in a folder that held none. made: whether the folder itself was created for them."""
+
+    path: Path
+    kind: Kind
+    made: bool
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether there are runs among the results."""
+        return any(True for pattern in self.kind.runs for _ in self.path.glob(pattern))
+
+
+class Claim:
+    """The right to write into a folder, which no other process has until it is released or this process ends."""
+
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+        self.begun: Begun | None = None
+
+    def release(self) -> None:
+        """Leave the folder to others."""
+        self._lock.release()
+
+    def withdraw(self) -> None:
+        """Release the folder as it was: delete the results that were begun, unless there are runs among them."""
+        begun = self.begun
+        if begun is None or begun.has_runs:
+            self.release()
+            return
+        _delete(begun.path, begun.kind)
+        (begun.path / begun.kind.marker).unlink(missing_ok=True)
+        self.release()
+        (begun.path / LOCK).unlink(missing_ok=True)
+        if begun.made:
+            _remove_if_empty(begun.path)
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def claim(
+    path: Path,
+    kind: Kind,
+    description: str,
+    check: Callable[[], object],
+    *,
+    resume: bool = False,
+    force: bool = False,
+) -> Claim:
+    """Create a folder for results of one kind, or take one that is empty or holds results of this kind.
+
+    description: the content of the marker. check: called to refuse results that cannot be continued.
+    resume: continue the results in the folder. force: delete these results, and nothing else in the folder.
+    """
+    if resume and force:
+        raise RefusedError("--resume continues what a folder holds, --force deletes it; give one of them")
+    with refusing(path):
+        refuse_foreign(path, kind, resume or force)
+        begun: Begun | None = Begun(path, kind, made=not path.exists())
+        path.mkdir(parents=True, exist_ok=True)
+        held = lock(path)
+        try:
+            refuse_foreign(path, kind, resume or force)  # again: nothing changes from now on
+            clear_leftovers(path)
+            if force:
+                _delete(path, kind)
+            elif (path / kind.marker).exists():
+                check()
+                begun = None
+            write_atomically(path / kind.marker, description)
+            held.begun = begun
+        except BaseException:
+            held.release()
+            raise
+    return held
+
+
+def refuse_foreign(path: Path, kind: Kind, ours: bool) -> None:
+    """Refuse a folder that is not empty, unless results of this kind may be there (`ours`) and are."""
+    if path.exists() and not path.is_dir():
+        raise RefusedError(f"{path} is a file; give a folder for the results")
+    if not path.is_dir() or is_empty(path):
+        return
+    holds = next((known.name for known in KINDS if (path / known.marker).is_file()), "other things")
+    if holds != kind.name:
+        what = f"a {holds}, not" if holds != "other things" else f"{holds} than"
+        raise RefusedError(f"{path} holds {what} a {kind.name}; give a new folder")
+    if not ours:
+        raise RefusedError(
+            f"{path} holds a {kind.name} already; continue it with --resume, start over with --force, "
+            "or give a new folder"
+        )
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turn the errors of a path that cannot be used into one line; the system's own faults, as a full disk, pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in SYSTEM_FAULTS:
+            raise
+        raise RefusedError(f"{path} cannot be used ({error.strerror}); give another folder") from None
+
+
+def no_folder(path: Path) -> RefusedError:
+    """Return the error about a folder of results that is not there; it names a folder beside it with a similar name."""
+    beside = [folder.name for folder in path.parent.iterdir() if folder.is_dir()] if path.parent.is_dir() else []
+    near = nearest(path.name, beside)
+    hint = f"; did you mean {path.with_name(near)}?" if near else ""
+    return RefusedError(f"{path} is no folder; give the folder that --out named{hint}")
+
+
+def is_empty(folder: Path) -> bool:
+    """Return whether a folder holds nothing but its lock and temporary files of a killed `write_atomically`."""
+    return set(folder.iterdir()) <= {folder / LOCK, *folder.glob(LEFTOVERS)}
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Delete temporary files of a killed `write_atomically`."""
+    for file in folder.glob(LEFTOVERS):
+        file.unlink(missing_ok=True)
+
+
+def write_atomically(file: Path, content: str | bytes) -> None:
+    """Write a file completely or not at all: write a temporary file beside it, then rename that."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(file)  # writing tells none, and the temporary one says little
+        raise
+
+
+def lock(path: Path) -> Claim:
+    """Lock a folder. The system releases the lock of a process that ends in any way; the file stays."""
+    file = FileLock(path / LOCK)
+    try:
+        file.acquire(timeout=0)
+    except Timeout:
+        raise RefusedError(f"{path} is in use by another process; wait for its end or give another folder") from None
+    return Claim(file)
+
+
+def _delete(path: Path, kind: Kind) -> None:
+    """Delete the results of one kind in a folder, but not the marker, so that the folder is known as ours."""
+    for pattern in kind.runs:
+        for run in sorted(path.glob(pattern)):
+            if (run / RUN.marker).is_file():
+                with lock(run):
+                    _delete(run, RUN)
+                    (run / RUN.marker).unlink()
+                (run / LOCK).unlink(missing_ok=True)
+                _remove_if_empty(run)
+    for pattern in reversed(kind.files):
+        for file in path.glob(pattern):
+            file.unlink()
+    for pattern in {*kind.files, *kind.runs}:
+        for parent in list(Path(pattern).parents)[:-1]:
+            for folder in path.glob(str(parent)):
+                _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # others have files there
+        folder.rmdir()

@@ -1,0 +1,38 @@
+"""What determines a run beside its scenario: the user's own data file and the sources of the user's own parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fedslot.data.sources import digest
+from fedslot.parts.registry import source_digest
+from fedslot.scenario import Scenario
+from fedslot.support.errors import RefusedError
+
+NO_SOURCE = "no source"
+DATA = "data.dataset"
+
+Fingerprints = Mapping[str, str]
+"""Hashes of data and sources by name; runs with equal scenarios and fingerprints have equal results."""
+
+
+def fingerprints(scenario: Scenario) -> Fingerprints:
+    """Return the fingerprints of a run of the simulator."""
+    own = digest(scenario.data.dataset)
+    return {"made by": "simulation", **({} if own is None else {DATA: own}), **part_fingerprints(scenario.own_parts)}
+
+
+def part_fingerprints(names: Iterable[str]) -> Fingerprints:
+    """Return the fingerprints of parts `package.module:Name`; others are part of fedslot and have none."""
+    return {name: source_digest(name) or NO_SOURCE for name in names if ":" in name}
+
+
+def refuse_change(where: object, held: Fingerprints, now: Fingerprints) -> None:
+    """Refuse to continue a run in the folder `where` whose data or own parts have changed since it began."""
+    for name in {**held, **now}:
+        if NO_SOURCE in (held.get(name), now.get(name)):
+            why = f"the source of {name} cannot be read, so that a change would not be noticed; put it into a module"
+            raise RefusedError(f"{where} cannot be continued: {why} and start over with --force")
+        if held.get(name) != now.get(name):
+            what = f"it was made by a {held.get(name)}" if name == "made by" else f"{name} has changed since it began"
+            raise RefusedError(f"{where} cannot be continued: {what}; undo that, or start over with --force")

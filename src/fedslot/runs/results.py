@@ -1,0 +1,182 @@
+"""The result of a run: its scenario, rounds, frames and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedslot import __version__
+from fedslot.data.sources import load as load_data
+from fedslot.rounds.local_training import make_model
+from fedslot.runs.records import RunFolder
+from fedslot.scenario import Scenario
+from fedslot.support.errors import InputError, RefusedError, one_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fedslot.planning.value_ratio import ValueRatio
+    from fedslot.views.curves import X
+
+Rule = Literal["max", "frame", "sum"]
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """The result of a run.
+
+    scenario: the scenario that was run.
+    rounds: one row per round, the columns of `rounds.csv`.
+    parameters: (P,) the last global model, if it is in memory. state: the last state of the strategy.
+    engine: `torch` or `compiled`, which trained the UEs.
+    folder: where the run is saved, if it is. trace: the trace of all frames, if it is in memory.
+    stopped: whether a callback stopped the run. finished: whether the run came to its end; `resume` continues others.
+
+    `load` reads scenario and rounds, and model and frames when they are asked for; state and engine are then None.
+    """
+
+    scenario: Scenario
+    rounds: pd.DataFrame
+    parameters: NDArray[np.float32] | None = None
+    state: Any = None
+    engine: str | None = None
+    folder: Path | None = None
+    trace: pd.DataFrame | None = None
+    stopped: bool = False
+    finished: bool = True
+
+    @property
+    def frames(self) -> pd.DataFrame | None:
+        """The trace of all frames, a row per `fedslot.Event`, the columns of `frames.csv`; None if it was not kept."""
+        if self.trace is None and self.folder is not None:
+            trace = RunFolder(self.folder).frames()
+            return None if trace is None else trace[trace["round"] < len(self.rounds)]
+        return self.trace
+
+    @property
+    def model(self) -> NDArray[np.float32] | None:
+        """The last global model (P,); of a loaded run, that of its last checkpoint, and None if there is none."""
+        if self.parameters is None and self.folder is not None:
+            return RunFolder(self.folder).model()
+        return self.parameters
+
+    def module(self) -> nn.Module:
+        """Return the network with the parameters of the last global model, on the CPU, for evaluation."""
+        flat = self.model
+        if flat is None:
+            raise RefusedError(f"{self.folder or 'the result'} has no model; a run saves the first after some rounds")
+        network = make_model(self.scenario.replace({"training.device": "cpu"}), load_data(self.scenario.data.dataset))
+        return network.module_with(torch.tensor(flat))
+
+    def in_memory(self) -> Result:
+        """Return the same result without its folder, which may then be deleted."""
+        return replace(self, parameters=self.model, trace=self.frames, folder=None)
+
+    @property
+    def final_accuracy(self) -> float:
+        """Test accuracy after the last round; NaN before the first."""
+        return float(self.rounds["test_accuracy"].iloc[-1]) if len(self.rounds) else float("nan")
+
+    @property
+    def slots_spent(self) -> int:
+        """Number of slots that the run spent, by the scenario's cost rule."""
+        return int(self.rounds["slots_spent"].iloc[-1]) if len(self.rounds) else 0
+
+    def accuracy_at(self, slots: int, rule: Rule | None = None) -> float:
+        """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was.
+
+        rule: the cost rule by which slots count; None: the scenario's.
+        """
+        spent = self.rounds["slots_spent"] if rule is None else self._costs(rule).cumsum()
+        done = self.rounds.loc[spent <= slots, "test_accuracy"]
+        return float(done.iloc[-1]) if len(done) else float("nan")
+
+    def slots_to(self, accuracy: float, rule: Rule | None = None) -> float:
+        """Return the slots until the test accuracy first reached a target; NaN if it never did.
+
+        rule: the cost rule by which slots count; None: the scenario's.
+        """
+        costs = self._costs(rule or self.scenario.cost_rule)
+        reached = np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
+        return float(costs.iloc[: reached[0] + 1].sum()) if len(reached) else float("nan")
+
+    def _costs(self, rule: Rule) -> pd.Series[int]:
+        """Return the cost of each round by a rule."""
+        if rule not in get_args(Rule):
+            raise InputError("rule", rule, one_of(rule, get_args(Rule)))
+        return self.rounds[f"cost_{rule}"]
+
+    def value_ratio(self) -> ValueRatio:
+        """Estimate the value of a pushed update relative to a pulled one, from the trace of the run."""
+        from fedslot.planning.value_ratio import estimate_value_ratio  # slow to import
+
+        return estimate_value_ratio(self.scenario, self.frames, self.folder or "the run")
+
+    def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
+        """Draw the test accuracy over slots or rounds, in a new figure or in given axes, and return these."""
+        from fedslot.views.curves import plot_accuracy  # slow to import
+
+        return plot_accuracy({self.scenario.strategy.name: [self.rounds]}, x, axes, title=self.scenario.label)
+
+    def __repr__(self) -> str:
+        if not len(self.rounds):
+            return f"Result({self.scenario.label}: no rounds)"
+        told = f"{len(self.rounds)} rounds, {self.slots_spent} slots, test accuracy {self.final_accuracy:.3f}"
+        return f"Result({self.scenario.label}: {told}{self._how_it_ended(', {}')})"
+
+    def _repr_html_(self) -> str:
+        from fedslot.views.html import facts, small_curve
+
+        if not len(self.rounds):
+            return facts([("rounds", "0")], self.scenario.label)
+        totals = self.rounds[["pulled", "wasted", "push_received", "collided"]].sum()
+        pairs = [
+            ("rounds", f"{len(self.rounds)} of {self.scenario.most_rounds}{self._how_it_ended(' ({})')}"),
+            ("test accuracy", f"{self.final_accuracy:.4f}, at best {self.rounds['test_accuracy'].max():.4f}"),
+            ("slots spent", f"{self.slots_spent}"),
+            ("pulled", f"{totals['pulled']} received, {totals['wasted']} wasted"),
+            ("pushed", f"{totals['push_received']} received, {totals['collided']} collided"),
+        ]
+        curve = small_curve(
+            self.rounds["slots_spent"].tolist(), self.rounds["test_accuracy"].tolist(), "test accuracy over slots"
+        )
+        return facts(pairs, self.scenario.label, curve)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the content of `summary.json`, apart from its hashes of rows, data and own parts."""
+        rounds = self.rounds
+        return {
+            "strategy": self.scenario.strategy.name,
+            "seed": self.scenario.seed,
+            "rounds": len(rounds),
+            "stopped_by": self._stopped_by,
+            "final_accuracy": self.final_accuracy,
+            "best_accuracy": float(rounds["test_accuracy"].max()),
+            "slots_spent": self.slots_spent,
+            "cost_max": int(rounds["cost_max"].sum()),
+            "cost_frame": int(rounds["cost_frame"].sum()),
+            "cost_sum": int(rounds["cost_sum"].sum()),
+            "push_received": int(rounds["push_received"].sum()),
+            "collided": int(rounds["collided"].sum()),
+            "seconds": float(rounds["seconds"].sum()),
+            "engine": self.engine,
+            "scenario_digest": self.scenario.digest,
+            "fedslot_version": __version__,
+        }
+
+    def _how_it_ended(self, form: str) -> str:
+        """Return a remark on a run that did not come to its end; empty for others."""
+        return "" if self.finished else form.format("stopped" if self.stopped else "not finished")
+
+    @property
+    def _stopped_by(self) -> str | None:
+        if not self.finished:
+            return "callback" if self.stopped else None
+        return "rounds" if len(self.rounds) == self.scenario.most_rounds else "time_budget"

@@ -1,0 +1,424 @@
+"""Scenarios: a scenario has all parameters of a run, validated and documented.
+
+It comes from a preset, a YAML file or Python, with overrides by dotted keys. A run folder holds the complete scenario,
+so that the run can be repeated.
+
+>>> scenario = Scenario.load("quickstart", {"frame.pull": 5})
+>>> scenario.frame.pull, scenario.data.dataset
+(5, 'digits')
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fedslot.parts.registry import part_name
+from fedslot.scenario.hints import one_line
+from fedslot.scenario.overrides import flatten, override
+from fedslot.scenario.sources import own_file, read_fields
+from fedslot.support.errors import InputError
+from fedslot.support.plain import LARGEST_INT, check_plain, plain
+from fedslot.support.yaml_text import write_yaml
+
+MOST = 10**9  # numbers of UEs, samples, slots, rounds, epochs: products of two of them fit into 64 bits
+MOST_ARRIVALS = 10_000.0  # UEs per slot
+LARGEST_SEED = 2**128 - 1  # as many bits as NumPy draws where it seeds itself
+MOST_EXACT_PLAYERS = 16  # 65,536 utilities per round; one more UE doubles the number
+
+Probability = Annotated[float, Field(gt=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Part = Annotated[str, BeforeValidator(part_name)]
+"""The name of a part; a class or function of your own may be given in its place, and is stored as its name."""
+
+
+class Section(BaseModel):
+    """A part of a scenario: immutable, with strict types, no unknown keys and no NaN."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Data(Section):
+    """The data set, and how its samples are divided among the UEs."""
+
+    dataset: str = "digits"
+    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file. In a YAML
+    file, the path is relative to that file, elsewhere to the current folder."""
+    ues: int = Field(50, ge=1, le=MOST)
+    """Number of UEs in the cell, K."""
+    alpha: float = Field(1.0, gt=0)
+    """Concentration of the Dirichlet distribution from which each UE's mix of labels is drawn; a small alpha means few
+    labels per UE."""
+    sizes: Literal["power-law", "equal"] = "power-law"
+    """Numbers of samples per UE: in proportion to draws with density 3x^2 on (0, 1), or equal."""
+    samples_per_ue: int | None = Field(None, ge=1, le=MOST)
+    """Mean number of samples per UE. Each UE draws its own samples, so UEs may have samples in common, and there can be
+    any number of UEs. Null: every training sample belongs to exactly one UE."""
+    validation: float = Field(0.5, gt=0, lt=1)
+    """Share of the test samples that form the PS's validation set; the others measure test accuracy."""
+    validation_samples: int | None = Field(None, ge=1, le=MOST)
+    """Number of labelled samples of the PS, taken from its validation set; null means all of it. Labels are costly: 100
+    to 500 are realistic. The test samples stay the same."""
+    unlabelled_samples: int = Field(0, ge=0, le=MOST)
+    """Number of further samples of the validation set that the PS has without labels, for `filtered`, `scout`
+    and `merit-push`."""
+
+    @field_validator("dataset")
+    @classmethod
+    def _absolute(cls, dataset: str) -> str:
+        """Make the path of a file absolute, so that it means the same file in whatever folder it is read."""
+        return own_file(dataset, Path())
+
+
+class Computing(Section):
+    """Computing times of the UEs: T = I(eps) D c / f with c ~ Gamma(shape, scale) cycles per bit."""
+
+    shape: float = Field(4.0, gt=0)
+    """Shape of the Gamma distribution of cycles per bit, kappa."""
+    scale: float = Field(5.0, gt=0)
+    """Scale of the Gamma distribution of cycles per bit, beta."""
+    bits_per_sample: float = Field(6272.0, gt=0)
+    """Size of one training sample [bits]; 784 bytes for a grey 28x28 image."""
+    frequency: float = Field(1e9, gt=0)
+    """Computing frequency of a UE, f [cycles/s]."""
+    accuracy: float = Field(0.1, gt=0, lt=1)
+    """Local accuracy eps to which a UE trains; the number of local iterations is proportional to log(1/eps)."""
+    iterations: float = Field(10.0, gt=0)
+    """Local iterations per unit of log(1/eps)."""
+    slot: float = Field(0.1, gt=0)
+    """Length of a slot, tau [s]."""
+    redraw: bool = False
+    """Whether cycles per bit are drawn in every frame. False: once per UE, so that a slow UE stays slow."""
+
+
+class Fleet(Section):
+    """Differences between the UEs, apart from their data."""
+
+    stragglers: Fraction = 0.5
+    """Share of UEs that train fewer epochs: a number uniform in [1, epochs], drawn once per UE."""
+    noise: float = Field(0.1, ge=0, le=1e6)
+    """Standard deviation sigma of the Gaussian noise that UEs add to every parameter of their updates;
+    `noise_law` says how it differs between UEs."""
+    noise_law: Literal["linear", "half", "equal"] = "linear"
+    """Standard deviation of the noise of UE k of 0..K-1: `linear`, k * sigma / K as in the paper; `half`, 0 for one
+    half of the UEs and sigma for the other; `equal`, sigma for all."""
+    noise_order: Literal["shuffled", "index"] = "shuffled"
+    """Whether the noise levels are assigned to the UEs at random or by index."""
+    computing: Computing | None = None
+    """Computing times; null means that every UE is ready as soon as the frame begins."""
+
+
+class Frame(Section):
+    """A frame is one global round: a downlink slot, pull slots and push slots."""
+
+    slots: int = Field(20, ge=1, le=MOST)
+    """Uplink slots per frame, M."""
+    pull: int = Field(10, ge=0)
+    """Uplink slots that are granted to chosen UEs, Q; the other M - Q are open to contention."""
+
+
+class Push(Section):
+    """The contenders for the push slots, and the channel."""
+
+    contenders: Annotated[int, Field(ge=0, le=MOST)] | Literal["ready"] = 10
+    """Number of backlogged UEs in a frame, drawn from those that are not pulled. `ready`: all UEs whose computing is
+    done. Not used with `arrivals`."""
+    arrivals: float | None = Field(None, gt=0, le=MOST_ARRIVALS)
+    """Mean number of UEs per slot that become backlogged; each stays backlogged until it is received. So a short frame
+    has fewer new contenders than a long one. Null: `contenders` in every frame, even if it is short."""
+    probability: Probability | Literal["auto"] = 1.0
+    """Access barring: a backlogged UE contends with this probability; `auto` aims at one contender per push slot. With
+    `arrivals` it counts those that become backlogged in a frame, not those that stay so from earlier frames."""
+    channel: Part = "collision"
+    """`collision`, `capture`, `crdsa`, `irsa`, or a channel of your own as `package.module:Name`."""
+    channel_options: dict[str, Any] = {}
+    """Options of the channel, e.g. `{threshold_db: 3.0}` for `capture`."""
+
+
+class Training(Section):
+    """Local training of a UE."""
+
+    model: Part = "mlp"
+    """`mlp` (50 and 25 hidden units), `cnn`, or `package.module:factory`, which is called with (input shape, classes)
+    and returns an `nn.Module`."""
+    epochs: int = Field(5, ge=1, le=MOST)
+    """Local epochs, E."""
+    epochs_by_strategy: dict[str, Annotated[int, Field(ge=1, le=MOST)]] = {}
+    """Epochs by strategy, for those that do not train `epochs`: unequal budgets, as in the published figures."""
+    batches: int = Field(5, ge=1, le=MOST)
+    """Minibatches per epoch, B."""
+    lr: float = Field(0.01, gt=0, le=1e6)
+    """Learning rate of SGD."""
+    momentum: float = Field(0.5, ge=0, lt=1)
+    """Momentum of SGD."""
+    proximal: float = Field(0.0, ge=0, le=1e6)
+    """FedProx's mu: adds mu / 2 * |w - w_global|^2 to the local loss; 0 is plain FedAvg."""
+    optimizer: Part = "sgd"
+    """`sgd`, or `package.module:factory`, which is called with (parameters, lr) for each UE and round, and returns a
+    `torch.optim.Optimizer`; `momentum` is then not used."""
+    engine: Literal["auto", "torch", "compiled"] = "auto"
+    """`torch` trains any network. `compiled` (Numba) trains only plain ReLU perceptrons by SGD on a CPU; it is faster
+    and gives the same models up to rounding. `auto`: `compiled` if possible. `summary.json` names the one used."""
+    pooled: bool | None = None
+    """Whether received UEs send their samples instead of model updates, and the PS trains on these samples. Then no
+    update can be valued. Null: only under `centralized`."""
+    device: str = "cpu"
+    """Device of PyTorch: `cpu`, `cuda`, `cuda:1`."""
+
+
+class Strategy(Section):
+    """The strategy, which grants the pull slots."""
+
+    name: Part = "push-pull"
+    """`push-pull` (the paper's), `planned`, `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `scout`,
+    `merit-push`, `fedavg`, `round-robin`, `centralized`, `ps-alone` (no UE is heard), or `package.module:Name`."""
+    warmup: int | None = Field(None, ge=0, le=MOST)
+    """Number of warm-up rounds, in which all slots pull: every UE once, then the most valued. Null: until every UE
+    was pulled once. Used by `push-pull`, `planned`, `only-pull` and `greedy-shap`."""
+    memory: Annotated[float, Field(ge=0, lt=1)] | Literal["mean"] = 0.5
+    """Weight of the old value in the exponential smoothing; `mean`: the running mean instead."""
+    share: Probability = 0.1
+    """Share of the UEs that send their data to the PS under `centralized`."""
+    options: dict[str, Any] = {}
+    """Options of the strategy. `ucb`: `exploration`, factor of the confidence bonus (1.0). `s-fedavg`: `temperature`
+    of the softmax, relative to the spread of values (1.0). `power-of-choice`: `candidates`, number of UEs that are
+    asked for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). `planned`:
+    `frame_limit`, the most slots that a frame may cost in expectation (null: 1 + frame.slots). `scout`, `merit-push`:
+    `horizon`, number of updates over which noise averages out (1). `merit-push`: `push`, number of push slots (2).
+    A strategy of your own has its own."""
+
+
+class Valuation(Section):
+    """How the PS values the received updates."""
+
+    method: Part = "kriging"
+    """Shapley values by `kriging` (predicts most utilities), `cyclic` (makes no assumptions), `gtg` (the paper's) or
+    `exact`; `leave-one-out` or `banzhaf` values; or `package.module:Name`."""
+    utility: Literal["loss", "accuracy"] = "loss"
+    """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
+    samples: int | None = Field(None, ge=1, le=MOST)
+    """Number of validation samples on which utilities are evaluated, a fixed random subset; null means all."""
+    utilities_per_ue: int = Field(5, ge=3, le=100)
+    """`kriging`, `banzhaf`: number of coalition utilities to evaluate in a round, per received UE."""
+    max_utilities: int = Field(1000, ge=2, le=MOST)
+    """`cyclic`: largest number of coalition utilities to evaluate in a round; two blocks are always evaluated."""
+    tolerance: float = Field(0.25, gt=0)
+    """`cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
+    permutations: int = Field(20, ge=1, le=MOST)
+    """`gtg`: permutations per round, rounded up to whole sweeps over the received UEs."""
+    between: float = Field(1e-4, ge=0)
+    """`gtg`: all values are 0 in a round that changed the utility by less than this."""
+    within: float = Field(1e-4, ge=0)
+    """`gtg`: truncate a permutation once its utility is this close to that of all UEs."""
+    options: dict[str, Any] = {}
+    """Keyword arguments of a method of your own."""
+
+
+class Aggregation(Section):
+    """How the PS combines the received updates into the next global model."""
+
+    name: Part = "average"
+    """`average` (the paper's), `fedavgm`, `fedadam`, `fedyogi`, `median`, `trimmed-mean`, `krum`, `filtered` (weighs
+    and filters by noise), or `package.module:Name`."""
+    options: dict[str, Any] = {}
+    """Options of the aggregation, e.g. `{lr: 0.05}` for `fedadam`."""
+
+
+class Scenario(Section):
+    """All parameters that determine the result of a run."""
+
+    seed: int = Field(0, ge=0, le=LARGEST_SEED)
+    """Seed of all random streams. With the same seed, all strategies see the same fleet, noise and contention."""
+    rounds: int = Field(60, ge=1, le=MOST)
+    """Largest number of global rounds."""
+    time_budget: int | None = Field(None, ge=1, le=LARGEST_INT)
+    """Number of slots that may be spent; a frame begins only if all its slots fit. Null: no limit."""
+    cost_rule: Literal["max", "frame"] = "max"
+    """Slots that a frame spends: `max`, those up to the last received one, or `frame`, all that were announced. The
+    downlink slot counts in both. Both costs are always recorded."""
+    data: Data = Data()
+    fleet: Fleet = Fleet()
+    frame: Frame = Frame()
+    push: Push = Push()
+    training: Training = Training()
+    strategy: Strategy = Strategy()
+    valuation: Valuation = Valuation()
+    aggregation: Aggregation = Aggregation()
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**plain(fields))
+        except ValidationError as error:
+            raise one_line(type(self), error) from None
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        slots, pull, ues = self.frame.slots, self.frame.pull, self.data.ues
+        check_plain("push.channel_options", self.push.channel_options)
+        check_plain("strategy.options", self.strategy.options)
+        check_plain("aggregation.options", self.aggregation.options)
+        check_plain("valuation.options", self.valuation.options)
+        if pull > slots:
+            raise InputError("frame.pull", pull, f"at most frame.slots ({slots})")
+        if pull > ues:
+            raise InputError("frame.pull", pull, f"at most data.ues ({ues}), since a UE is pulled once a frame")
+        contenders = self.push.contenders if self.push.arrivals is None else 0
+        if contenders == "ready":
+            if self.fleet.computing is None:
+                raise InputError("push.contenders", "ready", "a number, unless fleet.computing gives times")
+        elif contenders > ues - pull:
+            raise InputError(
+                "push.contenders", contenders, f"at most data.ues - frame.pull ({ues} - {pull} = {ues - pull})"
+            )
+        if self.time_budget is not None and self.time_budget < slots + 1:
+            raise InputError("time_budget", self.time_budget, f"at least one frame, 1 + frame.slots ({slots + 1})")
+        if (self.pools_data or self.trains_alone) and self.aggregation.name != "average":
+            allowed = f"average where the PS trains, as under {self.strategy.name}"
+            raise InputError("aggregation.name", self.aggregation.name, allowed)
+        if self.valuation.method == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
+            raise InputError(
+                "valuation.method",
+                "exact",
+                f"kriging, cyclic or gtg where more than {MOST_EXACT_PLAYERS} UEs may be received "
+                f"(frame.slots is {slots})",
+            )
+        return self
+
+    @property
+    def pools_data(self) -> bool:
+        """Whether received UEs send their samples instead of model updates, and the PS trains on them."""
+        pooled = self.training.pooled
+        return self.strategy.name == "centralized" if pooled is None else pooled
+
+    @property
+    def own_parts(self) -> list[str]:
+        """Names of the parts that are the user's own, `package.module:Name`."""
+        names = (
+            self.strategy.name,
+            self.push.channel,
+            self.training.model,
+            self.training.optimizer,
+            self.valuation.method,
+            self.aggregation.name,
+        )
+        return [name for name in dict.fromkeys(names) if ":" in name]
+
+    @property
+    def label(self) -> str:
+        """The strategy, its aggregation unless that is the average, and the seed: what displays call a run.
+
+        >>> Scenario(strategy={"name": "scout"}, aggregation={"name": "filtered"}, seed=3).label
+        'scout+filtered, seed 3'
+        """
+        aggregation = "" if self.aggregation.name == "average" else f"+{self.aggregation.name}"
+        return f"{self.strategy.name}{aggregation}, seed {self.seed}"
+
+    @property
+    def trains_alone(self) -> bool:
+        """Whether the PS trains on its own labelled samples, in a single round without any slot."""
+        return self.strategy.name == "ps-alone"
+
+    @property
+    def most_rounds(self) -> int:
+        """Largest number of rounds of this scenario's strategy."""
+        return 1 if self.trains_alone else self.rounds
+
+    def part_done(self, rounds: int, slots_spent: int) -> float:
+        """Return the part of a run that is done, from 0 to 1, by its rounds or by its time budget.
+
+        >>> Scenario(rounds=4200, time_budget=4200).part_done(100, 2100)
+        0.5
+        """
+        by_budget = 0.0 if self.time_budget is None else slots_spent / self.time_budget
+        return min(1.0, max(rounds / self.most_rounds, by_budget))
+
+    def arrival_probability(self, slots: int, ues: int | None = None) -> float:
+        """Return the probability that a UE becomes backlogged in a frame of `slots` uplink slots; 0 without `arrivals`.
+
+        Arrivals are a Poisson process and go to UEs at random, so UEs become backlogged independently of one another.
+
+        ues: number of UEs, if not the scenario's.
+        """
+        return -math.expm1(-(self.push.arrivals or 0.0) * (1 + slots) / (ues or self.data.ues))
+
+    @property
+    def expected_contenders(self) -> int | None:
+        """Number of UEs that are expected to be backlogged in a frame; None: all that are not pulled."""
+        if self.push.arrivals is not None:
+            return math.ceil(self.data.ues * self.arrival_probability(self.frame.slots))
+        return None if self.push.contenders == "ready" else self.push.contenders
+
+    @property
+    def warmup_rounds(self) -> int:
+        """Number of rounds of warm-up, by default those in which every UE is pulled once."""
+        full_pass = math.ceil(self.data.ues / self.frame.slots)
+        return full_pass if self.strategy.warmup is None else self.strategy.warmup
+
+    @property
+    def epochs(self) -> int:
+        """Local epochs of this scenario's strategy."""
+        return self.training.epochs_by_strategy.get(self.strategy.name, self.training.epochs)
+
+    @property
+    def digest(self) -> str:
+        """Hash of all fields: equal for equal scenarios."""
+        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+
+    def difference(self, other: Scenario, apart_from: Iterable[str] = ()) -> str:
+        """Return the first field in which another scenario differs as text; empty if they are equal.
+
+        apart_from: fields and sections that may differ.
+        """
+        ours, theirs = flatten(self.model_dump()), flatten(other.model_dump())
+        for key in {**theirs, **ours}:
+            ignored = any(f"{key}.".startswith(f"{prefix}.") for prefix in apart_from)
+            if ours.get(key) != theirs.get(key) and not ignored:
+                return f": its {key} is {ours.get(key)!r}, not {theirs.get(key)!r}"
+        return ""
+
+    @classmethod
+    def load(cls, source: str | Path | Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Self:
+        """Load a preset by name, a YAML file or a mapping of fields, then apply overrides as `replace` does."""
+        given = source if isinstance(source, Mapping) else read_fields(source)
+        if "grid" in given and not isinstance(source, Mapping):
+            raise InputError("scenario", str(source), "a scenario; this is a study, which `fedslot sweep` runs")
+        return cls(**override(cls, {str(key): value for key, value in plain(given).items()}, _mapping(overrides or {})))
+
+    def replace(self, overrides: Mapping[str, object]) -> Self:
+        """Return a copy with some fields changed, by dotted keys.
+
+        An override of a section changes the fields that it names and no others. Mappings that are values, such as
+        `strategy.options`, are replaced as a whole; `strategy.options.exploration` changes one entry.
+
+        >>> changed = Scenario(frame={"slots": 12}).replace({"strategy.name": "fedavg", "frame": {"pull": 3}})
+        >>> changed.strategy.name, changed.frame.slots, changed.frame.pull
+        ('fedavg', 12, 3)
+        """
+        return type(self)(**override(type(self), self.model_dump(), _mapping(overrides)))
+
+    def to_yaml(self) -> str:
+        """Return the complete scenario as YAML."""
+        return write_yaml(self.model_dump())
+
+
+def _mapping(overrides: object) -> Mapping[str, object]:
+    if not isinstance(overrides, Mapping):
+        raise InputError("overrides", overrides, 'a mapping of keys to values, such as {"frame.pull": 5}')
+    return overrides
+
+
+def as_scenario(source: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
+    """Return a scenario as it is, and load a preset, a YAML file or a mapping of fields."""
+    if isinstance(source, Scenario):
+        return source
+    if not isinstance(source, str | Path | Mapping):
+        raise InputError("scenario", source, "a Scenario, a preset or a YAML file")
+    return Scenario.load(source)

@@ -1,0 +1,74 @@
+"""One line for what pydantic finds wrong in a scenario, with the nearest key or word."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import BaseModel, ValidationError
+
+from fedslot.scenario.overrides import model_keys
+from fedslot.support.errors import InputError, did_you_mean, nearest, whole_number
+
+
+def one_line(model: type[BaseModel], error: ValidationError) -> InputError:
+    """Convert the first error of pydantic into an `InputError` of one line."""
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause
+    known = model_keys(model)
+    parts = [str(part) for part in first["loc"]]
+    # pydantic appends the alternatives of a union ("int", "literal['ready']") to the path of the field
+    while len(parts) > 1 and not any(key.startswith(".".join(parts)) for key in known):
+        if first["type"] == "extra_forbidden":
+            break
+        parts.pop()
+    field = ".".join(parts) or "scenario"
+    if first["type"] == "extra_forbidden":
+        return _no_such_key(model, field, first["input"])
+    if first["type"] in {"model_type", "model_attributes_type"}:
+        section = [key for key in known if key.startswith(f"{field}.")]
+        return InputError(field, first["input"], f"a section with keys such as {', '.join(section[:3])}")
+    if first["type"] == "invalid_key":
+        return InputError(field, first["input"], "a word, as every key is")
+    same_field = [e for e in error.errors() if tuple(map(str, e["loc"][: len(parts)])) == tuple(parts)]
+    allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same_field))
+    allowed = allowed.replace("a valid integer", whole_number(first["input"])).replace("a valid ", "a ")
+    if isinstance(first["input"], str):
+        words = [word for e in same_field for word in re.findall("'([^']+)'", e.get("ctx", {}).get("expected", ""))]
+        allowed += did_you_mean(first["input"], words)
+    return InputError(field, first["input"], allowed)
+
+
+def _no_such_key(model: type[BaseModel], field: str, value: object) -> InputError:
+    """Return the error about a field that does not exist; it names the nearest one, wherever that stands."""
+    while isinstance(value, dict) and len(value) == 1:  # a section of one field, as of `-o strateg.name=ucb`
+        [(name, value)] = value.items()
+        field = f"{field}.{name}"
+    near = _nearest_key(list(model_keys(model)), field)
+    hint = f"did you mean {near}?" if near else "`fedslot schema --keys` lists them"
+    return InputError(field, value, f"left out: there is no such key; {hint}")
+
+
+NAMED = {"data": "data.dataset", "valuation": "valuation.method", "training": "training.model", "push": "push.channel"}
+"""The fields that name the part of a section, where they are not called `name`."""
+
+
+def _nearest_key(keys: list[str], field: str) -> str | None:
+    """Return the field or section whose last word is nearest to that of a key: of the same section, or else of any.
+
+    A name that no section has, as in `channel.name`, may mean a field that is called like the section given.
+    """
+    section, _, name = field.rpartition(".")
+    known = dict.fromkeys([*keys, *(key.rpartition(".")[0] for key in keys)])
+    if name == "name":
+        alike = (key for key in known if "." in key and key.split(".")[-1] == section.split(".")[-1])
+        if meant := NAMED.get(section) or next(alike, None):
+            return meant
+    for group in ([key for key in known if key.rpartition(".")[0] == section], known):
+        homes: dict[str, list[str]] = {}  # keys by their last words
+        for key in group:
+            homes.setdefault(key.rpartition(".")[2], []).append(key)
+        if word := nearest(name, homes):
+            return nearest(field, homes[word]) or homes[word][0]
+    return None

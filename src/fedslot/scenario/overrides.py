@@ -1,0 +1,85 @@
+"""Dotted keys of a model: which there are, and overrides by them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from fedslot.support.errors import InputError
+from fedslot.support.plain import plain
+
+
+def model_keys(model: type[BaseModel]) -> dict[str, str]:
+    """Return the dotted keys of all fields of a model with their documentation."""
+
+    def fields(model: type[BaseModel], prefix: str) -> Iterable[tuple[str, str]]:
+        for name, field in model.model_fields.items():
+            inner = section_of(field.annotation)
+            if inner is None or name == "computing":
+                yield prefix + name, field.description or ""
+            if inner is not None:
+                yield from fields(inner, f"{prefix}{name}.")
+
+    return dict(fields(model, ""))
+
+
+def is_section(model: type[BaseModel] | None, key: str) -> bool:
+    """Return whether a dotted key names a section of a model."""
+    for name in key.split("."):
+        field = model.model_fields.get(name) if model else None
+        model = section_of(field.annotation) if field else None
+    return model is not None
+
+
+def merge_overrides(model: type[BaseModel], *overrides: Mapping[str, object]) -> dict[str, object]:
+    """Merge overrides into dotted keys; later ones win, sections are expanded into their fields."""
+    fields: dict[str, object] = {}
+    for key, value in itertools.chain.from_iterable(some.items() for some in overrides):
+        value = plain(value)
+        if isinstance(value, dict) and value and is_section(model, str(key)):
+            found = merge_overrides(model, {f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            found = {str(key): value}
+        for name, inner in found.items():
+            fields.pop(name, None)  # so that the last one is also applied last
+            fields[name] = inner
+    return fields
+
+
+def override(model: type[BaseModel], fields: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    """Return a copy of fields, sections inside one another, with overrides by dotted keys."""
+    fields = dict(fields)
+    for key, value in merge_overrides(model, overrides).items():
+        _set(model, fields, key, value)
+    return fields
+
+
+def _set(model: type[BaseModel], fields: dict[str, Any], key: str, value: object) -> None:
+    *sections, last = key.split(".")
+    for name in sections:
+        inner = fields.get(name)
+        if inner is None:
+            inner = fields[name] = {}
+        if not isinstance(inner, dict):
+            raise InputError(key, value, "a key of the scenario; `fedslot schema --keys` lists them")
+        fields[name] = fields = dict(inner)
+    names_no_field = value == {} and is_section(model, key)
+    if fields.get(last) is None or not names_no_field:
+        fields[last] = value
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one, by dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
+
+
+def section_of(annotation: object) -> type[BaseModel] | None:
+    """Return the section class in the annotation of a field; None if the field is no section."""
+    kinds = getattr(annotation, "__args__", (annotation,))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)

@@ -1,0 +1,9 @@
+"""What every other package may use, and what uses none of them.
+
+errors.py     errors of one line: `InputError`, `RefusedError`; the nearest name
+checks.py     whole numbers and numbers of arguments
+plain.py      plain Python values out of NumPy's, YAML's and others
+yaml_text.py  YAML in and out
+rng.py        named random streams without state
+threads.py    threads that share the work of a round
+"""

@@ -1,0 +1,132 @@
+import functools
+import importlib
+import json
+import threading
+
+import pytest
+
+from fedslot.parts.registry import find, own_part, pack, part_name, unpack
+from fedslot.support.errors import InputError, RefusedError
+
+KNOWN = {"mine": len}
+
+
+def test_known_names_come_first():
+    assert find("x", "mine", KNOWN) is len
+
+
+def test_a_module_that_ends_the_program(tmp_path, monkeypatch):
+    (tmp_path / "leaving_module.py").write_text("import sys; sys.exit(0)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RefusedError, match=r"a part of your own called sys\.exit\(0\)"):
+        find("strategy.name", "leaving_module:Leaving", {})
+
+
+def test_anything_that_can_be_imported_and_called():
+    assert find("x", "json:dumps", KNOWN) is json.dumps
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "mime",
+        ":",
+        ":x",
+        "json:",
+        "json:nothing",
+        "no.such.module:x",
+        ".:x",
+        ".json:x",
+        "..a:b",
+        "json.:x",
+        "math:pi",
+    ],
+)
+def test_all_else_is_refused_with_one_line_that_lists_what_there_is(name):
+    with pytest.raises(InputError) as caught:
+        find("some.field", name, KNOWN)
+    assert str(caught.value).startswith(
+        f"some.field: {name!r} is not allowed; it must be one of mine, or package.module:Name"
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_reasons_of_several_lines_become_one(tmp_path, monkeypatch):
+    (tmp_path / "grumpy_module.py").write_text("raise ImportError('first line\\nsecond line')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match="first line second line") as caught:
+        find("x", "grumpy_module:x", KNOWN)
+    assert "\n" not in str(caught.value)
+
+
+class Outer:
+    class Inner:
+        pass
+
+
+def make():
+    class Local:
+        pass
+
+    return Local
+
+
+@pytest.mark.parametrize("part", [Outer, Outer.Inner, json.dumps, make])
+def test_a_class_or_function_is_found_by_its_name(part):
+    name = part_name(part)
+    assert name == f"{part.__module__}:{part.__qualname__}"
+    assert own_part(name) is find("x", name, KNOWN) is part
+
+
+def test_a_module_that_was_reloaded_has_new_classes(tmp_path, monkeypatch):
+    """Its name means the new class, unless the old one is given."""
+    (tmp_path / "edited_module.py").write_text("class Mine: pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("edited_module")
+    old, name = module.Mine, part_name(module.Mine)
+    importlib.reload(module)
+    assert own_part(name) is module.Mine is not old
+    assert own_part(part_name(old)) is old
+    assert own_part(part_name(module.Mine)) is module.Mine
+
+
+def test_names_stay_as_they_are():
+    assert [part_name(given) for given in ("fedavg", 3, None)] == ["fedavg", 3, None]
+
+
+def test_nested_classes_are_imported():
+    assert find("x", "json.decoder:JSONDecoder.decode", KNOWN) is json.JSONDecoder.decode
+
+
+def test_a_class_of_a_function_is_never_taken_for_another():
+    first = make()
+    assert own_part(part_name(first)) is first
+    with pytest.raises(InputError, match=r"make\.<locals>\.Local.*unique"):
+        part_name(make())
+    assert own_part(part_name(first)) is first
+
+
+def test_a_cell_of_a_notebook_may_be_run_again():
+    first, second = (type("Cell", (), {"__module__": "__main__", "__qualname__": "Cell"}) for _ in range(2))
+    assert own_part(part_name(first)) is first
+    assert own_part(part_name(second)) is second
+
+
+def test_parts_without_a_name_are_refused():
+    with pytest.raises(InputError, match="a class, a function or a name"):
+        part_name(functools.partial(print, 1))
+
+
+def test_parts_travel_by_value():
+    part = type("Traveller", (), {"__module__": "__main__", "__qualname__": "Traveller", "luggage": 3})
+    packed = pack([part_name(part), "fedavg"])
+    part_name(type("Traveller", (), {"__module__": "__main__", "__qualname__": "Traveller"}))
+    unpack(packed)
+    assert own_part("__main__:Traveller").luggage == 3
+
+
+def test_what_cannot_travel_is_refused_in_one_line():
+    part = type("Stuck", (), {"__module__": "__main__", "__qualname__": "Stuck", "lock": threading.Lock()})
+    with pytest.raises(RefusedError, match="__main__:Stuck cannot be sent"):
+        pack([part_name(part)])
