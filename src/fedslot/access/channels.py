@@ -6,18 +6,19 @@ A channel of your own is a subclass of `Channel`, named in a scenario as `push.c
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fedslot.parts.registry import find
-from fedslot.support.checks import is_number
-from fedslot.support.errors import InputError, RefusedError, did_you_mean, shorten
+from fedslot.parts import kinds
+from fedslot.parts.kind import Kind
+from fedslot.support.checks import check_number
+from fedslot.support.errors import InputError, RefusedError, shorten
 
 Slots = NDArray[np.int64]
 
@@ -130,10 +131,8 @@ class Capture(Channel):
     """
 
     def __init__(self, threshold_db: float = 6.0, noise: float = 0.0) -> None:
-        if not is_number(threshold_db) or not -300 <= threshold_db <= 300:
-            raise InputError("threshold_db", threshold_db, "a number of decibels from -300 to 300")
-        if not is_number(noise) or not 0 <= noise <= 1e100:
-            raise InputError("noise", noise, "a power from 0 to 1e100")
+        check_number("threshold_db", threshold_db, -300, 300)
+        check_number("noise", noise, 0, 1e100)
         self.threshold_db, self.noise = threshold_db, noise
 
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
@@ -237,7 +236,7 @@ LIVA: Mapping[int, float] = MappingProxyType({2: 0.5, 3: 0.28, 8: 0.22})
 """Liva's degrees for IRSA, 0.5 x^2 + 0.28 x^3 + 0.22 x^8 (IEEE Trans. Commun. 59(2), 2011)."""
 
 
-def crdsa(replicas: int = 2) -> Coded:
+def crdsa(replicas: Annotated[int, Field(ge=1)] = 2) -> Coded:
     """Contention resolution diversity slotted ALOHA: every UE sends the same number of copies."""
     return Coded({replicas: 1.0})
 
@@ -247,12 +246,7 @@ def irsa(degrees: Mapping[int, float] = LIVA) -> Coded:
     return Coded(degrees)
 
 
-CHANNELS: dict[str, Callable[..., Channel]] = {
-    "collision": Collision,
-    "capture": Capture,
-    "crdsa": crdsa,
-    "irsa": irsa,
-}
+CHANNELS: Kind[Channel] = kinds.CHANNELS
 
 
 def make_channel(name: str, /, **options: Any) -> Channel:
@@ -263,21 +257,7 @@ def make_channel(name: str, /, **options: Any) -> Channel:
     >>> make_channel("capture", threshold_db=3.0).threshold_db
     3.0
     """
-    maker = find("push.channel", name, CHANNELS)
-    if name in CHANNELS:
-        taken = inspect.signature(maker).parameters
-        for option in [option for option in options if option not in taken]:
-            allowed = f"left out: {name} takes {' and '.join(taken) or 'no options'}{did_you_mean(option, taken)}"
-            raise InputError(f"push.channel_options.{option}", options[option], allowed)
-    try:
-        channel: Channel = maker(**options)
-    except InputError as error:
-        raise InputError(f"push.channel_options.{error.field}", error.value, error.allowed) from error
-    except Exception as error:  # the user's own code may raise anything
-        raise InputError("push.channel_options", options, f"options that {name} takes ({error})") from error
-    if not isinstance(channel, Channel):
-        raise InputError("push.channel", name, "a subclass of fedslot.Channel")
-    return channel
+    return CHANNELS.make(name, options)
 
 
 def _pick(earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.aggregation.base import Aggregate, Updates
 from fedslot.messages import NoState
 
 
@@ -22,7 +23,7 @@ def average(local: Tensor, sizes: NDArray[np.int64]) -> Tensor:
     return weights @ local
 
 
-@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+@dataclass(frozen=True, kw_only=True)
 class Average:
     """The average is both broadcast and reported; there are no options."""
 

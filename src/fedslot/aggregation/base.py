@@ -17,7 +17,6 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ConfigDict
 from torch import Tensor
 
 from fedslot.learning.layer_statistics import LayerStatistics
@@ -26,7 +25,6 @@ from fedslot.messages import UEs
 
 S = TypeVar("S")
 
-OPTIONS = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # for the options of those built in
 NORMAL_MEDIAN = 0.6745  # median of |z| for a standard normal z
 
 

@@ -6,18 +6,18 @@ The default momentum is the paper's 0.9; Flower's FedAvgM has 0.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedslot.aggregation.average import average
-from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.aggregation.base import Aggregate, Updates
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Momentum:
     """State of the server's momentum.
 
@@ -27,15 +27,15 @@ class Momentum:
     momentum: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+@dataclass(frozen=True, kw_only=True)
 class FedAvgM:
     """A step of the server along the average update, with momentum.
 
     lr: server learning rate. momentum: weight of the momentum so far.
     """
 
-    lr: float = Field(1.0, gt=0, le=1e6)
-    momentum: float = Field(0.9, ge=0, lt=1)
+    lr: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
     def init(self, model: Tensor, ues: int) -> Momentum:
         return Momentum(torch.zeros_like(model))

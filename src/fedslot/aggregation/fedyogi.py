@@ -12,18 +12,18 @@ The betas and tau are the paper's. As in Flower's FedYogi, v begins at 0 (paper:
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedslot.aggregation.average import average
-from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.aggregation.base import Aggregate, Updates
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class YogiMoments:
     """State of the server's Yogi.
 
@@ -34,17 +34,17 @@ class YogiMoments:
     v: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+@dataclass(frozen=True, kw_only=True)
 class FedYogi:
     """A Yogi step of the server along the average update.
 
     lr: server learning rate. beta1, beta2: weights of the old m and v. tau: bounds the step where v is small.
     """
 
-    lr: float = Field(0.01, gt=0, le=1e6)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
-    tau: float = Field(1e-3, gt=0)
+    lr: Annotated[float, Field(gt=0, le=1e6)] = 0.01
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    tau: Annotated[float, Field(gt=0)] = 1e-3
 
     def init(self, model: Tensor, ues: int) -> YogiMoments:
         return YogiMoments(torch.zeros_like(model), torch.zeros_like(model))

@@ -19,17 +19,17 @@ Networks with other layers than Linear and Conv2d get steps 1 and 6 only.
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.aggregation.base import Aggregate, Updates
 from fedslot.learning.layer_statistics import Basis
 
 WINDOWS = (5, 20, 80)  # rounds over which models are averaged
@@ -38,7 +38,7 @@ LONGER, SHORTER = 1.2, 0.8  # change of the step's factor in a round
 TOO_LONG = 0.5  # steps shrink if the loss exceeds that of the best running mean by this share of it, or of the progress
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class FilterState:
     """Memory of the filter.
 
@@ -67,17 +67,17 @@ class FilterState:
         return {"noise": np.where(self.seen > 0, self.noise / np.maximum(self.seen, 1), np.nan)}
 
 
-@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+@dataclass(frozen=True, kw_only=True)
 class Filtered:
-    """The options.
+    """Weights by noise, a Wiener filter by the layers' inputs, and larger steps.
 
     step: the largest factor of a step. momentum: weight of the momentum so far.
     horizon: number of rounds in which noise averages out.
     """
 
-    step: float = Field(4.0, ge=1, le=1e3)
-    momentum: float = Field(0.5, ge=0, lt=1)
-    horizon: float = Field(30.0, gt=0, le=1e6)
+    step: Annotated[float, Field(ge=1, le=1e3)] = 4.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    horizon: Annotated[float, Field(gt=0, le=1e6)] = 30.0
 
     def init(self, model: Tensor, ues: int) -> FilterState:
         zeros = torch.zeros_like(model)

@@ -7,17 +7,18 @@ The guarantee of the paper needs Y >= 2 byzantine + 3; with fewer updates it sti
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedslot.aggregation.average import average
-from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.aggregation.base import Aggregate, Updates
 from fedslot.messages import NoState
 
 
-@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+@dataclass(frozen=True, kw_only=True)
 class Krum:
     """The update, or average of updates, nearest to its neighbours.
 
@@ -27,8 +28,8 @@ class Krum:
         weighted by data, as in Flower (paper: unweighted).
     """
 
-    byzantine: int = Field(0, ge=0)
-    selected: int = Field(1, ge=1)
+    byzantine: Annotated[int, Field(ge=0)] = 0
+    selected: Annotated[int, Field(ge=1)] = 1
 
     def init(self, model: Tensor, ues: int) -> NoState:
         return NoState()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic.dataclasses import dataclass
+from dataclasses import dataclass
+
 from torch import Tensor
 
-from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.aggregation.base import Aggregate, Updates
 from fedslot.aggregation.trimmed_mean import trimmed_mean
 from fedslot.messages import NoState
 
 
-@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+@dataclass(frozen=True, kw_only=True)
 class Median:
     """The mean of the middle two where their number is even; there are no options."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from fedslot.aggregation.base import OPTIONS, Aggregate, Updates
+from fedslot.aggregation.base import Aggregate, Updates
 from fedslot.messages import NoState
 
 
@@ -20,14 +22,14 @@ def trimmed_mean(local: Tensor, trimmed: int) -> Tensor:
     return local.sort(dim=0).values[trimmed : len(local) - trimmed].mean(dim=0)
 
 
-@dataclass(frozen=True, kw_only=True, config=OPTIONS)
+@dataclass(frozen=True, kw_only=True)
 class TrimmedMean:
     """The mean of each parameter without its largest and smallest values.
 
     fraction: share of the received updates that is trimmed at each end, rounded down to whole updates.
     """
 
-    fraction: float = Field(0.2, ge=0, lt=0.5)
+    fraction: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
 
     def init(self, model: Tensor, ues: int) -> NoState:
         return NoState()

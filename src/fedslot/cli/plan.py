@@ -229,7 +229,7 @@ def plan(
         )
     if budget is not None and scenario is not None and scenario.cost_rule == "frame":
         raise InputError("--budget", budget, "left out with cost_rule: frame; a plan counts slots by the clock")
-    own_channel = scenario.push.channel_options if scenario is not None and "channel" in taken else {}
+    own_channel = scenario.push.channel.options if scenario is not None and "channel" in taken else {}
     with _named_as_options({*given, "threshold_db"}):
         medium = _channel(cell["channel"], threshold_db, own_channel)
     size = _parameters(parameters, bits_per_slot, scenario)

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.support.errors import InputError
+from fedslot.support.errors import InputError, shorten
 from fedslot.support.rng import PARTITION, SHARE, SIZES, stream
 
 RAKING_SWEEPS = 50
@@ -96,6 +96,36 @@ def draw(labels: NDArray[np.int64], ues: int, alpha: float, sizes: Sizes, mean_s
     # the density 3x^2 has the mean 3/4
     scale = mean_size * (4 / 3 if sizes == "power-law" else 1)
     return Draws(by_label, np.clip(np.rint(scale * weight), 1, len(labels)).astype(np.int64), alpha, seed)
+
+
+def dirichlet(
+    labels: NDArray[np.int64], ues: int, seed: int, alpha: float, sizes: Sizes, samples_per_ue: int | None, /
+) -> Shares:
+    """Return shares with label mixes from Dirichlet(`data.alpha`), by `data.sizes` and `data.samples_per_ue`."""
+    if samples_per_ue is None:
+        return split(labels, ues, alpha, sizes, seed)
+    return draw(labels, ues, alpha, sizes, samples_per_ue, seed)
+
+
+def own_shares(name: str, divided: object, samples: int, ues: int) -> Partition:
+    """Return the shares that the user's own partition `name` made of the training samples.
+
+    divided: (n,) the UE that has each sample, -1 for none; or a list of K arrays of indices.
+    """
+    if isinstance(divided, np.ndarray) and divided.shape == (samples,) and divided.dtype.kind in "iu":
+        by_ue = [np.flatnonzero(divided == ue) for ue in range(ues)]
+        right = divided.min() >= -1 and divided.max() < ues
+    else:
+        by_ue = [np.asarray(share) for share in divided] if isinstance(divided, list | tuple) else []
+        right = len(by_ue) == ues and all(
+            share.ndim == 1 and share.dtype.kind in "iu" and len(share) and 0 <= share.min() <= share.max() < samples
+            for share in by_ue
+        )
+    if not right or not all(map(len, by_ue)):
+        allowed = f"a function that gives each of {ues} UEs some of {samples} samples: an array of owners "
+        raise InputError("data.partition", name, f"{allowed}or a list of arrays of indices, not {shorten(divided)}")
+    samples_by_ue = np.concatenate(by_ue).astype(np.int64, copy=False)
+    return Partition(samples_by_ue, np.cumsum([0, *map(len, by_ue)]))
 
 
 def check_ues(ues: int, samples: int) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.aggregation import make_aggregation
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
 from fedslot.rounds.held_out import HeldOut
@@ -55,7 +54,7 @@ class ScenarioAggregation:
 
     def __init__(self, scenario: Scenario, model: Model, held_out: HeldOut, initial: Tensor) -> None:
         self.scenario, self.model, self.held_out = scenario, model, held_out
-        self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
+        self.aggregation = scenario.aggregation.make()
         self.state = start_aggregation(self.aggregation, scenario, initial)
 
     def __call__(self, model: Tensor, received: Received, round: int) -> tuple[Tensor, Tensor]:

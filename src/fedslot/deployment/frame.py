@@ -172,7 +172,7 @@ class Frame:
             slots=self.push_slots,
             probability=float(grant.probability),
             **({} if grant.merit is None else _condition(grant.merit)),
-            channel=write_channel(scenario.push.channel, scenario.push.channel_options),
+            channel=write_channel(scenario.push.channel.name, scenario.push.channel.options),
             backlogged=1 if self.open else len(self.backlogged),
             seed=str(scenario.seed) if seeded else "",
         )

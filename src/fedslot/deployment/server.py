@@ -47,7 +47,7 @@ from fedslot.runs.provenance import Fingerprints, part_fingerprints
 from fedslot.runs.records import RunFolder, checksum
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
-from fedslot.strategies import NoState, make_strategy
+from fedslot.strategies import NoState
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.valuation import Valuation
 
@@ -95,7 +95,7 @@ class ParameterServer:
         callbacks: Sequence[Callback] = (),
         frames: bool = True,
     ) -> None:
-        self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
+        self.strategy = scenario.strategy.make(cell(scenario))
         _check(scenario)
         refuse_asking(self.strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
@@ -269,8 +269,8 @@ class ParameterServer:
 
     def _made_of(self) -> Fingerprints:
         """Return the hashes of what determines the rounds at the PS, apart from the scenario: parts and samples."""
-        parts = [self.scenario.strategy.name, self.scenario.valuation.method]
-        parts += [] if self.aggregate else [self.scenario.aggregation.name]
+        parts = [self.scenario.strategy, self.scenario.valuation]
+        parts += [] if self.aggregate else [self.scenario.aggregation]
         samples = {
             f"{name}.{field}": getattr(getattr(self.held_out, name), field).cpu().numpy()
             for name in ("test", "validation")
@@ -295,4 +295,4 @@ def _check(scenario: Scenario) -> None:
         raise InputError("strategy.name", scenario.strategy.name, "one whose UEs send updates; no data leaves a device")
     if scenario.fleet.computing is not None:
         raise InputError("fleet.computing", "set", "null in a deployment, where UEs take the time that they take")
-    write_channel(scenario.push.channel, scenario.push.channel_options)
+    write_channel(scenario.push.channel.name, scenario.push.channel.options)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
-from fedslot.access.channels import make_channel
-from fedslot.aggregation import make_aggregation
 from fedslot.data.partition import check_ues
 from fedslot.data.sources import Outline, check_exists, outline
 from fedslot.fleet import check_owners
-from fedslot.learning.models import MODELS, Factory, Model
+from fedslot.learning.models import MODELS, Model
 from fedslot.learning.training import choose_engine
-from fedslot.parts.registry import find
 from fedslot.rounds.held_out import held_out_counts
 from fedslot.rounds.local_training import recipe_of
 from fedslot.rounds.round import Round, cell
@@ -26,9 +25,7 @@ from fedslot.runs.execution import is_finished, run
 from fedslot.runs.provenance import fingerprints
 from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
-from fedslot.strategies import make_strategy
 from fedslot.support.errors import InputError, RefusedError, reason
-from fedslot.valuation import make_method
 
 Listener = Callable[[int, Round | None], object]
 """Called with the index of a task and each of its rounds, and with None when the task is over."""
@@ -73,12 +70,11 @@ def check(scenario: Scenario, *, data: bool = True) -> None:
     data: whether to look for the data set; it may be on other machines only.
     """
     sizes = np.broadcast_to(np.int64(1), scenario.data.ues)  # not known without the data
-    check_strategy(scenario, make_strategy(scenario.strategy.name, cell(scenario, sizes)))
-    make_channel(scenario.push.channel, **scenario.push.channel_options)
-    make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
-    make_method(scenario.valuation.method, scenario.valuation.model_dump(), scenario.valuation.options)
-    find("training.model", scenario.training.model, MODELS)
-    find("training.optimizer", scenario.training.optimizer, {"sgd": None})
+    check_strategy(scenario, scenario.strategy.make(cell(scenario, sizes)))
+    for whole in (scenario.push.channel, scenario.aggregation, scenario.valuation):
+        whole.make()
+    for part in scenario.parts:
+        part.kind.bind(part.name, part.options)
     if data:
         check_exists(scenario.data.dataset)
         _check_data(scenario, outline(scenario.data.dataset))
@@ -94,16 +90,19 @@ def _check_data(scenario: Scenario, data: Outline) -> None:
     held_out_counts(scenario, data.test)
     if data.ues is not None:
         check_owners(scenario, data.ues)
-    elif scenario.data.samples_per_ue is None:
+    elif scenario.data.samples_per_ue is None and scenario.data.partition.name == "dirichlet":
         check_ues(scenario.data.ues, data.train)
-    name = scenario.training.model
-    model = _build(find("training.model", name, MODELS), name, data.shape, data.classes, scenario.training.device)
-    choose_engine(model, recipe_of(scenario), scenario.training.engine)
+    part = scenario.training.model
+    options = json.dumps(part.options)
+    found = _build(MODELS.find(part.name), part.name, options, data.shape, data.classes, scenario.training.device)
+    choose_engine(found, recipe_of(scenario), scenario.training.engine)
 
 
 @lru_cache(maxsize=4)  # the runs of a study mostly have the same model; another factory may have the same name
-def _build(factory: Factory, name: str, shape: tuple[int, ...], classes: int, device: str) -> Model:
-    return Model.build(name, shape, classes, seed=0, device=device)
+def _build(
+    factory: Callable[..., nn.Module], name: str, options: str, shape: tuple[int, ...], classes: int, device: str
+) -> Model:
+    return Model.build(name, shape, classes, seed=0, device=device, options=json.loads(options))
 
 
 def attempt(task: Task, settings: Settings, report: Callable[[Round], object]) -> str | None:

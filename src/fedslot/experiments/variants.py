@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from fedslot.parts.registry import part_name
 from fedslot.scenario import Scenario, split_sections
-from fedslot.strategies import declared_options
+from fedslot.strategies import STRATEGIES
 from fedslot.support.errors import InputError
 from fedslot.support.yaml_text import YAMLError, parse_yaml, write_yaml
 
@@ -203,5 +203,4 @@ def _is_whole(word: str) -> bool:
 
 def _options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the options that a strategy has."""
-    declared = declared_options(name)
-    return {option: value for option, value in options.items() if option in declared}
+    return {option: value for option, value in options.items() if STRATEGIES.takes(name, option)}

@@ -1,6 +1,7 @@
 """The fleet: the UEs with their data shares, stragglers, update noise and computing times.
 
 fleet.py  the UEs of a scenario, drawn once from its seed
+noise.py  laws of the noise on their updates
 """
 
 from fedslot.fleet.fleet import Fleet, check_owners, computing_times, workload

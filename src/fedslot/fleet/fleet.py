@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.data.partition import Partition, Shares, draw, split
+from fedslot.data.partition import Partition, Shares, own_shares
 from fedslot.scenario import Computing, Scenario
 from fedslot.scenario import Fleet as FleetSection
-from fedslot.support.errors import InputError
-from fedslot.support.rng import COMPUTING, NOISE_LEVELS, STRAGGLERS, stream
+from fedslot.support.errors import InputError, shorten
+from fedslot.support.rng import COMPUTING, NOISE_LEVELS, PARTITION, STRAGGLERS, stream
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,11 @@ class Fleet:
         if owners is not None:
             shares = Partition.of(owners)
             check_owners(scenario, len(shares.sizes))
-        elif data.samples_per_ue is None:
-            shares = split(labels, ues, data.alpha, data.sizes, seed)
+        elif data.partition.name == "dirichlet":
+            shares = data.partition.make(labels, ues, seed, data.alpha, data.sizes, data.samples_per_ue)
         else:
-            shares = draw(labels, ues, data.alpha, data.sizes, data.samples_per_ue, seed)
+            divided = data.partition.make(labels, ues, stream(seed, PARTITION))
+            shares = own_shares(data.partition.name, divided, len(labels), ues)
         return cls(
             shares,
             _epochs(scenario.epochs, scenario.fleet.stragglers, ues, seed),
@@ -107,10 +108,10 @@ def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.i
 
 def _noise(section: FleetSection, ues: int, seed: int) -> NDArray[np.float64]:
     """Return the standard deviation of the noise on each UE's update, (K,)."""
-    ranks, noise = np.arange(ues), section.noise
-    levels = {
-        "linear": ranks * noise / ues,  # sigma_k = (k - 1) sigma / K for k = 1..K
-        "half": np.where(ranks < ues // 2, 0.0, noise),
-        "equal": np.full(ues, noise),
-    }[section.noise_law]
+    levels = section.noise_law.make(ues, section.noise)
+    right = isinstance(levels, np.ndarray) and levels.shape == (ues,) and levels.dtype.kind in "iuf"
+    if not right or not np.isfinite(levels).all() or levels.min() < 0:
+        allowed = f"a function that returns an array ({ues},) of standard deviations, not {shorten(levels)}"
+        raise InputError("fleet.noise_law", section.noise_law.name, allowed)
+    levels = levels.astype(np.float64, copy=False)
     return stream(seed, NOISE_LEVELS).permutation(levels) if section.noise_order == "shuffled" else levels

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
-from fedslot.parts.registry import find
+from fedslot.parts import kinds
 from fedslot.support.errors import InputError
 
 OptimizerFactory = Callable[[Iterable[Tensor], float], torch.optim.Optimizer]
@@ -53,21 +53,17 @@ class AutogradTraining:
         return nn.utils.parameters_to_vector(parameters).detach()
 
 
-def _optimizer_factory(model: Model, recipe: Recipe) -> OptimizerFactory:
-    def sgd(parameters: Iterable[Tensor], lr: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr, momentum=recipe.momentum)
+def sgd(parameters: Iterable[Tensor], lr: float, momentum: float, /) -> torch.optim.Optimizer:
+    """Return SGD with `training.momentum`."""
+    return torch.optim.SGD(parameters, lr, momentum=momentum)
 
-    field = "training.optimizer"
-    factory = find(field, recipe.optimizer, {"sgd": sgd})
-    try:
-        optimizer = factory(model.copy().module.parameters(), recipe.lr)
-    except Exception as error:
-        raise InputError(field, recipe.optimizer, f"a factory of (parameters, lr) ({error})") from error
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InputError(
-            field, recipe.optimizer, f"a factory of a torch.optim.Optimizer, not of a {type(optimizer).__name__}"
-        )
-    return factory
+
+def _optimizer_factory(model: Model, recipe: Recipe) -> OptimizerFactory:
+    name, options = recipe.optimizer, recipe.optimizer_options
+    momentum = (recipe.momentum,) if name == "sgd" else ()
+    kinds.OPTIMIZERS.make(name, options, model.copy().module.parameters(), recipe.lr, *momentum)
+    bound = kinds.OPTIMIZERS.bind(name, options)
+    return lambda parameters, lr: bound(parameters, lr, *momentum)
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:

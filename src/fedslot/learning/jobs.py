@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +39,8 @@ class Recipe:
 
     batches: minibatches per epoch, B.
     proximal: FedProx's mu; adds mu / 2 * |w - w_global|^2 to the loss.
-    optimizer: `sgd`, or `package.module:factory`, called as factory(parameters, lr) -> torch.optim.Optimizer.
+    optimizer: `sgd`, or `package.module:factory`, called as factory(parameters, lr, **optimizer_options) ->
+        torch.optim.Optimizer.
     """
 
     lr: float
@@ -44,6 +48,7 @@ class Recipe:
     batches: int
     proximal: float = 0.0
     optimizer: str = "sgd"
+    optimizer_options: Mapping[str, Any] = MappingProxyType({})
 
     def edges(self, job: Job) -> Integers:
         """Return the positions (minibatches + 1,) that cut an epoch into minibatches, as `np.array_split` does."""

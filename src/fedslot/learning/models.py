@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedslot.parts.registry import find
+from fedslot.parts import kinds
+from fedslot.parts.kind import Kind
 from fedslot.support.errors import InputError
 from fedslot.support.rng import INITIAL_MODEL, torch_seed
 
-Factory = Callable[[tuple[int, ...], int], nn.Module]
 FIELD = "training.model"
 
 
@@ -55,7 +57,7 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
-MODELS: dict[str, Factory] = {"mlp": mlp, "cnn": cnn}
+MODELS: Kind[nn.Module] = kinds.MODELS
 
 
 class Model:
@@ -72,26 +74,28 @@ class Model:
         self.initial = torch.cat([tensor.reshape(-1) for tensor in named.values()]).float()
 
     @classmethod
-    def build(cls, name: str, shape: tuple[int, ...], classes: int, seed: int, device: str = "cpu") -> Model:
+    def build(
+        cls,
+        name: str,
+        shape: tuple[int, ...],
+        classes: int,
+        seed: int,
+        device: str = "cpu",
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Model:
         """Make the model of a scenario: a known name, or a factory `package.module:factory`.
 
-        The factory is called with (sample shape, number of classes) and returns an `nn.Module` that maps
-        (batch, *shape) to (batch, classes).
+        The factory is called with (sample shape, number of classes) and the options, and returns an `nn.Module` that
+        maps (batch, *shape) to (batch, classes).
         """
-        factory = find(FIELD, name, MODELS)
+        MODELS.find(name)
         try:
             torch.zeros(1, device=device).item()
         except (RuntimeError, AssertionError):
             raise InputError("training.device", device, "a device that PyTorch finds here, e.g. cpu") from None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(torch_seed(seed, INITIAL_MODEL))
-            try:
-                module = factory(shape, classes)
-            except InputError:
-                raise
-            except Exception as error:
-                allowed = f"a factory that makes a network from (shape, classes); {shape} and {classes} gave: {error}"
-                raise InputError(FIELD, name, allowed) from error
+            module = MODELS.make(name, options, shape, classes)
         _check(name, module, shape, classes)
         return cls(module, device)
 
@@ -158,9 +162,7 @@ def _is_modified(part: nn.Module) -> bool:
     return any(hooks) or "forward" in vars(part)
 
 
-def _check(name: str, module: object, shape: tuple[int, ...], classes: int) -> None:
-    if not isinstance(module, nn.Module):
-        raise InputError(FIELD, name, f"a factory of an nn.Module, not of a {type(module).__name__}")
+def _check(name: str, module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
     if any(True for _ in module.buffers()):
         # running statistics are no parameters: averaging them is not what Algorithm 1 does
         raise InputError(FIELD, name, "a network without buffers; use GroupNorm or LayerNorm for BatchNorm")

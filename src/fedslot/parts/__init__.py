@@ -1,4 +1,6 @@
-"""Parts of a scenario that are named: found by name, or the user's own.
+"""Parts of a scenario that are chosen by name: strategies, channels, models, ...
 
-registry.py  find a part by its name, or import, pack and fingerprint the user's own
+kind.py      what all kinds of parts have in common: names, typed options, building
+kinds.py     the kinds, and the built-in parts of each
+registry.py  the user's own parts: import, pack and fingerprint them
 """

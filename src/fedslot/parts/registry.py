@@ -1,4 +1,4 @@
-"""Find a strategy, channel, model etc.: a built-in one by name, or the user's own as `package.module:Name` or class.
+"""The user's own strategies, channels, models etc.: found as `package.module:Name`, or given as a class.
 
 A class or function that is given instead of a name is stored as its name, `module:QualName`. Those of a script, a
 notebook or a function cannot be imported by this name; they are remembered under it, and `pack` and `unpack` take them
@@ -12,43 +12,19 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import reduce
 from os.path import realpath
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
-from fedslot.support.errors import InputError, RefusedError, one_of, refusing_exit
-
-T = TypeVar("T")
+from fedslot.support.errors import InputError, RefusedError
 
 _given: dict[str, Any] = {}
 """Classes and functions that cannot be imported, by the names under which scenarios store them."""
 _digests: dict[str, str | None] = {}
 """Hashes of the sources of parts that another process packed; here, their sources cannot be found."""
-
-
-def find(field: str, name: str, known: Mapping[str, T]) -> T:
-    """Return the part with a name in `known`, or the user's own; `field` is the scenario's key in error messages.
-
-    >>> find("model", "gru", {"cnn": print})
-    Traceback (most recent call last):
-    fedslot.support.errors.InputError: model: 'gru' is not allowed; it must be one of cnn, or package.module:Name
-    """
-    if name in known:
-        return known[name]
-    if ":" not in name:
-        raise InputError(field, name, one_of(name, known, ", or package.module:Name"))
-    allowed = f"one of {', '.join(known)}, or package.module:Name"
-    try:
-        with refusing_exit():
-            found: T = own_part(name)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(field, name, f"{allowed} that can be imported ({error})") from None
-    if not callable(found):
-        raise InputError(field, name, f"{allowed} that can be called, not a {type(found).__name__}")
-    return found
 
 
 def own_part(name: str) -> Any:

@@ -37,7 +37,7 @@ def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -
         "contenders": contenders,
         "ues": Taken(ues, "data.ues"),
         "barring": Taken("best" if push.probability == "auto" else push.probability, "push.probability"),
-        "channel": Taken(push.channel, "push.channel"),
+        "channel": Taken(push.channel.name, "push.channel"),
     }
     if scenario.time_budget is not None and scenario.cost_rule == "max":
         taken["budget"] = Taken(scenario.time_budget, "time_budget")
@@ -57,7 +57,8 @@ def count_parameters(scenario: Scenario) -> int:
     from fedslot.learning.models import Model  # slow to import
 
     data = outline(scenario.data.dataset)
-    return Model.build(scenario.training.model, data.shape, data.classes, scenario.seed).size
+    model = scenario.training.model
+    return Model.build(model.name, data.shape, data.classes, scenario.seed, options=model.options).size
 
 
 def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np.float64]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from typing import Any
 
 from fedslot.data.sources import divides_itself
-from fedslot.parts.registry import find
 from fedslot.scenario import Scenario, keys, read_fields
 from fedslot.scenario import presets as all_presets
 from fedslot.strategies import STRATEGIES
-from fedslot.valuation import METHODS
 
 STRATEGY_FIELDS = ("frame.pull", "push.probability", "strategy.warmup", "strategy.memory", "strategy.share")
 ALONE = (  # what counts where the PS trains alone
@@ -20,9 +16,10 @@ ALONE = (  # what counts where the PS trains alone
     "data.dataset",
     "data.validation",
     "data.validation_samples",
-    *(f"training.{name}" for name in ("model", "lr", "momentum", "engine", "device")),
+    *(f"training.{name}" for name in ("model.name", "model.options", "lr", "momentum", "engine", "device")),
 )
-METHOD_FIELDS = ("utilities_per_ue", "max_utilities", "tolerance", "permutations", "between", "within")
+CHANNEL = ("push.channel.name", "push.channel.options")
+NOISE = ("fleet.noise_law.name", "fleet.noise_law.options", "fleet.noise_order")
 
 
 def without_effect(scenario: Scenario) -> dict[str, str]:
@@ -58,7 +55,7 @@ def base_of(source: str) -> Scenario:
 
 def _by_strategy(scenario: Scenario) -> Iterator[tuple[str, str]]:
     name, push = scenario.strategy.name, scenario.push
-    uses: Sequence[str] | None = getattr(find("strategy.name", name, STRATEGIES), "uses", None)
+    uses: Sequence[str] | None = getattr(STRATEGIES.find(name), "uses", None)
     pushing = [key for key in keys() if key.startswith("push.")]
     if uses is not None and "strategy.warmup" in uses and scenario.rounds <= scenario.warmup_rounds:
         yield from ((key, "where all rounds are warm-up") for key in ("frame.pull", *pushing))
@@ -71,41 +68,37 @@ def _by_strategy(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if push.arrivals is not None:
         yield "push.contenders", "with push.arrivals"
     elif push.contenders == 0:
-        yield from ((f"push.{name}", "without contenders") for name in ("probability", "channel", "channel_options"))
+        yield from ((key, "without contenders") for key in ("push.probability", *CHANNEL))
 
 
 def _by_valuation(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    name, method = scenario.strategy.name, scenario.valuation.method
-    if getattr(find("strategy.name", name, STRATEGIES), "needs_values", True) is False:
+    name = scenario.strategy.name
+    if getattr(STRATEGIES.find(name), "needs_values", True) is False:
         yield from ((key, f"under {name}") for key in keys() if key.startswith("valuation."))
-        return
-    maker: Any = METHODS.get(method)
-    taken = {field.name for field in fields(maker)} if maker else set()
-    yield from ((f"valuation.{key}", f"with {method}") for key in METHOD_FIELDS if key not in taken)
 
 
 def _by_training(scenario: Scenario) -> Iterator[tuple[str, str]]:
     name, training = scenario.strategy.name, scenario.training
-    if training.optimizer != "sgd":
-        yield "training.momentum", f"with {training.optimizer}"
+    if training.optimizer.name != "sgd":
+        yield "training.momentum", f"with {training.optimizer.name}"
     if name in training.epochs_by_strategy:
         yield "training.epochs", "beside training.epochs_by_strategy"
     else:
         yield "training.epochs_by_strategy", f"under {name}"
     if scenario.fleet.noise == 0:
-        yield from ((f"fleet.{key}", "without fleet.noise") for key in ("noise_law", "noise_order"))
-    elif scenario.fleet.noise_law == "equal":
+        yield from ((key, "without fleet.noise") for key in NOISE)
+    elif scenario.fleet.noise_law.name == "equal":
         yield "fleet.noise_order", "with equal noise"
     if scenario.pools_data and name in STRATEGIES:
-        yield from (
-            (f"fleet.{key}", "where the PS pools the data")
-            for key in ("stragglers", "noise", "noise_law", "noise_order")
-        )
+        yield from ((key, "where the PS pools the data") for key in ("fleet.stragglers", "fleet.noise", *NOISE))
 
 
 def _by_data(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    divided, partition = ("data.alpha", "data.sizes", "data.samples_per_ue"), scenario.data.partition.name
     if divides_itself(scenario.data.dataset):
-        yield from ((f"data.{key}", "beside ue_train") for key in ("alpha", "sizes", "samples_per_ue"))
+        yield from ((key, "beside ue_train") for key in (*divided, "data.partition.name", "data.partition.options"))
+    elif partition != "dirichlet":
+        yield from ((key, f"with {partition}") for key in divided)
 
 
 def _get(scenario: Scenario, key: str) -> object:

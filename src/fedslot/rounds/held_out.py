@@ -17,7 +17,7 @@ from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
 from fedslot.support.errors import InputError, RefusedError, shorten
 from fedslot.support.rng import HELD_OUT, VALUATION, stream
 from fedslot.support.threads import ONE_THREAD, Threads
-from fedslot.valuation import Game, Geometry, Valuation, make_method
+from fedslot.valuation import Game, Geometry, Valuation
 from fedslot.valuation.coalitions import coalition_weights
 
 PARAMETERS = 8192  # per block of inner products
@@ -41,7 +41,7 @@ class HeldOut:
     ) -> None:
         self.scenario, self.threads = scenario, threads
         options = scenario.valuation
-        self.method = make_method(options.method, options.model_dump(), options.options)
+        self.method = options.make()
         count, labelled, unlabelled, samples = held_out_counts(scenario, len(y))
         order = stream(scenario.seed, HELD_OUT).permutation(len(y))
 
@@ -69,11 +69,11 @@ class HeldOut:
             return finite(found, self.scenario, round).cpu().numpy()
 
         # a capture channel can bring more than one update a slot
-        if options.method == "exact" and len(updates) > MOST_EXACT_PLAYERS:
-            raise RefusedError(f"round {round}: {len(updates)} UEs are too many for valuation.method exact")
+        if options.name == "exact" and len(updates) > MOST_EXACT_PLAYERS:
+            raise RefusedError(f"round {round}: {len(updates)} UEs are too many for valuation.name exact")
         geometry = Geometry(sizes, self._inner_products(updates - model))
         found = self.method(Game(len(updates), utility, geometry), stream(self.scenario.seed, VALUATION, round))
-        part = f"round {round}: valuation.method {options.method} must return"
+        part = f"round {round}: valuation.name {options.name} must return"
         if not isinstance(found, Valuation):
             raise RefusedError(f"{part} a Valuation, not {shorten(found)}")
         arrays = [array for array in (found.values, found.errors) if isinstance(array, np.ndarray)]

@@ -131,7 +131,8 @@ class LoneTraining:
 def make_model(scenario: Scenario, data: Dataset) -> Model:
     """Build the network of a scenario for its data."""
     options = scenario.training
-    return Model.build(options.model, data.x_train.shape[1:], data.classes, scenario.seed, options.device)
+    model = options.model
+    return Model.build(model.name, data.x_train.shape[1:], data.classes, scenario.seed, options.device, model.options)
 
 
 def make_trainer(scenario: Scenario, model: Model, data: Dataset, threads: Threads = ONE_THREAD) -> Trainer:
@@ -143,4 +144,5 @@ def make_trainer(scenario: Scenario, model: Model, data: Dataset, threads: Threa
 def recipe_of(scenario: Scenario) -> Recipe:
     """Return the recipe of a scenario's local training."""
     options = scenario.training
-    return Recipe(options.lr, options.momentum, options.batches, options.proximal, options.optimizer)
+    chosen = options.optimizer
+    return Recipe(options.lr, options.momentum, options.batches, options.proximal, chosen.name, chosen.options)

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.access.channels import make_channel
 from fedslot.access.frame import draw_backlogged
 from fedslot.access.planner import plan
 from fedslot.access.pushes import Barring
@@ -108,7 +107,6 @@ def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
         warmup=options.warmup,
         memory=options.memory,
         share=options.share,
-        options=options.options,
         sizes=sizes,
         outlook=partial(splits, scenario),
     )
@@ -123,7 +121,7 @@ def splits(scenario: Scenario, limit: float) -> list[Split]:
     push, ues, slots = scenario.push, scenario.data.ues, scenario.frame.slots
     expected = scenario.expected_contenders
     contenders = ues if expected is None else expected
-    channel = make_channel(push.channel, **push.channel_options)
+    channel = push.channel.make()
     barring: Barring = "best" if push.probability == "auto" else push.probability
     pulls = range(min(slots, ues, math.floor(limit) - 1) + 1)
     found = plan(

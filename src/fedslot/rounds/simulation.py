@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
-from fedslot.aggregation import Aggregate, Updates, make_aggregation
+from fedslot.aggregation import Aggregate, Updates
 from fedslot.data.sources import load
 from fedslot.fleet import Fleet
 from fedslot.messages import Grant, Receipt
-from fedslot.parts.registry import find
 from fedslot.rounds.held_out import HeldOut, no_values
 from fedslot.rounds.local_training import (
     LocalTraining,
@@ -52,7 +50,7 @@ from fedslot.rounds.round import (
 )
 from fedslot.rounds.trace import Event
 from fedslot.scenario import Scenario
-from fedslot.strategies import STRATEGIES, Strategy, make_strategy
+from fedslot.strategies import STRATEGIES, Strategy
 from fedslot.support.errors import InputError, RefusedError, refusing_exit
 from fedslot.support.rng import CHANNEL, CONTENTION, stream
 from fedslot.support.threads import ONE_THREAD, Threads
@@ -65,7 +63,7 @@ Distribute = Callable[[LocalTraining], Training]
 def check_strategy(scenario: Scenario, strategy: Strategy[Any]) -> None:
     """Refuse fields of a scenario that do not go with its strategy."""
     for name in scenario.training.epochs_by_strategy:
-        find("training.epochs_by_strategy", name, STRATEGIES)
+        STRATEGIES.find(name, "training.epochs_by_strategy")
     least = overhead(strategy) + 1 + scenario.frame.slots
     if scenario.time_budget is not None and scenario.time_budget < least:
         raise InputError("time_budget", scenario.time_budget, f"at least a frame and what asking costs ({least})")
@@ -91,12 +89,12 @@ class Simulation:
     @refusing_exit()
     def __init__(self, scenario: Scenario, distribute: Distribute | None = None, threads: Threads = ONE_THREAD) -> None:
         self.scenario = scenario
-        find("strategy.name", scenario.strategy.name, STRATEGIES)  # before data are loaded
-        self.channel = make_channel(scenario.push.channel, **scenario.push.channel_options)
-        self.aggregation = make_aggregation(scenario.aggregation.name, scenario.aggregation.options)
+        STRATEGIES.find(scenario.strategy.name)  # before data are loaded
+        self.channel = scenario.push.channel.make()
+        self.aggregation = scenario.aggregation.make()
         data = load(scenario.data.dataset)
         self.fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
-        self.strategy = make_strategy(scenario.strategy.name, cell(scenario, self.fleet.sizes))
+        self.strategy = scenario.strategy.make(cell(scenario, self.fleet.sizes))
         check_strategy(scenario, self.strategy)
         self.model = make_model(scenario, data)
         self.trainer = make_trainer(scenario, self.model, data, threads)

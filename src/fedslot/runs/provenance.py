@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fedslot.data.sources import digest
-from fedslot.parts.registry import source_digest
-from fedslot.scenario import Scenario
+from fedslot.scenario import PartSection, Scenario
 from fedslot.support.errors import RefusedError
 
 NO_SOURCE = "no source"
@@ -19,12 +18,13 @@ Fingerprints = Mapping[str, str]
 def fingerprints(scenario: Scenario) -> Fingerprints:
     """Return the fingerprints of a run of the simulator."""
     own = digest(scenario.data.dataset)
-    return {"made by": "simulation", **({} if own is None else {DATA: own}), **part_fingerprints(scenario.own_parts)}
+    return {"made by": "simulation", **({} if own is None else {DATA: own}), **part_fingerprints(scenario.parts)}
 
 
-def part_fingerprints(names: Iterable[str]) -> Fingerprints:
-    """Return the fingerprints of parts `package.module:Name`; others are part of fedslot and have none."""
-    return {name: source_digest(name) or NO_SOURCE for name in names if ":" in name}
+def part_fingerprints(parts: Iterable[PartSection]) -> Fingerprints:
+    """Return the fingerprints of parts of the user's own and of installed packages; built-in ones have none."""
+    found = {part.name: part.kind.fingerprint(part.name) for part in parts}
+    return {name: digest or NO_SOURCE for name, digest in found.items() if digest is not None}
 
 
 def refuse_change(where: object, held: Fingerprints, now: Fingerprints) -> None:

@@ -3,6 +3,7 @@
 fields.py     the sections and fields of a `Scenario`
 sources.py    presets and YAML files
 overrides.py  dotted keys, and overrides by them
+aliases.py    keys of earlier versions
 hints.py      error messages of one line
 schema.py     keys, defaults and ranges as text; overrides on the command line
 presets/      the scenarios that come with the package
@@ -15,6 +16,7 @@ from fedslot.scenario.fields import (
     Data,
     Fleet,
     Frame,
+    PartSection,
     Push,
     Scenario,
     Strategy,
@@ -32,6 +34,7 @@ __all__ = [
     "Data",
     "Fleet",
     "Frame",
+    "PartSection",
     "Push",
     "Scenario",
     "Strategy",

@@ -15,11 +15,23 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fedslot.parts.kind import Kind
+from fedslot.parts.kinds import (
+    AGGREGATIONS,
+    CHANNELS,
+    MODELS,
+    NOISE_LAWS,
+    OPTIMIZERS,
+    PARTITIONS,
+    STRATEGIES,
+    VALUATIONS,
+)
 from fedslot.parts.registry import part_name
+from fedslot.scenario.aliases import read_aliases
 from fedslot.scenario.hints import one_line
 from fedslot.scenario.overrides import flatten, override
 from fedslot.scenario.sources import own_file, read_fields
@@ -46,6 +58,97 @@ class Section(BaseModel):
     )
 
 
+class PartSection(Section):
+    """A part that is chosen by name, with its options; the name alone may stand for the section."""
+
+    kind: ClassVar[Kind[Any]]
+    name: Part
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) or callable(given) else given
+
+    def make(self, *arguments: Any) -> Any:
+        """Build the part from the arguments of its kind."""
+        return self.kind.make(self.name, self.options, *arguments)
+
+
+def _name(kind: Kind[Any], default: str, more: str = "") -> Any:
+    """Return the field with the name of a part, whose description lists the built-in ones."""
+    names = ", ".join(f"`{name}`" for name in kind)
+    return Field(default, description=f"Name of {kind.noun}: {names}, or `package.module:Name`. {more}".strip())
+
+
+def _options(kind: Kind[Any], more: str = "") -> Any:
+    """Return the field with the options of a part."""
+    return Field(
+        {}, description=f"Options of {kind.noun}: the keyword parameters of its class or function. {more}".strip()
+    )
+
+
+class PartitionPart(PartSection):
+    """How the training samples are divided among the UEs."""
+
+    kind = PARTITIONS
+    name: Part = _name(
+        PARTITIONS,
+        "dirichlet",
+        "`dirichlet` goes by `data.alpha`, `data.sizes` and `data.samples_per_ue`; your own function is called with "
+        "(labels, ues, rng), and returns the owner of each sample or a list of index arrays.",
+    )
+    options: dict[str, Any] = _options(PARTITIONS)
+
+
+class NoiseLaw(PartSection):
+    """How the noise differs between UEs."""
+
+    kind = NOISE_LAWS
+    name: Part = _name(
+        NOISE_LAWS,
+        "linear",
+        "The standard deviation of UE k of 0..K-1 is k * sigma / K with `linear`, as in the paper; with `half`, 0 for "
+        "one half of the UEs and sigma for the other; with `equal`, sigma. Your own function is called with (ues, "
+        "sigma), and returns an array (K,).",
+    )
+    options: dict[str, Any] = _options(NOISE_LAWS)
+
+
+class ChannelPart(PartSection):
+    """The channel of the push slots."""
+
+    kind = CHANNELS
+    name: Part = _name(CHANNELS, "collision")
+    options: dict[str, Any] = _options(CHANNELS, "E.g. `{threshold_db: 3.0}` for `capture`.")
+
+
+class ModelPart(PartSection):
+    """The network that is trained."""
+
+    kind = MODELS
+    name: Part = _name(
+        MODELS,
+        "mlp",
+        "`mlp` has 50 and 25 hidden units; your own factory is called with (input shape, classes) and returns an "
+        "`nn.Module`.",
+    )
+    options: dict[str, Any] = _options(MODELS)
+
+
+class OptimizerPart(PartSection):
+    """The optimiser of local training."""
+
+    kind = OPTIMIZERS
+    name: Part = _name(
+        OPTIMIZERS,
+        "sgd",
+        "Your own factory is called with (parameters, lr) for each UE and round, and returns a "
+        "`torch.optim.Optimizer`; `momentum` is then not used.",
+    )
+    options: dict[str, Any] = _options(OPTIMIZERS)
+
+
 class Data(Section):
     """The data set, and how its samples are divided among the UEs."""
 
@@ -54,6 +157,7 @@ class Data(Section):
     file, the path is relative to that file, elsewhere to the current folder."""
     ues: int = Field(50, ge=1, le=MOST)
     """Number of UEs in the cell, K."""
+    partition: PartitionPart = PartitionPart()
     alpha: float = Field(1.0, gt=0)
     """Concentration of the Dirichlet distribution from which each UE's mix of labels is drawn; a small alpha means few
     labels per UE."""
@@ -107,9 +211,7 @@ class Fleet(Section):
     noise: float = Field(0.1, ge=0, le=1e6)
     """Standard deviation sigma of the Gaussian noise that UEs add to every parameter of their updates;
     `noise_law` says how it differs between UEs."""
-    noise_law: Literal["linear", "half", "equal"] = "linear"
-    """Standard deviation of the noise of UE k of 0..K-1: `linear`, k * sigma / K as in the paper; `half`, 0 for one
-    half of the UEs and sigma for the other; `equal`, sigma for all."""
+    noise_law: NoiseLaw = NoiseLaw()
     noise_order: Literal["shuffled", "index"] = "shuffled"
     """Whether the noise levels are assigned to the UEs at random or by index."""
     computing: Computing | None = None
@@ -137,18 +239,13 @@ class Push(Section):
     probability: Probability | Literal["auto"] = 1.0
     """Access barring: a backlogged UE contends with this probability; `auto` aims at one contender per push slot. With
     `arrivals` it counts those that become backlogged in a frame, not those that stay so from earlier frames."""
-    channel: Part = "collision"
-    """`collision`, `capture`, `crdsa`, `irsa`, or a channel of your own as `package.module:Name`."""
-    channel_options: dict[str, Any] = {}
-    """Options of the channel, e.g. `{threshold_db: 3.0}` for `capture`."""
+    channel: ChannelPart = ChannelPart()
 
 
 class Training(Section):
     """Local training of a UE."""
 
-    model: Part = "mlp"
-    """`mlp` (50 and 25 hidden units), `cnn`, or `package.module:factory`, which is called with (input shape, classes)
-    and returns an `nn.Module`."""
+    model: ModelPart = ModelPart()
     epochs: int = Field(5, ge=1, le=MOST)
     """Local epochs, E."""
     epochs_by_strategy: dict[str, Annotated[int, Field(ge=1, le=MOST)]] = {}
@@ -161,9 +258,7 @@ class Training(Section):
     """Momentum of SGD."""
     proximal: float = Field(0.0, ge=0, le=1e6)
     """FedProx's mu: adds mu / 2 * |w - w_global|^2 to the local loss; 0 is plain FedAvg."""
-    optimizer: Part = "sgd"
-    """`sgd`, or `package.module:factory`, which is called with (parameters, lr) for each UE and round, and returns a
-    `torch.optim.Optimizer`; `momentum` is then not used."""
+    optimizer: OptimizerPart = OptimizerPart()
     engine: Literal["auto", "torch", "compiled"] = "auto"
     """`torch` trains any network. `compiled` (Numba) trains only plain ReLU perceptrons by SGD on a CPU; it is faster
     and gives the same models up to rounding. `auto`: `compiled` if possible. `summary.json` names the one used."""
@@ -174,12 +269,11 @@ class Training(Section):
     """Device of PyTorch: `cpu`, `cuda`, `cuda:1`."""
 
 
-class Strategy(Section):
+class Strategy(PartSection):
     """The strategy, which grants the pull slots."""
 
-    name: Part = "push-pull"
-    """`push-pull` (the paper's), `planned`, `greedy-shap`, `only-pull`, `ucb`, `s-fedavg`, `power-of-choice`, `scout`,
-    `merit-push`, `fedavg`, `round-robin`, `centralized`, `ps-alone` (no UE is heard), or `package.module:Name`."""
+    kind = STRATEGIES
+    name: Part = _name(STRATEGIES, "push-pull", "`push-pull` is the paper's; under `ps-alone` no UE is heard.")
     warmup: int | None = Field(None, ge=0, le=MOST)
     """Number of warm-up rounds, in which all slots pull: every UE once, then the most valued. Null: until every UE
     was pulled once. Used by `push-pull`, `planned`, `only-pull` and `greedy-shap`."""
@@ -187,49 +281,32 @@ class Strategy(Section):
     """Weight of the old value in the exponential smoothing; `mean`: the running mean instead."""
     share: Probability = 0.1
     """Share of the UEs that send their data to the PS under `centralized`."""
-    options: dict[str, Any] = {}
-    """Options of the strategy. `ucb`: `exploration`, factor of the confidence bonus (1.0). `s-fedavg`: `temperature`
-    of the softmax, relative to the spread of values (1.0). `power-of-choice`: `candidates`, number of UEs that are
-    asked for their loss (null: twice frame.slots), and `answer_slots`, uplink slots per answer (0.05). `planned`:
-    `frame_limit`, the most slots that a frame may cost in expectation (null: 1 + frame.slots). `scout`, `merit-push`:
-    `horizon`, number of updates over which noise averages out (1). `merit-push`: `push`, number of push slots (2).
-    A strategy of your own has its own."""
+    options: dict[str, Any] = _options(STRATEGIES, "E.g. `{exploration: 2.0}` for `ucb`.")
 
 
-class Valuation(Section):
+class Valuation(PartSection):
     """How the PS values the received updates."""
 
-    method: Part = "kriging"
-    """Shapley values by `kriging` (predicts most utilities), `cyclic` (makes no assumptions), `gtg` (the paper's) or
-    `exact`; `leave-one-out` or `banzhaf` values; or `package.module:Name`."""
+    kind = VALUATIONS
+    name: Part = _name(
+        VALUATIONS,
+        "kriging",
+        "Shapley values by `kriging` (predicts most utilities), `cyclic` (makes no assumptions), `gtg` (the paper's) "
+        "or `exact`; `leave-one-out` or `banzhaf` values.",
+    )
     utility: Literal["loss", "accuracy"] = "loss"
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1, le=MOST)
     """Number of validation samples on which utilities are evaluated, a fixed random subset; null means all."""
-    utilities_per_ue: int = Field(5, ge=3, le=100)
-    """`kriging`, `banzhaf`: number of coalition utilities to evaluate in a round, per received UE."""
-    max_utilities: int = Field(1000, ge=2, le=MOST)
-    """`cyclic`: largest number of coalition utilities to evaluate in a round; two blocks are always evaluated."""
-    tolerance: float = Field(0.25, gt=0)
-    """`cyclic`: stop once the standard error is below this share of the spread of values over UEs."""
-    permutations: int = Field(20, ge=1, le=MOST)
-    """`gtg`: permutations per round, rounded up to whole sweeps over the received UEs."""
-    between: float = Field(1e-4, ge=0)
-    """`gtg`: all values are 0 in a round that changed the utility by less than this."""
-    within: float = Field(1e-4, ge=0)
-    """`gtg`: truncate a permutation once its utility is this close to that of all UEs."""
-    options: dict[str, Any] = {}
-    """Keyword arguments of a method of your own."""
+    options: dict[str, Any] = _options(VALUATIONS, "E.g. `{utilities_per_ue: 8}` for `kriging`.")
 
 
-class Aggregation(Section):
+class Aggregation(PartSection):
     """How the PS combines the received updates into the next global model."""
 
-    name: Part = "average"
-    """`average` (the paper's), `fedavgm`, `fedadam`, `fedyogi`, `median`, `trimmed-mean`, `krum`, `filtered` (weighs
-    and filters by noise), or `package.module:Name`."""
-    options: dict[str, Any] = {}
-    """Options of the aggregation, e.g. `{lr: 0.05}` for `fedadam`."""
+    kind = AGGREGATIONS
+    name: Part = _name(AGGREGATIONS, "average", "`average` is the paper's; `filtered` weighs and filters by noise.")
+    options: dict[str, Any] = _options(AGGREGATIONS, "E.g. `{lr: 0.05}` for `fedadam`.")
 
 
 class Scenario(Section):
@@ -255,17 +332,15 @@ class Scenario(Section):
 
     def __init__(self, **fields: Any) -> None:
         try:
-            super().__init__(**plain(fields))
+            super().__init__(**read_aliases(plain(fields)))
         except ValidationError as error:
             raise one_line(type(self), error) from None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         slots, pull, ues = self.frame.slots, self.frame.pull, self.data.ues
-        check_plain("push.channel_options", self.push.channel_options)
-        check_plain("strategy.options", self.strategy.options)
-        check_plain("aggregation.options", self.aggregation.options)
-        check_plain("valuation.options", self.valuation.options)
+        for part in self.parts:
+            check_plain(f"{part.kind.section}.options", part.options)
         if pull > slots:
             raise InputError("frame.pull", pull, f"at most frame.slots ({slots})")
         if pull > ues:
@@ -283,9 +358,9 @@ class Scenario(Section):
         if (self.pools_data or self.trains_alone) and self.aggregation.name != "average":
             allowed = f"average where the PS trains, as under {self.strategy.name}"
             raise InputError("aggregation.name", self.aggregation.name, allowed)
-        if self.valuation.method == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
+        if self.valuation.name == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
             raise InputError(
-                "valuation.method",
+                "valuation.name",
                 "exact",
                 f"kriging, cyclic or gtg where more than {MOST_EXACT_PLAYERS} UEs may be received "
                 f"(frame.slots is {slots})",
@@ -300,16 +375,15 @@ class Scenario(Section):
 
     @property
     def own_parts(self) -> list[str]:
-        """Names of the parts that are the user's own, `package.module:Name`."""
-        names = (
-            self.strategy.name,
-            self.push.channel,
-            self.training.model,
-            self.training.optimizer,
-            self.valuation.method,
-            self.aggregation.name,
-        )
-        return [name for name in dict.fromkeys(names) if ":" in name]
+        """Names of the parts that are not built in: the user's own, `package.module:Name`, and those of packages."""
+        return list(dict.fromkeys(part.name for part in self.parts if part.name not in part.kind))
+
+    @property
+    def parts(self) -> tuple[PartSection, ...]:
+        """All parts that are chosen by name."""
+        training = self.training
+        learning = (training.model, training.optimizer, self.valuation, self.aggregation)
+        return (self.strategy, self.push.channel, *learning, self.fleet.noise_law, self.data.partition)
 
     @property
     def label(self) -> str:

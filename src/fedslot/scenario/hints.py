@@ -28,7 +28,8 @@ def one_line(model: type[BaseModel], error: ValidationError) -> InputError:
         return _no_such_key(model, field, first["input"])
     if first["type"] in {"model_type", "model_attributes_type"}:
         section = [key for key in known if key.startswith(f"{field}.")]
-        return InputError(field, first["input"], f"a section with keys such as {', '.join(section[:3])}")
+        name = "a name or " if f"{field}.options" in known else ""
+        return InputError(field, first["input"], f"{name}a section with keys such as {', '.join(section[:3])}")
     if first["type"] == "invalid_key":
         return InputError(field, first["input"], "a word, as every key is")
     same_field = [e for e in error.errors() if tuple(map(str, e["loc"][: len(parts)])) == tuple(parts)]
@@ -50,7 +51,7 @@ def _no_such_key(model: type[BaseModel], field: str, value: object) -> InputErro
     return InputError(field, value, f"left out: there is no such key; {hint}")
 
 
-NAMED = {"data": "data.dataset", "valuation": "valuation.method", "training": "training.model", "push": "push.channel"}
+NAMED = {"data": "data.dataset", "training": "training.model.name", "push": "push.channel.name"}
 """The fields that name the part of a section, where they are not called `name`."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fedslot.scenario.aliases import new_key, rename_keys
 from fedslot.support.errors import InputError
 from fedslot.support.plain import plain
 
@@ -26,23 +27,32 @@ def model_keys(model: type[BaseModel]) -> dict[str, str]:
     return dict(fields(model, ""))
 
 
-def is_section(model: type[BaseModel] | None, key: str) -> bool:
-    """Return whether a dotted key names a section of a model."""
+def section_at(model: type[BaseModel] | None, key: str) -> type[BaseModel] | None:
+    """Return the section that a dotted key of a model names; None if it names no section."""
     for name in key.split("."):
         field = model.model_fields.get(name) if model else None
         model = section_of(field.annotation) if field else None
-    return model is not None
+    return model
+
+
+def expand_name(model: type[BaseModel], key: str, value: Any) -> Any:
+    """Return the section of a part whose name alone is given; return any other value unchanged."""
+    if not isinstance(value, str) and not callable(value):
+        return value
+    section = section_at(model, key)
+    return {"name": value} if section and {"name", "options"} <= section.model_fields.keys() else value
 
 
 def merge_overrides(model: type[BaseModel], *overrides: Mapping[str, object]) -> dict[str, object]:
     """Merge overrides into dotted keys; later ones win, sections are expanded into their fields."""
     fields: dict[str, object] = {}
     for key, value in itertools.chain.from_iterable(some.items() for some in overrides):
-        value = plain(value)
-        if isinstance(value, dict) and value and is_section(model, str(key)):
+        key = new_key(str(key))
+        value = expand_name(model, key, plain(value))
+        if isinstance(value, dict) and value and section_at(model, key):
             found = merge_overrides(model, {f"{key}.{name}": inner for name, inner in value.items()})
         else:
-            found = {str(key): value}
+            found = {key: value}
         for name, inner in found.items():
             fields.pop(name, None)  # so that the last one is also applied last
             fields[name] = inner
@@ -51,7 +61,7 @@ def merge_overrides(model: type[BaseModel], *overrides: Mapping[str, object]) ->
 
 def override(model: type[BaseModel], fields: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
     """Return a copy of fields, sections inside one another, with overrides by dotted keys."""
-    fields = dict(fields)
+    fields = rename_keys(fields)
     for key, value in merge_overrides(model, overrides).items():
         _set(model, fields, key, value)
     return fields
@@ -59,14 +69,14 @@ def override(model: type[BaseModel], fields: dict[str, Any], overrides: Mapping[
 
 def _set(model: type[BaseModel], fields: dict[str, Any], key: str, value: object) -> None:
     *sections, last = key.split(".")
-    for name in sections:
-        inner = fields.get(name)
+    for depth, name in enumerate(sections):
+        inner = expand_name(model, ".".join(sections[: depth + 1]), fields.get(name))
         if inner is None:
             inner = fields[name] = {}
         if not isinstance(inner, dict):
             raise InputError(key, value, "a key of the scenario; `fedslot schema --keys` lists them")
         fields[name] = fields = dict(inner)
-    names_no_field = value == {} and is_section(model, key)
+    names_no_field = value == {} and section_at(model, key) is not None
     if fields.get(last) is None or not names_no_field:
         fields[last] = value
 

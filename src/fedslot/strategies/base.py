@@ -12,7 +12,7 @@ a skeleton to copy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -20,11 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Grant, Receipt, UEs
-from fedslot.support.errors import InputError, say_number, whole_number
 
 S = TypeVar("S")
-Options = Mapping[str, Any]
-"""Names of a strategy's own parameters, with their defaults."""
 Uses = Sequence[str]
 """Fields of a scenario that a strategy uses beside data.ues and frame.slots; `push` if it opens push slots."""
 
@@ -43,7 +40,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The parameters of the cell that a strategy may know, and its own options.
+    """The parameters of the cell that a strategy may know.
 
     ues: number of UEs, K. slots: uplink slots per frame, M. pull: pull slots, Q.
     contenders: UEs expected to push; None means all that are not pulled.
@@ -51,7 +48,6 @@ class Cell:
     warmup: first rounds in which all slots pull; None means one full pass over the UEs.
     memory: weight of the old value in the smoothing, or "mean" for the running mean.
     share: share of the UEs that send their data under `centralized`.
-    options: parameters of this strategy alone, `strategy.options` of the scenario.
     sizes: (K,) training samples of each UE, which devices tell when they register; None if not known.
     outlook: what contention is expected to bring, see `splits`; None: nothing.
     """
@@ -64,7 +60,6 @@ class Cell:
     warmup: int | None = None
     memory: float | Literal["mean"] = 0.5
     share: float = 0.1
-    options: dict[str, Any] = field(default_factory=dict)
     sizes: NDArray[np.int64] | None = field(default=None, compare=False)
     outlook: Callable[[float], Sequence[Split]] | None = field(default=None, compare=False)
 
@@ -91,24 +86,15 @@ class Cell:
             return self.outlook(limit)
         return [Split(pull, 0, 1.0, 0.0) for pull in range(min(self.most_pulled, math.floor(limit) - 1) + 1)]
 
-    def number(self, option: str, least: float, most: float, *, whole: bool = False) -> float:
-        """Return an option that is a number, `whole` if so said, from `least` to `most`; other values are refused."""
-        value = self.options[option]
-        if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= most:
-            kind = "a number " if not whole else "" if type(value) is int else f"{whole_number(value)}, "
-            allowed = f"{kind}from {say_number(least)} to {say_number(most)}"
-            raise InputError(f"strategy.options.{option}", value, allowed)
-        return float(value)
-
 
 class Strategy(Protocol[S]):
-    """Decides whose update should be on the air."""
+    """Decides whose update should be on the air. Its keyword parameters are its options, `strategy.options`."""
 
     needs_values: bool
     """Whether the PS must compute Shapley values of the updates that it received. A strategy may also have
     `needs_measurements = True`: its receipts then hold `measured`."""
 
-    def __init__(self, cell: Cell) -> None: ...
+    def __init__(self, cell: Cell, **options: Any) -> None: ...
 
     def init(self) -> S:
         """Return the state before the first round."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedslot.messages import Grant, Merit, Receipt
-from fedslot.strategies.base import Cell, Options, Uses
+from fedslot.strategies.base import Cell, Uses
 from fedslot.strategies.scout import first_frame
 from fedslot.strategies.survey import Survey
 from fedslot.support.errors import InputError
@@ -51,14 +52,17 @@ class MeritPush:
     needs_values = False
     needs_measurements = True
     uses: ClassVar[Uses] = ("push",)
-    options: ClassVar[Options] = {"horizon": 1, "push": 2}
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        *,
+        horizon: Annotated[float, Field(ge=1, le=1e6)] = 1.0,
+        push: Annotated[int, Field(ge=1, le=10**6)] = 2,
+    ) -> None:
         if cell.slots < 2:
             raise InputError("frame.slots", cell.slots, "at least 2 under merit-push: one to pull and one to push")
-        self.cell = cell
-        self.horizon = cell.number("horizon", least=1, most=1e6)
-        self.push = min(int(cell.number("push", least=1, most=1e6, whole=True)), cell.slots - 1)
+        self.cell, self.horizon, self.push = cell, horizon, min(push, cell.slots - 1)
 
     def init(self) -> PushSurvey:
         return PushSurvey.blank(self.cell.ues)

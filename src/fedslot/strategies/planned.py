@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, Options, Uses
+from fedslot.strategies.base import Cell, Uses
 from fedslot.strategies.ledger import Ledger, warm_up
 from fedslot.strategies.selection import top
 
@@ -32,12 +33,9 @@ class Planned:
 
     needs_values = True
     uses: ClassVar[Uses] = ("push", "push.probability", "strategy.warmup", "strategy.memory")
-    options: ClassVar[Options] = {"frame_limit": None}
 
-    def __init__(self, cell: Cell) -> None:
-        limit = 1.0 + cell.slots
-        if cell.options.get("frame_limit") is not None:
-            limit = min(limit, cell.number("frame_limit", least=2, most=1e9))
+    def __init__(self, cell: Cell, *, frame_limit: Annotated[float, Field(ge=2, le=1e9)] | None = None) -> None:
+        limit = min(1.0 + cell.slots, frame_limit or math.inf)
         self.cell = replace(cell, slots=math.floor(limit) - 1)  # a warm-up frame pulls with all slots that fit
         self.splits = cell.splits(limit)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedslot.messages import Grant, Receipt, UEs
-from fedslot.strategies.base import Cell, Options, Uses
+from fedslot.strategies.base import Cell, Uses
 from fedslot.strategies.selection import draw, top
+from fedslot.support.checks import check_whole
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,21 @@ class PowerOfChoice:
 
     needs_values = False
     uses: ClassVar[Uses] = ()
-    options: ClassVar[Options] = {"candidates": None, "answer_slots": 0.05}
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        *,
+        candidates: int | None = None,
+        answer_slots: Annotated[float, Field(ge=0, le=1)] = 0.05,
+    ) -> None:
         self.cell = cell
         self.candidates = min(2 * cell.slots, cell.ues)
-        if cell.options["candidates"] is not None:
-            self.candidates = int(cell.number("candidates", least=cell.most_pulled, most=cell.ues, whole=True))
+        if candidates is not None:
+            check_whole("candidates", candidates, cell.most_pulled, cell.ues)
+            self.candidates = candidates
         # rounded first, so that 100 * 0.07 = 7.000000000000001 is 7 slots
-        self.overhead = 1 + math.ceil(round(self.candidates * cell.number("answer_slots", least=0, most=1), 9))
+        self.overhead = 1 + math.ceil(round(self.candidates * answer_slots, 9))
         self.log_sizes = np.zeros(cell.ues) if cell.sizes is None else np.log(cell.sizes)
 
     def init(self) -> Losses:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, Options, Uses
+from fedslot.strategies.base import Cell, Uses
 from fedslot.strategies.ledger import Ledger
 from fedslot.strategies.selection import draw
 
@@ -23,11 +24,9 @@ class SFedAvg:
 
     needs_values = True
     uses: ClassVar[Uses] = ("strategy.memory",)
-    options: ClassVar[Options] = {"temperature": 1.0}
 
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-        self.temperature = cell.number("temperature", least=0.01, most=1e6)
+    def __init__(self, cell: Cell, *, temperature: Annotated[float, Field(ge=0.01, le=1e6)] = 1.0) -> None:
+        self.cell, self.temperature = cell, temperature
 
     def init(self) -> Ledger:
         return Ledger.blank(self.cell.ues)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, Options, Uses
+from fedslot.strategies.base import Cell, Uses
 from fedslot.strategies.survey import Survey
 
 LEAST_SHARE = 1 / 4  # of the known UEs in a small pool
@@ -25,11 +26,9 @@ class Scout:
     needs_values = False
     needs_measurements = True
     uses: ClassVar[Uses] = ()
-    options: ClassVar[Options] = {"horizon": 1}
 
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-        self.horizon = cell.number("horizon", least=1, most=1e6)
+    def __init__(self, cell: Cell, *, horizon: Annotated[float, Field(ge=1, le=1e6)] = 1.0) -> None:
+        self.cell, self.horizon = cell, horizon
 
     def init(self) -> Survey:
         return Survey.blank(self.cell.ues)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, Options, Uses
+from fedslot.strategies.base import Cell, Uses
 from fedslot.strategies.ledger import Ledger
 from fedslot.strategies.selection import top
 
@@ -24,11 +25,9 @@ class UCB:
 
     needs_values = True
     uses: ClassVar[Uses] = ("strategy.memory",)
-    options: ClassVar[Options] = {"exploration": 1.0}
 
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-        self.exploration = cell.number("exploration", least=0, most=1e6)
+    def __init__(self, cell: Cell, *, exploration: Annotated[float, Field(ge=0, le=1e6)] = 1.0) -> None:
+        self.cell, self.exploration = cell, exploration
 
     def init(self) -> Ledger:
         return Ledger.blank(self.cell.ues)

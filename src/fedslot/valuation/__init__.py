@@ -15,7 +15,7 @@ from fedslot.valuation.exact import Exact, LeaveOneOut, exact
 from fedslot.valuation.game import Game, Geometry, Utility, Valuation
 from fedslot.valuation.gtg import GTG
 from fedslot.valuation.kriging import Banzhaf, Kriging
-from fedslot.valuation.methods import METHODS, ValuationMethod, make_method
+from fedslot.valuation.methods import METHODS, ValuationMethod
 from fedslot.valuation.semivalues import banzhaf, shapley
 
 __all__ = [
@@ -33,6 +33,5 @@ __all__ = [
     "ValuationMethod",
     "banzhaf",
     "exact",
-    "make_method",
     "shapley",
 ]

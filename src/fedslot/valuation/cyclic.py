@@ -11,8 +11,10 @@ gives honest standard errors.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from fedslot.valuation.exact import FEW_PLAYERS, exact
 from fedslot.valuation.game import Floats, Game, Valuation
@@ -30,8 +32,8 @@ class Cyclic:
         count too: with few players all coalitions are soon cached, and nothing else would end the loop.
     """
 
-    tolerance: float = 0.25
-    max_utilities: int = 1000
+    tolerance: Annotated[float, Field(gt=0)] = 0.25
+    max_utilities: Annotated[int, Field(ge=2, le=10**9)] = 1000
 
     def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
         players = game.players

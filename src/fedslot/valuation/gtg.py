@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedslot.valuation.game import Game, Valuation
 
@@ -24,9 +26,9 @@ class GTG:
     evaluated are the same as one after the other.
     """
 
-    permutations: int = 20
-    between: float = 1e-4
-    within: float = 1e-4
+    permutations: Annotated[int, Field(ge=1, le=10**9)] = 20
+    between: Annotated[float, Field(ge=0)] = 1e-4
+    within: Annotated[float, Field(ge=0)] = 1e-4
 
     def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
         players = game.players

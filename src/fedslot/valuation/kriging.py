@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from fedslot.valuation.exact import FEW_PLAYERS, exact
 from fedslot.valuation.game import Floats, Game, Members, Valuation
@@ -37,7 +39,7 @@ class Kriging:
     utilities_per_ue: number of utilities to evaluate, divided by the number of players; 3 at least.
     """
 
-    utilities_per_ue: int = 5
+    utilities_per_ue: Annotated[int, Field(ge=3, le=100)] = 5
 
     def semivalue(self, players: int) -> Floats:
         """Return the weights (Y,) of the marginal contributions, by size."""

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from fedslot.parts.registry import find
-from fedslot.support.errors import InputError
-from fedslot.valuation.cyclic import Cyclic
-from fedslot.valuation.exact import Exact, LeaveOneOut
+from fedslot.parts import kinds
+from fedslot.parts.kind import Kind
 from fedslot.valuation.game import Game, Valuation
-from fedslot.valuation.gtg import GTG
-from fedslot.valuation.kriging import Banzhaf, Kriging
 
 
 class ValuationMethod(Protocol):
@@ -25,30 +19,4 @@ class ValuationMethod(Protocol):
         ...
 
 
-METHODS: dict[str, Callable[..., ValuationMethod]] = {
-    "kriging": Kriging,
-    "cyclic": Cyclic,
-    "gtg": GTG,
-    "exact": Exact,
-    "leave-one-out": LeaveOneOut,
-    "banzhaf": Banzhaf,
-}
-
-
-def make_method(name: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> ValuationMethod:
-    """Make the method of that name; your own is called with the options as keyword arguments.
-
-    settings: values for the fields of the built-in methods; each takes those that it has.
-    options: further keyword arguments.
-    """
-    maker: Any = find("valuation.method", name, METHODS)
-    own = {field.name for field in fields(maker)} if name in METHODS else set()
-    try:
-        method: ValuationMethod = maker(**{key: settings[key] for key in own & settings.keys()}, **options)
-    except InputError as error:
-        raise InputError(f"valuation.options.{error.field}", error.value, error.allowed) from error
-    except Exception as error:  # the user's own code may raise anything
-        raise InputError("valuation.options", dict(options), f"options that {name} takes ({error})") from error
-    if not callable(method):
-        raise InputError("valuation.method", name, "a factory of methods, which are called with (game, rng)")
-    return method
+METHODS: Kind[ValuationMethod] = kinds.VALUATIONS

@@ -44,7 +44,7 @@ class Setting:
 
     def scenario(self) -> Scenario:
         """Return the scenario of the first seed, without a strategy of its own."""
-        fixed = {"seed": FIRST_SEED, "rounds": self.budget, "time_budget": self.budget, "valuation.method": "kriging"}
+        fixed = {"seed": FIRST_SEED, "rounds": self.budget, "time_budget": self.budget, "valuation.name": "kriging"}
         return Scenario.load(self.preset, {**fixed, **self.overrides})
 
 

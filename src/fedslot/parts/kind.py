@@ -1,0 +1,244 @@
+"""A kind of part: parts by name, their options, and how they are built.
+
+A part is a class or function. The caller passes the first arguments; all other parameters are the part's options, with
+their annotations as types and limits (`exploration: Annotated[float, Field(ge=0)] = 1.0`). A part is built in, comes
+from an installed package by an entry point, or is the user's own: `package.module:Name`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
+
+from fedslot.parts.registry import own_part, source_digest
+from fedslot.support.errors import InputError, did_you_mean, one_of, reason, refusing_exit, whole_number
+
+T = TypeVar("T")
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a part.
+
+    default: its default value; `inspect.Parameter.empty` if it must be given. type: its annotation; Any without one.
+    """
+
+    name: str
+    default: Any
+    type: Any
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """A kind of part, such as strategies.
+
+    section: the section of the scenario that names a part and has its options, e.g. `strategy`.
+    noun: what a part is called in messages. group: the entry-point group by which installed packages add parts.
+    builtin: the import path `package.module:Name` of each built-in part, by name.
+    arguments: names of the arguments that the caller passes, for messages; those of built-in parts may be more.
+    needs: attributes that a part must have once it is built. entailed: attributes that it must have beside another one.
+    base: import path of the class of which it must be an instance.
+    """
+
+    section: str
+    noun: str
+    group: str
+    builtin: Mapping[str, str]
+    arguments: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    entailed: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    base: str | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.builtin)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.builtin
+
+    @property
+    def field(self) -> str:
+        """The field of the scenario that names the part; a section inside another one may be just the name."""
+        return self.section if "." in self.section else f"{self.section}.name"
+
+    def names(self) -> list[str]:
+        """Return the names of all parts: the built-in ones, then those of installed packages."""
+        return list(dict.fromkeys([*self.builtin, *(point.name for point in self.entry_points())]))
+
+    def entry_points(self) -> list[metadata.EntryPoint]:
+        """Return the entry points by which installed packages add parts of this kind."""
+        return sorted(metadata.entry_points(group=self.group), key=lambda point: point.name)
+
+    def find(self, name: str, field: str | None = None) -> Callable[..., T]:
+        """Return the class or function with a name; `field` is the scenario's key in error messages.
+
+        >>> Kind("net", "a network", "none", {"cnn": "builtins:print"}).find("mlp")
+        Traceback (most recent call last):
+        fedslot.support.errors.InputError: net.name: 'mlp' is not allowed; it must be one of cnn, or package.module:Name
+        """
+        field = field or self.field
+        if name in self.builtin:
+            builtin: Callable[..., T] = own_part(self.builtin[name])
+            return builtin
+        if ":" not in name and (point := self._entry_point(name)) is not None:
+            return _load(field, name, point.value, f"a part that {_origin(point)} can load")
+        if ":" not in name:
+            raise InputError(field, name, one_of(name, self.names(), ", or package.module:Name"))
+        return _load(field, name, name, f"one of {', '.join(self.names())}, or package.module:Name")
+
+    def fingerprint(self, name: str) -> str | None:
+        """Return a text that changes with the source of a part; None if it is built in, empty if there is no source."""
+        if name in self.builtin:
+            return None
+        self.find(name)
+        if ":" in name:
+            return source_digest(name) or ""
+        point = self._entry_point(name)
+        assert point is not None
+        return f"{_origin(point)} {source_digest(point.value)}"
+
+    def options(self, name: str) -> dict[str, Option]:
+        """Return the options of a part by name: the parameters that the caller does not pass itself."""
+        parameters, types = _parameters(self.find(name), len(self.arguments))
+        named = [parameter for parameter in parameters if parameter.kind in NAMED]
+        return {each.name: Option(each.name, each.default, types.get(each.name, Any)) for each in named}
+
+    def takes(self, name: str, option: str) -> bool:
+        """Return whether a part has an option."""
+        parameters, _ = _parameters(self.find(name), len(self.arguments))
+        return option in self.options(name) or any(each.kind is each.VAR_KEYWORD for each in parameters)
+
+    def bind(self, name: str, options: Mapping[str, Any]) -> Callable[..., T]:
+        """Return the class or function with its options set; refuse options that it does not take."""
+        return partial(self.find(name), **self._check(name, options))
+
+    def make(self, name: str, options: Mapping[str, Any], *arguments: Any) -> T:
+        """Build a part with its options from the arguments of the caller, and check that it has what it needs."""
+        bound = self.bind(name, options)
+        try:
+            made = bound(*arguments)
+        except InputError as error:  # about an option, or about another field of the scenario
+            field = error.field if "." in error.field else f"{self.section}.options.{error.field}"
+            raise InputError(field, error.value, error.allowed) from error
+        except ValidationError as error:
+            raise self._refusal(name, error) from None
+        except Exception as error:  # the user's own code may raise anything
+            given = f"({', '.join(self.arguments)}) and " if self.arguments else ""
+            allowed = f"{self.noun} that can be built from {given}options {dict(options)} ({reason(error)})"
+            raise InputError(self.field, name, allowed) from error
+        needed = [*self.needs]
+        for attribute, others in self.entailed.items():
+            needed += others if hasattr(made, attribute) else ()
+        missing = [attribute for attribute in needed if not hasattr(made, attribute)]
+        if missing:
+            allowed = f"{self.noun} with {', '.join(needed)}; it has no {missing[0]}"
+            raise InputError(self.field, name, allowed)
+        if self.base is not None and not isinstance(made, own_part(self.base)):
+            allowed = f"{self.noun}, a {self.base.replace(':', '.')}, not a {type(made).__name__}"
+            raise InputError(self.field, name, allowed)
+        return made
+
+    def _entry_point(self, name: str) -> metadata.EntryPoint | None:
+        """Return the first entry point with a name."""
+        return next((point for point in self.entry_points() if point.name == name), None)
+
+    def _check(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return options as a part takes them, with the types of its parameters."""
+        if not options and name in self.builtin:
+            return {}
+        parameters, _ = _parameters(self.find(name), len(self.arguments))
+        known = self.options(name)
+        loose = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        model = _model(list(known.values()), loose)
+        try:
+            checked = model.model_validate(dict(options))
+        except ValidationError as error:
+            try:  # YAML has no tuples, sets or paths; JSON mode takes what it has in their place
+                checked = model.model_validate_json(json.dumps(dict(options)))
+            except (ValidationError, TypeError, ValueError):
+                raise self._refusal(name, error) from None
+        given = {option: getattr(checked, f"option_{option}") for option in known if option in options}
+        return {**given, **(checked.model_extra or {})}
+
+    def _refusal(self, name: str, error: ValidationError) -> InputError:
+        """Convert the first error of pydantic about options into an `InputError` of one line."""
+        first = error.errors()[0]
+        option = str(first["loc"][0]) if first["loc"] else ""
+        field = ".".join([f"{self.section}.options", *([option] if option else [])])
+        known = list(self.options(name))
+        if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+            taken = f"takes {', '.join(known)}" if known else "takes no options"
+            return InputError(field, first["input"], f"left out, since {name} {taken}{did_you_mean(option, known)}")
+        if first["type"] == "missing":
+            return InputError(field, None, f"given, since {name} has no default for it")
+        if first["type"] == "invalid_key":
+            return InputError(f"{self.section}.options", first["input"], "a word, as every option is")
+        same = [each for each in error.errors() if str(each["loc"][0]) == option]
+        allowed = " or ".join(dict.fromkeys(each["msg"].removeprefix("Input should be ") for each in same))
+        allowed = allowed.replace("a valid integer", whole_number(first["input"])).replace("a valid ", "a ")
+        return InputError(field, first["input"], allowed)
+
+
+def _load(field: str, name: str, path: str, allowed: str) -> Callable[..., Any]:
+    """Import a part that is not built in, and refuse what cannot be imported or called."""
+    try:
+        with refusing_exit():
+            part: Callable[..., Any] = own_part(path)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise InputError(field, name, f"{allowed} that can be imported ({error})") from None
+    if not callable(part):
+        raise InputError(field, name, f"{allowed} that can be called, not a {type(part).__name__}")
+    return part
+
+
+def _origin(point: metadata.EntryPoint) -> str:
+    """Return the name and version of the distribution that an entry point belongs to."""
+    return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def _parameters(part: Callable[..., Any], skipped: int) -> tuple[list[inspect.Parameter], dict[str, Any]]:
+    """Return the parameters of a part after the first `skipped`, and the types of those whose annotation is usable."""
+    try:
+        parameters = list(inspect.signature(part).parameters.values())
+    except (ValueError, TypeError):  # of classes written in C, Python does not know them
+        return [inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)], {}
+    passed = [parameter for parameter in parameters if parameter.kind in POSITIONAL][:skipped]
+    return [parameter for parameter in parameters if parameter not in passed], _types(part)
+
+
+def _types(part: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of a part's parameters; those that pydantic cannot check are left out."""
+    try:
+        hints = get_type_hints(part.__init__ if isinstance(part, type) else part, include_extras=True)  # type: ignore[misc]
+    except Exception:  # names that exist only for type checkers, for example
+        return {}
+    return {name: hint for name, hint in hints.items() if name != "return" and _checkable(hint)}
+
+
+def _checkable(hint: Any) -> bool:
+    try:
+        TypeAdapter(hint)
+    except (PydanticUserError, TypeError, RuntimeError):
+        return False
+    return True
+
+
+def _model(options: list[Option], loose: bool) -> type[BaseModel]:
+    """Return a pydantic model of options; loose: others are allowed too."""
+    fields: dict[str, Any] = {}
+    for option in options:
+        default = ... if option.default is inspect.Parameter.empty else None
+        fields[f"option_{option.name}"] = (option.type, Field(default, alias=option.name))
+    config = ConfigDict(**{**STRICT, "extra": "allow" if loose else "forbid", "protected_namespaces": ()})
+    return create_model("Options", __config__=config, **fields)

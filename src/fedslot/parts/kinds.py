@@ -1,0 +1,112 @@
+"""The kinds of parts with the built-in ones: a new part is one line here.
+
+Parts are named by their import paths, so that lists of names need none of their modules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedslot.parts.kind import Kind
+
+STRATEGIES: Kind[Any] = Kind(
+    "strategy",
+    "a strategy",
+    "fedslot.strategies",
+    {
+        "fedavg": "fedslot.strategies.fedavg:FedAvg",
+        "greedy-shap": "fedslot.strategies.greedy_shap:GreedyShap",
+        "push-pull": "fedslot.strategies.push_pull:PushPull",
+        "only-pull": "fedslot.strategies.only_pull:OnlyPull",
+        "centralized": "fedslot.strategies.centralized:Centralized",
+        "round-robin": "fedslot.strategies.round_robin:RoundRobin",
+        "ucb": "fedslot.strategies.ucb:UCB",
+        "s-fedavg": "fedslot.strategies.s_fedavg:SFedAvg",
+        "power-of-choice": "fedslot.strategies.power_of_choice:PowerOfChoice",
+        "planned": "fedslot.strategies.planned:Planned",
+        "scout": "fedslot.strategies.scout:Scout",
+        "merit-push": "fedslot.strategies.merit_push:MeritPush",
+        "ps-alone": "fedslot.strategies.ps_alone:PSAlone",
+    },
+    arguments=("cell",),
+    needs=("init", "schedule", "observe", "needs_values"),
+    entailed={"ask": ("hear", "overhead")},
+)
+CHANNELS: Kind[Any] = Kind(
+    "push.channel",
+    "a channel",
+    "fedslot.channels",
+    {
+        "collision": "fedslot.access.channels:Collision",
+        "capture": "fedslot.access.channels:Capture",
+        "crdsa": "fedslot.access.channels:crdsa",
+        "irsa": "fedslot.access.channels:irsa",
+    },
+    base="fedslot.access.channels:Channel",
+)
+AGGREGATIONS: Kind[Any] = Kind(
+    "aggregation",
+    "an aggregation",
+    "fedslot.aggregations",
+    {
+        "average": "fedslot.aggregation.average:Average",
+        "fedavgm": "fedslot.aggregation.fedavgm:FedAvgM",
+        "fedadam": "fedslot.aggregation.fedadam:FedAdam",
+        "fedyogi": "fedslot.aggregation.fedyogi:FedYogi",
+        "median": "fedslot.aggregation.median:Median",
+        "trimmed-mean": "fedslot.aggregation.trimmed_mean:TrimmedMean",
+        "krum": "fedslot.aggregation.krum:Krum",
+        "filtered": "fedslot.aggregation.filtered:Filtered",
+    },
+    needs=("init", "apply"),
+)
+VALUATIONS: Kind[Any] = Kind(
+    "valuation",
+    "a valuation method",
+    "fedslot.valuations",
+    {
+        "kriging": "fedslot.valuation.kriging:Kriging",
+        "cyclic": "fedslot.valuation.cyclic:Cyclic",
+        "gtg": "fedslot.valuation.gtg:GTG",
+        "exact": "fedslot.valuation.exact:Exact",
+        "leave-one-out": "fedslot.valuation.exact:LeaveOneOut",
+        "banzhaf": "fedslot.valuation.kriging:Banzhaf",
+    },
+    needs=("__call__",),
+)
+MODELS: Kind[Any] = Kind(
+    "training.model",
+    "a network",
+    "fedslot.models",
+    {"mlp": "fedslot.learning.models:mlp", "cnn": "fedslot.learning.models:cnn"},
+    arguments=("shape", "classes"),
+    base="torch.nn:Module",
+)
+OPTIMIZERS: Kind[Any] = Kind(
+    "training.optimizer",
+    "an optimiser",
+    "fedslot.optimizers",
+    {"sgd": "fedslot.learning.autograd_training:sgd"},
+    arguments=("parameters", "lr"),
+    base="torch.optim:Optimizer",
+)
+NOISE_LAWS: Kind[Any] = Kind(
+    "fleet.noise_law",
+    "a noise law",
+    "fedslot.noise_laws",
+    {
+        "linear": "fedslot.fleet.noise:linear",
+        "half": "fedslot.fleet.noise:half",
+        "equal": "fedslot.fleet.noise:equal",
+    },
+    arguments=("ues", "level"),
+)
+PARTITIONS: Kind[Any] = Kind(
+    "data.partition",
+    "a partition",
+    "fedslot.partitions",
+    {"dirichlet": "fedslot.data.partition:dirichlet"},
+    arguments=("labels", "ues", "rng"),
+)
+
+KINDS = (STRATEGIES, CHANNELS, AGGREGATIONS, VALUATIONS, MODELS, OPTIMIZERS, NOISE_LAWS, PARTITIONS)

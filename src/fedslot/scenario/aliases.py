@@ -1,0 +1,71 @@
+"""Keys of earlier versions, which are still read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedslot.parts.kinds import VALUATIONS
+
+OPTIONS = {  # of valuation methods, which were fields of all scenarios, with their defaults
+    "utilities_per_ue": 5,
+    "max_utilities": 1000,
+    "tolerance": 0.25,
+    "permutations": 20,
+    "between": 1e-4,
+    "within": 1e-4,
+}
+ALIASES = {
+    "valuation.method": "valuation.name",
+    "push.channel_options": "push.channel.options",
+    **{f"valuation.{name}": f"valuation.options.{name}" for name in OPTIONS},
+}
+"""Today's dotted key of each old one."""
+
+
+def new_key(key: str) -> str:
+    """Return a dotted key as it is spelled today; fields of the valuation move once the method is known.
+
+    >>> new_key("push.channel_options.threshold_db")
+    'push.channel.options.threshold_db'
+    """
+    for old in ("valuation.method", "push.channel_options"):
+        if f"{key}.".startswith(f"{old}."):
+            return ALIASES[old] + key.removeprefix(old)
+    return key
+
+
+def rename_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a scenario's fields, sections inside one another, with today's names of keys that only moved."""
+    fields = dict(fields)
+    push, valuation = fields.get("push"), fields.get("valuation")
+    if isinstance(push, dict) and "channel_options" in push:
+        channel = push.get("channel", {})
+        channel = dict(channel) if isinstance(channel, dict) else {"name": channel}
+        channel["options"] = push["channel_options"]
+        fields["push"] = {**{key: push[key] for key in push if key != "channel_options"}, "channel": channel}
+    if isinstance(valuation, dict) and "method" in valuation:
+        fields["valuation"] = {"name" if key == "method" else key: value for key, value in valuation.items()}
+    return fields
+
+
+def read_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scenario's fields with today's keys; options that its valuation method does not take are dropped."""
+    fields = rename_keys(fields)
+    valuation = fields.get("valuation")
+    if not isinstance(valuation, dict) or not valuation.keys() & OPTIONS.keys():
+        return fields
+    name, options = valuation.get("name", "kriging"), valuation.get("options", {})
+    known = VALUATIONS.options(name) if isinstance(name, str) and name in VALUATIONS else {}
+    section = {key: value for key, value in valuation.items() if key not in OPTIONS}
+    if isinstance(options, dict):
+        # a complete scenario of earlier versions has the defaults of all methods
+        given = {key: valuation[key] for key in OPTIONS if key in valuation}
+        taken = {key: value for key, value in given.items() if key in options or value != OPTIONS[key]}
+        section["options"] = options | {key: value for key, value in taken.items() if key in known}
+    return fields | {"valuation": section}
+
+
+def alias_notes(keys: Iterable[str]) -> list[str]:
+    """Return a line for each old key among dotted keys."""
+    return [f"{key} is now {ALIASES[key]}" for key in dict.fromkeys(keys) if key in ALIASES]
