@@ -54,7 +54,7 @@ def training(setting: Setting, repeats: int, count: int, rounds: int = ROUND) ->
     """Local training of one round, by engine."""
     with Threads(count) as threads:
         simulation, now = middle(setting, threads, rounds)
-        received = schedule(simulation.strategy, simulation.scenario, now.state, now.round).pull
+        received = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
         usual = plain.PlainTraining(simulation.train)  # type: ignore[arg-type]
 
         def train(how: Callable[..., object]) -> Callable[[], object]:
@@ -71,7 +71,7 @@ def utilities(setting: Setting, repeats: int, count: int, number: int, rounds: i
     """Utilities of random coalitions, first layers included; the plain way does some of them, each taking the same."""
     with Threads(count) as threads:
         simulation, now = middle(setting, threads, rounds)
-        received = schedule(simulation.strategy, simulation.scenario, now.state, now.round).pull
+        received = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
         trained = simulation.train(now.model, received, now.round)
         models = torch.cat([now.model.unsqueeze(0), trained.models])
         members = np.random.default_rng(0).random((number, len(received))) < 0.5

@@ -14,8 +14,7 @@ from fedslot.fleet import Fleet
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
-from fedslot.rounds.local_training import LocalTraining, Trained
-from fedslot.rounds.round import add_noise, local_job
+from fedslot.rounds.local_training import LocalTraining, Trained, local_job
 from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
 from fedslot.support.rng import VALUATION, stream
@@ -72,8 +71,6 @@ class PlainTraining:
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
         jobs = [local_job(self.scenario, self.fleet, ue, round) for ue in received.tolist()]
         models = train(self.trainer.model, start, jobs, self.x, self.y, self.trainer.recipe)
-        for model, ue in zip(models, received.tolist(), strict=True):
-            add_noise(model, ue, self.scenario, self.fleet, round)
         return Trained(models, received, self.fleet.sizes[received])
 
 

@@ -86,9 +86,9 @@ def contention():
             for seed in range(3):
                 fields = {"seed": seed, "push.channel": channel, "rounds": 6, "training.epochs": 1}
                 simulation = Simulation(Scenario.load(preset, fields))
-                simulation.strategy = RandomPulls(simulation.strategy.cell)
+                simulation.ps.strategy = RandomPulls(simulation.ps.strategy.cell)
                 yield [[getattr(row, name) for name in FRAME] for row, _, _ in simulation.rounds()]
-                yield simulation.strategy.receipts
+                yield simulation.ps.strategy.receipts
 
 
 def costs():

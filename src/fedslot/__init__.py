@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fedslot.scenario import Scenario, parse_overrides, presets
     from fedslot.strategies import Cell, Ledger, NoState, Strategy, warm_up
     from fedslot.support.errors import InputError, RefusedError
+    from fedslot.updates import Link, Outgoing, Sender
     from fedslot.valuation import Game, Valuation, ValuationMethod
 
 __version__ = version("fedslot")
@@ -61,6 +62,7 @@ _NAMES = {  # by module
     "learning.models": ["Model"],
     "rounds.held_out": ["HeldOut"],
     "rounds.local_training": ["LocalTraining", "make_model"],
+    "updates": ["Link", "Outgoing", "Sender"],
     "deployment.server": ["ParameterServer"],
     "rounds.effects": ["without_effect"],
     "support.errors": ["InputError", "RefusedError"],
@@ -81,17 +83,20 @@ __all__ = [
     "HeldOut",
     "InputError",
     "Ledger",
+    "Link",
     "LocalTraining",
     "Measured",
     "Merit",
     "Model",
     "NoState",
+    "Outgoing",
     "ParameterServer",
     "Receipt",
     "RefusedError",
     "Result",
     "Round",
     "Scenario",
+    "Sender",
     "Strategy",
     "Sweep",
     "Updates",

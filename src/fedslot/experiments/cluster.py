@@ -260,7 +260,7 @@ def _train(scenario: Sent, start: NDArray[np.float32], ues: UEs, round: int, ver
     with _one_task, Threads():
         _check_versions(versions, _versions(), f"worker {get_worker().address}")
         train = _local_training(scenario)
-        trained = train(torch.tensor(start).to(train.trainer.model.initial), ues, round)
+        trained = train.train(torch.tensor(start).to(train.trainer.model.initial), ues, round)
         models: NDArray[np.float32] = trained.models.cpu().numpy()
         return models
 
