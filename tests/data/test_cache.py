@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import sys
 import tarfile
 import tempfile
 import threading
@@ -499,6 +500,15 @@ def test_cifar_binary_and_png_give_the_same(tmp_path: Path) -> None:
     (tmp_path / "binary.tgz").write_bytes(tar(records))
     with pytest.raises(ValueError, match="a wrong length"):
         formats.cifar_binary(tmp_path / "binary.tgz")
+
+
+def test_without_pillow_pictures_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = {f"package/{name}.png": b"" for name in batches(cifar_like())}
+    labels = {f"package/{part}_lables.json": b"[]" for part in ("train", "test")}
+    (tmp_path / "png.tgz").write_bytes(tar(pictures | labels))
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(RefusedError, match=r"needs pillow; type: pip install 'fedslot\[png\]'$"):
+        formats.cifar_png(tmp_path / "png.tgz")
 
 
 def test_archive_members_are_checked(tmp_path: Path) -> None:
