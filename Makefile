@@ -57,7 +57,7 @@ test-lowest: .venv-lowest/ready
 	CI=1 .venv-lowest/bin/pytest -n auto $(APART) --deselect tests/test_portable.py::test_a_profile_takes_effect
 
 # source distribution and wheel in dist/, and the wheel tried in an empty environment
-package: .venv/ready
+package: .venv/mqtt mosquitto
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/pytest tests/package

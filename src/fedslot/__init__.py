@@ -12,10 +12,11 @@ The public names below are imported on first use, so that `import fedslot` is qu
 
 from __future__ import annotations
 
-import importlib
 import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+from fedslot.support.extras import import_name
 
 if TYPE_CHECKING:
     from fedslot.access.channels import Channel
@@ -118,7 +119,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        return getattr(importlib.import_module(f"fedslot.{_HOMES[name]}"), name)
+        return import_name("fedslot", name, f"fedslot.{_HOMES[name]}")
     # with name and object, the traceback suggests the nearest name
     raise AttributeError(f"module 'fedslot' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 

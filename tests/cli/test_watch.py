@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 import pytest
 
 import fedslot
-from fedslot.views.live import extra
 
 Start = Callable[..., subprocess.Popen[str]]
 Refusal = Callable[[list[str]], str]
@@ -135,8 +134,8 @@ def test_what_cannot_be_watched(refusal: Refusal, words: list[str], expected: st
 def test_without_bokeh_one_line_says_what_to_install(
     refusal: Refusal, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extra, "has_bokeh", lambda: False)
-    assert "needs Bokeh; install it with: pip install 'fedslot[live]'" in refusal(words)
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    assert "needs bokeh; type: pip install 'fedslot[live]'" in refusal(words)
 
 
 def test_a_port_in_use_ends_a_run_before_it_begins(refusal: Refusal) -> None:
