@@ -176,6 +176,7 @@ def test_a_run_with_a_page_beside_it_and_ctrl_c_ends_both(start: Start, tmp_path
     until(lambda: is_gone(address, tmp_path))
 
 
+@pytest.mark.long
 def test_the_page_ends_with_a_run_that_is_killed(start: Start, tmp_path: Path) -> None:
     words = ["run", "quickstart", "-o", "rounds=1000000", "--live", "--out", str(tmp_path / "run")]
     process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
@@ -185,6 +186,7 @@ def test_the_page_ends_with_a_run_that_is_killed(start: Start, tmp_path: Path) -
     until(lambda: is_gone(address, tmp_path))
 
 
+@pytest.mark.long
 def test_a_run_does_not_die_of_its_page(start: Start, tmp_path: Path) -> None:
     """The viewer is killed in the middle; the run ends as ever."""
     words = ["compare", "quickstart", *QUICK, "--strategies", "fedavg", "--seeds", "1", "--workers", "1"]
