@@ -1,6 +1,6 @@
 """Results of a seed that are the same on every processor: fleet, contention, grants that do not go by value, and costs.
 
-`make test-portable` and `make test-long` run this file, and others that compute, under the profiles in `tests/profiles`.
+`make test-portable` and `make test-long` run this file, and others that compute, under profiles of `tests/profiles`.
 """
 
 from __future__ import annotations
