@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.access.clock import Clock
 from fedslot.deployment.aggregation import Aggregator, Received, ScenarioAggregation
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
@@ -26,6 +27,7 @@ from fedslot.rounds.held_out import HeldOut, no_values
 from fedslot.rounds.round import (
     Round,
     Snapshot,
+    add,
     backlogged,
     cell,
     first_waiting,
@@ -36,7 +38,6 @@ from fedslot.rounds.round import (
     record,
     refuse_asking,
     schedule,
-    spend,
     start,
     still_waiting,
     trace,
@@ -99,7 +100,7 @@ class ParameterServer:
         _check(scenario)
         refuse_asking(self.strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
-        self.aggregate = aggregate
+        self.aggregate, self.clock = aggregate, Clock.of(scenario, model.size)
         self.seeded, self.unasked, self.resume, self.force, self.weight = seeded, unasked, resume, force, weight
         self.folder = None if out is None else RunFolder(Path(out))
         self.frames, self.stopped, self._told = frames, False, Callbacks(callbacks)
@@ -153,11 +154,11 @@ class ParameterServer:
         receipt = replace(receipt, measured=measure(self.strategy, updates))
         state = observe(self.strategy, self.scenario, self.now.state, receipt, valuation.values, frame.round)
 
-        began = self.now.slots_spent
-        spent = began + spend(self.scenario, receipt)
+        began, cost = self.now.slots_spent, self.clock.cost(receipt)
+        spent, seconds, joules = add(self.now, cost)
         waiting = still_waiting(self.scenario, self.now.waiting, receipt.received, began, spent)
-        self.now = Snapshot(frame.round + 1, spent, waiting, model, report, state, NoState())
-        row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
+        self.now = Snapshot(frame.round + 1, spent, waiting, model, report, state, NoState(), seconds, joules)
+        row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began, cost)
         self.received = receipt.received
         events = trace(self.scenario, frame.round, receipt, state, getattr(self._aggregator, "state", None))
         self._save(row, events)
@@ -197,11 +198,11 @@ class ParameterServer:
         return None if self.folder is None else self.folder.path
 
     def _next_grant(self) -> Grant | None:
-        """Return the grant of the next frame; None if the scenario's rounds or its time budget are used up."""
+        """Return the grant of the next frame; None if the scenario's rounds or one of its budgets are used up."""
         if self.now.round >= self.scenario.rounds:
             return None
         grant = schedule(self.strategy, self.scenario, self.now.state, self.now.round)
-        return grant if frame_fits(self.scenario, self.now.slots_spent, grant) else None
+        return grant if frame_fits(self.scenario, self.clock, self.now, grant) else None
 
     def _criteria(self) -> Criteria:
         shapes = {name: tuple(shape) for name, shape in self.model.shapes.items()}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.channels import make_channel
+from fedslot.access.clock import Clock
 from fedslot.access.frame import play
 from fedslot.aggregation import Aggregate, Updates, make_aggregation
 from fedslot.data.sources import load
@@ -32,6 +33,7 @@ from fedslot.rounds.local_training import (
 from fedslot.rounds.round import (
     Round,
     Snapshot,
+    add,
     aggregate,
     ask,
     backlogged,
@@ -44,7 +46,6 @@ from fedslot.rounds.round import (
     overhead,
     record,
     schedule,
-    spend,
     start,
     start_aggregation,
     still_waiting,
@@ -99,6 +100,7 @@ class Simulation:
         self.strategy = make_strategy(scenario.strategy.name, cell(scenario, self.fleet.sizes))
         check_strategy(scenario, self.strategy)
         self.model = make_model(scenario, data)
+        self.clock = Clock.of(scenario, self.model.size)
         self.trainer = make_trainer(scenario, self.model, data, threads)
         self.local = LocalTraining(scenario, self.fleet, self.trainer)
         self.train: Training
@@ -126,17 +128,17 @@ class Simulation:
             now = done.now
 
     def goes_on(self, now: Snapshot) -> bool:
-        """Return whether rounds are left after a snapshot; the time budget may end the run before."""
+        """Return whether rounds are left after a snapshot; a budget may end the run before."""
         return now.round < self.scenario.most_rounds
 
     @refusing_exit()
     def _round(self, now: Snapshot) -> Step | None:
-        """Run one round of Algorithm 1; None if its frame does not fit into the time budget."""
+        """Run one round of Algorithm 1; None if no further frame fits into the scenario's budgets."""
         began, round = time.perf_counter(), now.round
 
         state = ask(self.strategy, self.scenario, now.state, round, partial(self.local.losses, now.model))
         grant = schedule(self.strategy, self.scenario, state, round)
-        if not frame_fits(self.scenario, now.slots_spent, grant):
+        if not frame_fits(self.scenario, self.clock, now, grant):
             return None
         receipt = self._access(grant, now.waiting, round)
         trained = self.train(now.model, receipt.received, round)
@@ -146,11 +148,12 @@ class Simulation:
         receipt = replace(receipt, measured=measure(self.strategy, updates))
         state = observe(self.strategy, self.scenario, state, receipt, valuation.values, round)
 
-        spent = now.slots_spent + spend(self.scenario, receipt)
+        cost = self.clock.cost(receipt, self.fleet.ready(round) if self.clock.compute_joules else None)
+        spent, seconds, joules = add(now, cost)
         waiting = still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent)
-        after = Snapshot(round + 1, spent, waiting, new.broadcast, new.report, state, new.state)
+        after = Snapshot(round + 1, spent, waiting, new.broadcast, new.report, state, new.state, seconds, joules)
         frame = trace(self.scenario, round, receipt, state, new.state)
-        row = record(self.held_out, round, receipt, valuation, after, began, new.val_loss)
+        row = record(self.held_out, round, receipt, valuation, after, began, cost, new.val_loss)
         return Step(row, after, frame)
 
     def _access(self, grant: Grant, waiting: NDArray[np.bool_], round: int) -> Receipt:
