@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -45,7 +44,7 @@ from fedslot.rounds.round import (
 from fedslot.rounds.trace import Event
 from fedslot.runs.callbacks import Callback, Callbacks
 from fedslot.runs.provenance import Fingerprints, part_fingerprints
-from fedslot.runs.records import RunFolder, checksum
+from fedslot.runs.records import RunFolder, checksum, round_table
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.strategies import NoState, make_strategy
@@ -187,7 +186,7 @@ class ParameterServer:
             self.folder.withdraw()
 
     def _result(self, stopped: bool) -> Result:
-        rounds = self.folder.rounds() if self.folder else pd.DataFrame(map(asdict, self._rows))
+        rounds = self.folder.rounds() if self.folder else round_table(self._rows)
         parameters = self.now.report.cpu().numpy()
         return Result(
             self.scenario, rounds, parameters, self.now.state, None, self._path, stopped=stopped, finished=not stopped

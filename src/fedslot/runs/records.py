@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, fields
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -348,6 +348,12 @@ FRAME_TYPES: dict[str, Any] = {
     "value": "float64",
     "noise": "float64",
 }
+
+
+def round_table(rows: Iterable[Round]) -> pd.DataFrame:
+    """Return rounds as a table, with NaN where seconds or joules are not known."""
+    table = pd.DataFrame(map(asdict, rows))
+    return table.astype({"air_seconds": float, "joules": float}) if len(table) else table
 
 
 def frame_table(frames: Iterable[Event]) -> pd.DataFrame:

@@ -120,11 +120,12 @@ class Result:
 
         rule: the cost rule by which slots count; None: the scenario's.
         """
-        spent = self.rounds["slots_spent"] if rule is None else self._costs(rule).cumsum()
+        label = rule or self.scenario.rule_label
+        spent = self.rounds["slots_spent"] if label == "own" else self._costs(label).cumsum()
         reached = np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
         return float(spent.iloc[reached[0]]) if len(reached) else float("nan")
 
-    def _costs(self, rule: Rule) -> pd.Series[int]:
+    def _costs(self, rule: str) -> pd.Series[int]:
         """Return the cost of each round by a rule."""
         if rule not in get_args(Rule):
             raise InputError("rule", rule, one_of(rule, get_args(Rule)))
