@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from fedslot.deployment.server import ParameterServer
 from fedslot.rounds.local_training import LocalTraining
 from fedslot.rounds.simulation import Simulation
 from fedslot.rounds.trace import EVENTS
-from fedslot.runs.records import frame_table
+from fedslot.runs.records import frame_table, round_table
 
 SMALL = {
     "rounds": 6,
@@ -178,7 +178,7 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
     assert server.now.slots_spent == snapshots[-1].slots_spent
     assert server.faults.all == []
 
-    measured, expected = fedslot.load(tmp_path / "out").rounds, pd.DataFrame([asdict(row) for row in rows])
+    measured, expected = fedslot.load(tmp_path / "out").rounds, round_table(rows)
     pd.testing.assert_frame_equal(
         measured.drop(columns="seconds"), expected.drop(columns="seconds"), rtol=1e-3, atol=1e-4
     )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -29,7 +27,7 @@ from fedslot.rounds.round import Round, backlogged, cell, refuse_asking
 from fedslot.rounds.trace import Event
 from fedslot.runs.callbacks import Callback, Callbacks
 from fedslot.runs.provenance import FORMAT, Fingerprints, part_fingerprints
-from fedslot.runs.records import RunFolder, checksum
+from fedslot.runs.records import RunFolder, checksum, round_table
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.strategies import make_strategy
@@ -127,7 +125,9 @@ class ParameterServer:
         heard = hear(frame, reached, replies, self._criteria())
         self.faults.add(*heard.faults)
         trained = self._trained(heard.receipt.received, heard.updates, frame.round)
-        row, self.now, events = self.ps.close(self.now, heard.receipt, trained, self._began, self._excuse(frame.round))
+        row, self.now, events = self.ps.close(
+            self.now, heard.receipt, trained, self._began, excuse=self._excuse(frame.round)
+        )
         self.received = heard.receipt.received
         self._save(row, events)
         self.stopped = self._told.round(row, events)
@@ -155,7 +155,7 @@ class ParameterServer:
             self.folder.withdraw()
 
     def _result(self, stopped: bool) -> Result:
-        rounds = self.folder.rounds() if self.folder else pd.DataFrame(map(asdict, self._rows))
+        rounds = self.folder.rounds() if self.folder else round_table(self._rows)
         parameters = self.now.report.cpu().numpy()
         return Result(
             self.scenario, rounds, parameters, self.now.state, None, self._path, stopped=stopped, finished=not stopped

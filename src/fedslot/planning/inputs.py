@@ -46,6 +46,24 @@ def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -
     return taken
 
 
+def take_radio(scenario: Scenario) -> dict[str, Taken]:
+    """Return what a plan takes from a scenario's `radio`, in ms and mJ, by the names of its options."""
+    section = scenario.radio
+    fields = {
+        "slot_ms": ("slot_seconds", 1000),
+        "bits_per_slot": ("bits_per_slot", 1),
+        "downlink_bits": ("downlink_bits", 1),
+        "send_mj": ("send_joules", 1000),
+        "listen_mj": ("listen_joules", 1000),
+    }
+    numbers = {name: (getattr(section, field), field, factor) for name, (field, factor) in fields.items()}
+    return {
+        name: Taken(factor * value, f"radio.{field}")
+        for name, (value, field, factor) in numbers.items()
+        if value is not None
+    }
+
+
 def own_pull(scenario: Scenario) -> int | None:
     """Return the scenario's number of pull slots; None if its strategy does not go by it."""
     return None if "frame.pull" in without_effect(scenario) else scenario.frame.pull

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.access.clock import Clock
 from fedslot.aggregation import Aggregate, Aggregation, Updates
 from fedslot.learning.models import Model
 from fedslot.messages import Grant, Receipt
@@ -20,6 +22,7 @@ from fedslot.rounds.round import (
     Losses,
     Round,
     Snapshot,
+    add,
     ask,
     first_waiting,
     frame_fits,
@@ -27,7 +30,6 @@ from fedslot.rounds.round import (
     observe,
     record,
     schedule,
-    spend,
     still_waiting,
     trace,
 )
@@ -55,6 +57,7 @@ class PS:
     """The parameter server of a scenario.
 
     network: the network whose parameters are trained. held_out: the PS's samples.
+    clock: computes what frames cost.
     """
 
     scenario: Scenario
@@ -62,6 +65,10 @@ class PS:
     held_out: HeldOut
     strategy: Strategy[Any]
     aggregation: Aggregation[Any]
+    clock: Clock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = Clock.of(self.scenario, self.network.size)
 
     def start(self, model: Tensor) -> Snapshot:
         """Return the snapshot before the first round, whose broadcast is `model` (P,)."""
@@ -76,18 +83,25 @@ class PS:
         return replace(now, state=ask(self.strategy, self.scenario, now.state, now.round, losses))
 
     def grant(self, now: Snapshot) -> Grant | None:
-        """Return the grant of the next frame; None if the rounds or the budget of the scenario are used up."""
+        """Return the grant of the next frame; None if the rounds or a budget of the scenario are used up."""
         if now.round >= self.scenario.most_rounds:
             return None
         grant = schedule(self.strategy, self.scenario, now.state, now.round)
-        return grant if frame_fits(self.scenario, now.slots_spent, grant) else None
+        return grant if frame_fits(self.scenario, self.clock, now, grant) else None
 
     def close(
-        self, now: Snapshot, receipt: Receipt, trained: Trained, began: float, excuse: Excuse | None = None
+        self,
+        now: Snapshot,
+        receipt: Receipt,
+        trained: Trained,
+        began: float,
+        ready: NDArray[np.float64] | None = None,
+        excuse: Excuse | None = None,
     ) -> Step:
         """Close a round: value and aggregate the received models, let the strategy learn from the frame, record all.
 
         now: the snapshot before the round. began: the `time.perf_counter` at its beginning.
+        ready: (K,) computing time of each UE in slots, if it is known.
         excuse: is told what failed, and the model stays as it is, or values are 0; None: such errors are raised.
         """
         scenario, round = self.scenario, now.round
@@ -97,12 +111,24 @@ class PS:
         receipt = replace(receipt, measured=measure(self.strategy, updates))
         state = observe(self.strategy, scenario, now.state, receipt, valuation.values, round)
 
-        spent = now.slots_spent + spend(scenario, receipt)
+        cost = self.clock.cost(receipt, ready)
+        spent, seconds, joules = add(now, cost)
         waiting = still_waiting(scenario, now.waiting, receipt.received, now.slots_spent, spent)
-        after = Snapshot(round + 1, spent, waiting, new.broadcast, new.report, state, new.state, trained.links)
+        after = Snapshot(
+            round + 1,
+            spent,
+            waiting,
+            new.broadcast,
+            new.report,
+            state,
+            new.state,
+            seconds_spent=seconds,
+            joules_spent=joules,
+            links=trained.links,
+        )
         values = valuation.values if self.strategy.needs_values else None
         frame = trace(scenario, round, receipt, state, new.state, values)
-        return Step(record(self.held_out, round, receipt, valuation, after, began, new.val_loss), after, frame)
+        return Step(record(self.held_out, round, receipt, valuation, after, began, cost, new.val_loss), after, frame)
 
     def _value(self, now: Snapshot, receipt: Receipt, trained: Trained, excuse: Excuse | None) -> Valuation:
         """Value the received updates on the PS's validation samples; zeros if the strategy needs no values."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.channels import make_channel
+from fedslot.access.clock import Clock, Cost
 from fedslot.access.frame import draw_backlogged
 from fedslot.access.planner import plan
 from fedslot.access.pushes import Barring
@@ -31,6 +32,7 @@ from fedslot.support.rng import ARRIVALS, ASK, BACKLOGGED, SCHEDULE, stream
 from fedslot.updates import Memory
 from fedslot.valuation import Valuation
 
+ROUNDING = 1e-9  # by which a sum of seconds may exceed a budget
 Losses = Callable[[UEs], NDArray[np.float64]]
 """Maps UEs (n,) to their local losses (n,) of the global model."""
 
@@ -66,7 +68,11 @@ class Round:
     cost_sum: int
     """Overhead + slot + 1 summed over the received UEs, as in the paper's Fig. 6."""
     slots_spent: int
-    """Sum of `cost_max` since the first round, or of `cost_frame` if that is the scenario's `cost_rule`."""
+    """Slots spent since the first round: the sum of `cost_max`, or of the cost by another `cost_rule`."""
+    air_seconds: float | None
+    """Time of the frame on the air: of the slots that it spent; empty if the length of a slot is not given."""
+    joules: float | None
+    """Energy that all UEs spent in the frame; empty if the scenario's `radio` does not give energies."""
     utilities: int
     """Number of coalition utilities that were evaluated."""
     value_error: float
@@ -84,6 +90,7 @@ class Snapshot:
     model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
     state: the strategy's state. aggregation: the aggregation's state.
     links: the states of the UEs' update chains, of those that have one.
+    seconds_spent, joules_spent: time on the air and energy of the frames so far; 0 where they are not known.
     """
 
     round: int
@@ -93,6 +100,8 @@ class Snapshot:
     report: Tensor
     state: Any
     aggregation: Any
+    seconds_spent: float = 0.0
+    joules_spent: float = 0.0
     links: Memory = field(default_factory=dict)
 
 
@@ -140,15 +149,26 @@ def overhead(strategy: Strategy[Any]) -> int:
     return int(strategy.overhead)
 
 
-def frame_fits(scenario: Scenario, slots_spent: int, grant: Grant) -> bool:
-    """Tell whether a frame, and the asking before it, fit into the time budget."""
-    budget, uplink = scenario.time_budget, grant.uplink_slots(scenario.frame.slots)
-    return budget is None or slots_spent + grant.overhead + (uplink and 1 + uplink) <= budget
+def frame_fits(scenario: Scenario, clock: Clock, now: Snapshot, grant: Grant) -> bool:
+    """Return whether a frame may begin: all of its slots, and the asking before it, fit into the budgets of time.
+
+    The energy of a frame is not known before it. The first frame that uses up the budget of joules is the last one.
+    """
+    uplink, seconds, joules = grant.uplink_slots(scenario.frame.slots), scenario.seconds_budget, scenario.joules_budget
+    downlinks = 1 if uplink else 0
+    slots, budget = now.slots_spent + grant.overhead + downlinks + uplink, scenario.time_budget
+    longest = clock.radio.seconds(grant.overhead + uplink, downlinks) or 0.0
+    return (
+        (budget is None or slots <= budget)
+        and (seconds is None or now.seconds_spent + longest <= seconds * (1 + ROUNDING))
+        and (joules is None or now.joules_spent < joules)
+    )
 
 
-def spend(scenario: Scenario, receipt: Receipt) -> int:
-    """Return the slots that a frame spent, by the scenario's cost rule."""
-    return receipt.cost_max if scenario.cost_rule == "max" else receipt.cost_frame
+def add(now: Snapshot, cost: Cost) -> tuple[int, float, float]:
+    """Return slots, seconds and joules spent after a frame, from those before it and its cost."""
+    seconds, joules = cost.seconds or 0.0, cost.joules or 0.0
+    return now.slots_spent + cost.spent, now.seconds_spent + seconds, now.joules_spent + joules
 
 
 def ask(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int, losses: Losses) -> Any:
@@ -265,11 +285,12 @@ def record(
     valuation: Valuation,
     now: Snapshot,
     began: float,
+    cost: Cost,
     val_loss: float | None = None,
 ) -> Round:
     """Return the record of a round.
 
-    now: the snapshot after it. began: the `time.perf_counter` at its beginning.
+    now: the snapshot after it. cost: of its frame. began: the `time.perf_counter` at its beginning.
     val_loss: of the reported model, if the aggregation measured it.
     """
     test_loss, test_accuracy = held_out.test.evaluate(now.report)
@@ -284,10 +305,12 @@ def record(
         contenders=receipt.contenders,
         push_received=len(receipt.pushed),
         collided=len(receipt.collided),
-        cost_max=receipt.cost_max,
-        cost_frame=receipt.cost_frame,
-        cost_sum=receipt.cost_sum,
+        cost_max=cost.max,
+        cost_frame=cost.frame,
+        cost_sum=cost.sum,
         slots_spent=now.slots_spent,
+        air_seconds=cost.seconds,
+        joules=cost.joules,
         utilities=valuation.utilities,
         value_error=float(max(valuation.errors, default=0.0)),
         seconds=time.perf_counter() - began,

@@ -93,28 +93,31 @@ class Simulation:
             now = done.now
 
     def goes_on(self, now: Snapshot) -> bool:
-        """Return whether rounds are left after a snapshot; the time budget may end the run before."""
+        """Return whether rounds are left after a snapshot; a budget may end the run before."""
         return now.round < self.scenario.most_rounds
 
     @refusing_exit()
     def _round(self, now: Snapshot) -> Step | None:
-        """Run one round of Algorithm 1; None if its frame does not fit into the budget."""
+        """Run one round of Algorithm 1; None if no further frame fits into the scenario's budgets."""
         began = time.perf_counter()
         now = self.ps.ask(now, partial(self.local.losses, now.model))
         grant = self.ps.grant(now)
         if grant is None:
             return None
-        receipt = self._access(grant, now.waiting, now.round)
+        ready = self.fleet.ready(now.round)
+        receipt = self._access(grant, now.waiting, ready, now.round)
         trained = self.train(now.model, receipt.received, now.round)
         if trained.bits is None:
             trained = self.local.send(now.model, trained, now.round, now.links)
-        return self.ps.close(now, receipt, trained, began)
+        return self.ps.close(now, receipt, trained, began, ready)
 
-    def _access(self, grant: Grant, waiting: NDArray[np.bool_], round: int) -> Receipt:
+    def _access(
+        self, grant: Grant, waiting: NDArray[np.bool_], ready: NDArray[np.float64] | None, round: int
+    ) -> Receipt:
         """Play the frame on the channel."""
         seed, slots = self.scenario.seed, grant.uplink_slots(self.scenario.frame.slots)
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
-        pushing, ready = backlogged(self.scenario, grant, waiting, round), self.fleet.ready(round)
+        pushing = backlogged(self.scenario, grant, waiting, round)
         own = {"noise": self.fleet.noise, "samples": self.fleet.sizes}
         try:
             return play(grant, slots, pushing, ready, self.channel, contention, fading, own)

@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, fields
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +19,8 @@ import torch
 from numpy.typing import NDArray
 from pandas.api.types import is_integer_dtype
 
-from fedslot.rounds.round import Round, Snapshot
+from fedslot.access.clock import Clock
+from fedslot.rounds.round import ROUNDING, Round, Snapshot
 from fedslot.rounds.states import as_array, restore_like, restore_state, state_arrays
 from fedslot.rounds.trace import EVENTS, Event
 from fedslot.runs.folders import RUN, Claim, claim, lock, refuse_foreign, refusing, write_atomically
@@ -30,12 +31,25 @@ from fedslot.support.errors import RefusedError
 SCENARIO, ROUNDS, FRAMES = "scenario.yaml", "rounds.csv", "frames.csv"
 CHECKPOINT, SUMMARY = "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, FRAMES, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
-PLAIN = ("round", "slots_spent", "waiting", "model", "report")  # fields of a snapshot that are arrays or numbers
+PLAIN = (
+    "round",
+    "slots_spent",
+    "seconds_spent",
+    "joules_spent",
+    "waiting",
+    "model",
+    "report",
+)  # fields of a snapshot that are arrays or numbers
 STATES = ("state", "aggregation")  # the others, dataclasses
 LINKED_UES, LINKS = "links.ues", "links.states"  # the states of the UEs' update chains
 _PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
 EXACTLY: Any = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}  # from then on always, and the word warns
-LENGTH = ("rounds", "time_budget")  # fields of a scenario that may change when a run is continued
+LENGTH = (
+    "rounds",
+    "time_budget",
+    "seconds_budget",
+    "joules_budget",
+)  # fields of a scenario that may change when a run is continued
 HEADERS = {
     ROUNDS: (",".join(field.name for field in fields(Round)) + "\n").encode(),
     FRAMES: (",".join(Event._fields) + "\n").encode(),
@@ -277,13 +291,23 @@ class RunFolder:
         return kept
 
     def _refuse_shorter(self, scenario: Scenario, done: pd.DataFrame) -> None:
-        """Refuse fewer rounds, or a smaller time budget, than the rounds that are done need."""
+        """Refuse fewer rounds, or smaller budgets, than the rounds that are done need."""
         if len(done) > scenario.rounds:
             raise RefusedError(f"{self.path} holds {len(done)} rounds already, more than rounds={scenario.rounds}")
         needed = int((done["slots_spent"].shift(fill_value=0) + done["cost_frame"]).max()) if len(done) else 0
         if scenario.time_budget is not None and needed > scenario.time_budget:
             what = f"frames that need a time budget of {needed} slots already, more than {scenario.time_budget}"
             raise RefusedError(f"{self.path} holds {what}")
+        if scenario.joules_budget is not None and (spent := float(done["joules"][:-1].sum())) >= scenario.joules_budget:
+            what = f"frames that began after {spent:g} joules already, more than joules_budget={scenario.joules_budget}"
+            raise RefusedError(f"{self.path} holds {what}")
+        if scenario.seconds_budget is not None and len(done) and (model := self.model()) is not None:
+            radio = Clock.of(scenario, len(model)).radio
+            longest = [radio.seconds(cost - 1, 1) for cost in done["cost_frame"]]
+            seconds = float((done["air_seconds"].cumsum().shift(fill_value=0.0) + longest).max())
+            if seconds > scenario.seconds_budget * (1 + ROUNDING):
+                what = f"frames that need {seconds:g} seconds already, more than {scenario.seconds_budget:g}"
+                raise RefusedError(f"{self.path} holds {what}")
 
 
 class Written(NamedTuple):
@@ -331,6 +355,12 @@ FRAME_TYPES: dict[str, Any] = {
     "noise": "float64",
     "update_value": "float64",
 }
+
+
+def round_table(rows: Iterable[Round]) -> pd.DataFrame:
+    """Return rounds as a table, with NaN where seconds or joules are not known."""
+    table = pd.DataFrame(map(asdict, rows))
+    return table.astype({"air_seconds": float, "joules": float}) if len(table) else table
 
 
 def frame_table(frames: Iterable[Event]) -> pd.DataFrame:

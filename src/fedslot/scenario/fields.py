@@ -23,13 +23,14 @@ from fedslot.parts.registry import part_name
 from fedslot.scenario.hints import one_line
 from fedslot.scenario.overrides import flatten, override
 from fedslot.scenario.sources import own_file, read_fields
-from fedslot.support.errors import InputError
+from fedslot.support.errors import InputError, one_of
 from fedslot.support.plain import LARGEST_INT, check_plain, plain
 from fedslot.support.yaml_text import write_yaml
 
 MOST = 10**9  # numbers of UEs, samples, slots, rounds, epochs: products of two of them fit into 64 bits
 MOST_ARRIVALS = 10_000.0  # UEs per slot
 LARGEST_SEED = 2**128 - 1  # as many bits as NumPy draws where it seeds itself
+COST_RULES = ("max", "frame")  # as in `access.clock.RULES`, which is slow to import
 MOST_EXACT_PLAYERS = 16  # 65,536 utilities per round; one more UE doubles the number
 
 Probability = Annotated[float, Field(gt=0, le=1)]
@@ -143,6 +144,27 @@ class Push(Section):
     """Options of the channel, e.g. `{threshold_db: 3.0}` for `capture`."""
 
 
+class Radio(Section):
+    """Length, bits and energy of the slots of the radio, for costs in seconds and joules."""
+
+    slot_seconds: float | None = Field(None, ge=1e-9, le=1e9)
+    """Length of a slot of the radio [s]. Null: seconds are not computed, unless `fleet.computing` gives the length."""
+    bits_per_slot: float | None = Field(None, ge=1e-9, le=1e15)
+    """Bits that a slot of the radio carries. An update takes as many slots of the radio as its bits need, which
+    together are one slot of the frame. Null: an update takes one."""
+    downlink_bits: float | None = Field(None, ge=1e-9, le=1e15)
+    """Bits that a slot of the radio carries in the downlink, which sends the model; null means as in the uplink."""
+    bits_per_parameter: int = Field(32, ge=1, le=1024)
+    """Bits of a parameter in an update, where `bits_per_slot` is given."""
+    send_joules: float | None = Field(None, ge=0, le=1e9)
+    """Energy of a UE for a slot of the radio in which it sends [J]. Null: joules are not computed."""
+    listen_joules: float | None = Field(None, ge=0, le=1e9)
+    """Energy of a UE for a slot of the radio in which it listens [J]: all UEs listen to the downlink. Null means 0."""
+    compute_joules: float | None = Field(None, ge=0, le=1e9)
+    """Energy of a UE for a second of computing [J], with the times of `fleet.computing`. It counts for UEs that send,
+    or are pulled but not ready. Null: computing is not counted."""
+
+
 class Training(Section):
     """Local training of a UE."""
 
@@ -241,13 +263,20 @@ class Scenario(Section):
     """Largest number of global rounds."""
     time_budget: int | None = Field(None, ge=1, le=LARGEST_INT)
     """Number of slots that may be spent; a frame begins only if all its slots fit. Null: no limit."""
-    cost_rule: Literal["max", "frame"] = "max"
-    """Slots that a frame spends: `max`, those up to the last received one, or `frame`, all that were announced. The
-    downlink slot counts in both. Both costs are always recorded."""
+    seconds_budget: float | None = Field(None, gt=0)
+    """Seconds on the air that may be spent; a frame begins only if all its slots fit. Null: no limit."""
+    joules_budget: float | None = Field(None, gt=0)
+    """Joules that the UEs may spend in all. What a frame costs is known only after it: the first frame that uses up the
+    budget is the last one. Null: no limit."""
+    cost_rule: Part = "max"
+    """Slots that a frame spends: `max`, those up to the last received one; `frame`, all that were announced; or
+    `package.module:function`, which is called with the `Receipt` of a frame and returns a whole number of slots, at
+    least 1. The downlink slot counts in both. The costs by `max` and `frame` are always recorded."""
     data: Data = Data()
     fleet: Fleet = Fleet()
     frame: Frame = Frame()
     push: Push = Push()
+    radio: Radio = Radio()
     training: Training = Training()
     strategy: Strategy = Strategy()
     valuation: Valuation = Valuation()
@@ -280,6 +309,7 @@ class Scenario(Section):
             )
         if self.time_budget is not None and self.time_budget < slots + 1:
             raise InputError("time_budget", self.time_budget, f"at least one frame, 1 + frame.slots ({slots + 1})")
+        self._check_costs()
         if (self.pools_data or self.trains_alone) and self.aggregation.name != "average":
             allowed = f"average where the PS trains, as under {self.strategy.name}"
             raise InputError("aggregation.name", self.aggregation.name, allowed)
@@ -291,6 +321,26 @@ class Scenario(Section):
                 f"(frame.slots is {slots})",
             )
         return self
+
+    def _check_costs(self) -> None:
+        """Refuse budgets and fields of the radio that cannot be counted without others."""
+        radio, computing = self.radio, self.fleet.computing
+        if self.cost_rule not in COST_RULES and ":" not in self.cost_rule:
+            allowed = one_of(self.cost_rule, COST_RULES, ", or package.module:function")
+            raise InputError("cost_rule", self.cost_rule, allowed)
+        if computing is not None and radio.slot_seconds is not None:
+            allowed = "null with fleet.computing, whose slot is the length of a slot of the frame"
+            raise InputError("radio.slot_seconds", radio.slot_seconds, allowed)
+        for name, value, needed, known in (
+            ("radio.downlink_bits", radio.downlink_bits, "radio.bits_per_slot", radio.bits_per_slot),
+            ("radio.listen_joules", radio.listen_joules, "radio.send_joules", radio.send_joules),
+            ("radio.compute_joules", radio.compute_joules, "radio.send_joules", radio.send_joules),
+            ("radio.compute_joules", radio.compute_joules, "fleet.computing", computing),
+            ("seconds_budget", self.seconds_budget, "radio.slot_seconds", radio.slot_seconds or computing),
+            ("joules_budget", self.joules_budget, "radio.send_joules", radio.send_joules),
+        ):
+            if value is not None and known is None:
+                raise InputError(name, value, f"null without {needed}")
 
     @property
     def pools_data(self) -> bool:
@@ -308,6 +358,7 @@ class Scenario(Section):
             self.training.optimizer,
             self.valuation.method,
             self.aggregation.name,
+            self.cost_rule,
         )
         return [name for name in dict.fromkeys(names) if ":" in name]
 
@@ -331,14 +382,23 @@ class Scenario(Section):
         """Largest number of rounds of this scenario's strategy."""
         return 1 if self.trains_alone else self.rounds
 
-    def part_done(self, rounds: int, slots_spent: int) -> float:
-        """Return the part of a run that is done, from 0 to 1, by its rounds or by its time budget.
+    @property
+    def rule_label(self) -> str:
+        """The cost rule in names of measures: `max`, `frame`, or `own` for a function."""
+        return self.cost_rule if self.cost_rule in COST_RULES else "own"
+
+    def part_done(self, rounds: int, slots_spent: int, seconds: float = 0.0, joules: float = 0.0) -> float:
+        """Return the part of a run that is done, from 0 to 1, by its rounds or by the budget that is used up most.
 
         >>> Scenario(rounds=4200, time_budget=4200).part_done(100, 2100)
         0.5
         """
-        by_budget = 0.0 if self.time_budget is None else slots_spent / self.time_budget
-        return min(1.0, max(rounds / self.most_rounds, by_budget))
+        return min(1.0, max(rounds / self.most_rounds, *self.used(slots_spent, seconds, joules).values(), 0.0))
+
+    def used(self, slots: int, seconds: float, joules: float) -> dict[str, float]:
+        """Return the part of each budget that is spent, by its field; empty without budgets."""
+        spent = {"time_budget": slots, "seconds_budget": seconds, "joules_budget": joules}
+        return {name: value / budget for name, value in spent.items() if (budget := getattr(self, name)) is not None}
 
     def arrival_probability(self, slots: int, ues: int | None = None) -> float:
         """Return the probability that a UE becomes backlogged in a frame of `slots` uplink slots; 0 without `arrivals`.
