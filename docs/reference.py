@@ -43,13 +43,15 @@ SUMMARY = {  # of summary.json
     "strategy": "name of the strategy",
     "seed": "seed of the run",
     "rounds": "number of rounds",
-    "stopped_by": "`rounds`, `time_budget` or `callback`: what ended the run",
+    "stopped_by": "`rounds`, `time_budget`, `seconds_budget`, `joules_budget` or `callback`: what ended the run",
     "final_accuracy": "test accuracy after the last round",
     "best_accuracy": "highest test accuracy of all rounds",
     "slots_spent": "slots spent, by the scenario's `cost_rule`",
     "cost_max": "sum of `cost_max` over the rounds",
     "cost_frame": "sum of `cost_frame` over the rounds",
     "cost_sum": "sum of `cost_sum` over the rounds",
+    "air_seconds": "seconds on the air; null if the length of a slot is not given",
+    "joules": "energy of all UEs; null if the scenario's `radio` gives no energies",
     "push_received": "number of pushed updates that were received",
     "collided": "number of pushed updates that were not received",
     "seconds": "computing time of all rounds, in seconds",
@@ -239,7 +241,7 @@ def channels_page() -> str:
     for name, maker in CHANNELS.items():
         lines += [f"## {name} {{ #{name} }}", markdown(maker.__doc__ or "")]
         defaults = {p.name: p.default for p in inspect.signature(maker).parameters.values() if p.default is not p.empty}
-        lines.append(_options("push.channel_options", {key: _plain(value) for key, value in defaults.items()}))
+        lines.append(_options("push.channel.options", {key: _plain(value) for key, value in defaults.items()}))
     lines.append("A channel of your own is a subclass of [`fedslot.Channel`](api/fedslot.md#fedslot.Channel).")
     return _page(lines)
 
@@ -252,7 +254,7 @@ def valuation_page() -> str:
     """Return the built-in valuation methods."""
     lines = [
         "# Valuation methods",
-        "`valuation.method` chooses one; its parameters are fields of the [scenario](scenario.md#valuation). "
+        "`valuation.name` chooses one; its parameters are fields of the [scenario](scenario.md#valuation). "
         "[Valuation](../explanation/valuation.md) explains them.",
     ]
     for name, kind in METHODS.items():

@@ -134,28 +134,14 @@ class Receipt:
         return len(self.pushed) + len(self.collided)
 
     @property
-    def cost_max(self) -> int:
-        """Overhead, downlink slot, and uplink slots up to the last received: the time of a frame by the clock."""
-        return self.overhead + self._downlink + int(max(self._slots(), default=0))
+    def received_slots(self) -> UEs:
+        """The slots of the received UEs, in the same order."""
+        return np.concatenate([self.pull_slots, self.push_slots])
 
     @property
-    def cost_frame(self) -> int:
-        """Overhead, downlink slot, and all announced uplink slots, whether anything was received in them or not."""
-        return self.overhead + self._downlink + self.slots
-
-    @property
-    def cost_sum(self) -> int:
-        """Overhead + slot + 1 summed over the received UEs, as plotted in the paper's Fig. 6. It rewards collisions."""
-        slots = self._slots()
-        return int(slots.sum()) + len(slots) * (self.overhead + 1)
-
-    @property
-    def _downlink(self) -> int:
+    def downlinks(self) -> int:
         """Downlink slots: one, but none if no uplink slot was announced."""
         return 1 if self.slots else 0
-
-    def _slots(self) -> UEs:
-        return np.concatenate([self.pull_slots, self.push_slots])
 
 
 @dataclass(frozen=True)

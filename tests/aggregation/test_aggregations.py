@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import trim_mean
 
-from fedslot.aggregation import AGGREGATIONS, Aggregate, Updates, make_aggregation
+from fedslot.aggregation import AGGREGATIONS, Aggregate, Updates
 
 Make = Callable[..., Updates]
 NAMES = sorted(AGGREGATIONS)
@@ -23,13 +23,13 @@ ADAPTIVE = ["fedavgm", "fedadam", "fedyogi", "filtered"]
 
 def once(name: str, received: Updates, **options: Any) -> list[float]:
     """The model after one round."""
-    aggregation = make_aggregation(name, options)
+    aggregation = AGGREGATIONS.make(name, options)
     return aggregation.apply(aggregation.init(received.start, 10), received).broadcast.tolist()
 
 
 def several(make: Make, steps: torch.Tensor, name: str, **options: Any) -> list[Aggregate[Any]]:
     """Rounds from the zero model, in each of which one UE changes the model by the next of the steps (T, P)."""
-    aggregation, start = make_aggregation(name, options), torch.zeros(steps.shape[1])
+    aggregation, start = AGGREGATIONS.make(name, options), torch.zeros(steps.shape[1])
     rounds = [Aggregate(start, start, aggregation.init(start, 10))]
     for step in steps:
         model = rounds[-1].broadcast
@@ -230,7 +230,7 @@ def test_one_update_is_enough(updates, name):
 def test_nothing_is_changed_in_place(updates, name):
     received = updates(random_steps(5, 4), start=[1.0, 2.0, 3.0, 4.0])
     start, local = received.start.clone(), received.local.clone()
-    aggregation = make_aggregation(name, {})
+    aggregation = AGGREGATIONS.make(name, {})
     state = aggregation.init(received.start, 10)
     first = aggregation.apply(state, received)
     again = aggregation.apply(state, received)
@@ -260,7 +260,7 @@ def through_arrays(state: Any) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_state_that_was_saved_goes_on_as_if_it_had_not_been(updates, name):
-    aggregation, steps = make_aggregation(name, {}), random_steps(6, 4)
+    aggregation, steps = AGGREGATIONS.make(name, {}), random_steps(6, 4)
     unbroken = several(updates, steps, name)
     half = unbroken[3]
     model, state = half.broadcast, through_arrays(half.state)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedslot.aggregation import Aggregate, Updates, make_aggregation
+from fedslot.aggregation import AGGREGATIONS, Aggregate, Updates
 from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
 
@@ -52,7 +52,7 @@ class Cell:
 
     def run(self, rounds: int = 1, **options: Any) -> list[Aggregate[Any]]:
         """Rounds from the zero model."""
-        aggregation, start = make_aggregation("filtered", options), torch.zeros(self.model.size)
+        aggregation, start = AGGREGATIONS.make("filtered", options), torch.zeros(self.model.size)
         results = [Aggregate(start, start, aggregation.init(start, len(self.noise)))]
         for round in range(rounds):
             results.append(aggregation.apply(results[-1].state, self.updates(results[-1].broadcast, round)))
@@ -73,7 +73,7 @@ def test_steps_grow_while_they_help():
 
 def test_steps_shrink_when_the_model_is_much_worse_than_its_running_means():
     """The loss grows with the square of the model's length, so that the last model is far worse than the means."""
-    cell, aggregation = Cell([0.0]), make_aggregation("filtered", {})
+    cell, aggregation = Cell([0.0]), AGGREGATIONS.make("filtered", {})
     state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50)
     worse = replace(cell.updates(10 * cell.progress, 0), val_losses=lambda models: models.norm(dim=1).square().tolist())
     assert aggregation.apply(state, worse).state.step == pytest.approx(3.0 * 0.8)
@@ -83,7 +83,7 @@ def test_steps_shrink_when_the_model_is_much_worse_than_its_running_means():
 
 def test_a_model_whose_loss_overflows_is_not_reported():
     """And its step was too long."""
-    cell, aggregation = Cell([0.0]), make_aggregation("filtered", {})
+    cell, aggregation = Cell([0.0]), AGGREGATIONS.make("filtered", {})
     state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50)
     broken = replace(cell.updates(cell.progress, 0), val_losses=lambda models: [float("nan"), 3.0, 1.0, 2.0])
     result = aggregation.apply(state, broken)
@@ -136,7 +136,7 @@ def test_the_scale_of_a_short_horizon_is_that_of_the_last_round():
 
 def test_at_the_level_of_guessing_a_small_loss_shortens_the_step():
     """Half of what was learned is too much to lose, though it is next to nothing of the loss itself."""
-    cell, aggregation = Cell([0.0]), make_aggregation("filtered", {})
+    cell, aggregation = Cell([0.0]), AGGREGATIONS.make("filtered", {})
     state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50, first_loss=2.3)
     for learned, step in ((0.1, 0.8), (1.0, 1.2)):
         best = 2.3 - learned

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedslot import InputError
-from fedslot.aggregation import AGGREGATIONS, make_aggregation
+from fedslot.aggregation import AGGREGATIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -17,12 +17,12 @@ def test_the_skeleton_of_an_aggregation_runs(updates, tmp_path, monkeypatch):
     assert code is not None
     (tmp_path / "skeleton_of_an_aggregation.py").write_text(code.group(1))
     monkeypatch.syspath_prepend(tmp_path)
-    aggregation = make_aggregation("skeleton_of_an_aggregation:Clipped", {"memory": 0.75})
+    aggregation = AGGREGATIONS.make("skeleton_of_an_aggregation:Clipped", {"memory": 0.75})
     aggregate = aggregation.apply(aggregation.init(torch.zeros(2), 3), updates([[1.0, 0.0], [3.0, 4.0], [0.0, 3.0]]))
     assert aggregate.broadcast.tolist() == pytest.approx([2.8 / 3, 5.4 / 3])
     assert aggregate.report.tolist() == pytest.approx([0.7 / 3, 1.35 / 3])
     with pytest.raises(InputError, match=r"aggregation\.options\.memory: 2 is not allowed"):
-        make_aggregation("skeleton_of_an_aggregation:Clipped", {"memory": 2})
+        AGGREGATIONS.make("skeleton_of_an_aggregation:Clipped", {"memory": 2})
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS)
@@ -31,4 +31,4 @@ def test_the_table_has_every_aggregation_with_its_defaults(name):
     row = re.search(rf"^\| `{name}` \| (.*?)\|", page, re.MULTILINE)
     assert row is not None
     options = dict(re.findall(r"`(\w+): ([\d.]+)`", row.group(1)))
-    assert {key: float(value) for key, value in options.items()} == vars(make_aggregation(name, {}))
+    assert {key: float(value) for key, value in options.items()} == vars(AGGREGATIONS.make(name, {}))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedslot import InputError, Scenario
-from fedslot.aggregation import AGGREGATIONS, Aggregate, make_aggregation
+from fedslot.aggregation import AGGREGATIONS, Aggregate
 
 WRONG = [
     # name, options, field, words that say what is allowed
@@ -28,7 +28,7 @@ WRONG = [
 @pytest.mark.parametrize(("name", "options", "field", "allowed"), WRONG, ids=str)
 def test_one_line_names_the_option_the_value_and_what_is_allowed(name, options, field, allowed):
     with pytest.raises(InputError) as caught:
-        make_aggregation(name, options)
+        AGGREGATIONS.make(name, options)
     assert caught.value.field == field
     assert f"it must be {allowed}" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -36,9 +36,9 @@ def test_one_line_names_the_option_the_value_and_what_is_allowed(name, options, 
 
 def test_unknown_names():
     with pytest.raises(InputError, match=r"aggregation\.name: 'mean' is not allowed.*one of average, fedavgm"):
-        make_aggregation("mean", {})
+        AGGREGATIONS.make("mean", {})
     with pytest.raises(InputError, match=r"aggregation\.name.*can be imported"):
-        make_aggregation("no_such_module:Mine", {})
+        AGGREGATIONS.make("no_such_module:Mine", {})
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Idle:
 
 
 def test_an_aggregation_of_ones_own_by_import_path(updates):
-    aggregation = make_aggregation(f"{__name__}:Keep", {"weight": 2.0})
+    aggregation = AGGREGATIONS.make(f"{__name__}:Keep", {"weight": 2.0})
     aggregate = aggregation.apply(aggregation.init(torch.zeros(2), 3), updates([[3.0, 4.0], [1.0, 0.0]]))
     assert aggregate.broadcast.tolist() == [4.0, 4.0]
     assert aggregate.report.tolist() == [0.0, 0.0]
@@ -85,14 +85,14 @@ def test_an_aggregation_of_ones_own_by_import_path(updates):
 )
 def test_what_is_wrong_with_ones_own_is_said_in_one_line(name, options, message):
     with pytest.raises(InputError) as caught:
-        make_aggregation(f"{__name__}:{name}", options)
+        AGGREGATIONS.make(f"{__name__}:{name}", options)
     assert message in str(caught.value)
 
 
 def test_the_scenario_names_the_aggregation():
     assert Scenario().aggregation.name == "average"
     scenario = Scenario.load("quickstart", {"aggregation.name": "krum", "aggregation.options": {"selected": 3}})
-    assert make_aggregation(scenario.aggregation.name, scenario.aggregation.options).selected == 3
+    assert AGGREGATIONS.make(scenario.aggregation.name, scenario.aggregation.options).selected == 3
     assert Scenario.load({**scenario.model_dump()}) == scenario
     with pytest.raises(InputError, match=r"aggregation\.options.*must be plain"):
         Scenario(aggregation={"options": {"lr": object()}})

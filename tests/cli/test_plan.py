@@ -244,11 +244,11 @@ def test_channels_and_their_options_come_from_the_scenario(run) -> None:
     words = ["--pull", "4", "--frames", "400", "--json"]
     easy, hard = (
         json.loads(run("quickstart", "-o", "push.channel=capture", "-o", options, *words).stdout)
-        for options in ("push.channel_options={threshold_db: 0}", "push.channel_options={threshold_db: 30}")
+        for options in ("push.channel.options={threshold_db: 0}", "push.channel.options={threshold_db: 30}")
     )
     assert easy["channel"] == hard["channel"] == "capture"
     assert easy["expected_received_push"] > hard["expected_received_push"] + 0.5
-    other = ["quickstart", "-o", "push.channel=capture", "-o", "push.channel_options={threshold_db: 30}", *words]
+    other = ["quickstart", "-o", "push.channel=capture", "-o", "push.channel.options={threshold_db: 30}", *words]
     assert json.loads(run(*other, "--channel", "collision").stdout)["standard_errors"] == {}
     again = json.loads(run(*other, "--threshold-db", "0").stdout)
     assert again["expected_received_push"] == easy["expected_received_push"]

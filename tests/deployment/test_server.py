@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 
 import fedslot
 from fedslot import Grant, InputError, Receipt, RefusedError, Scenario
-from fedslot.aggregation import average
-from fedslot.deployment.aggregation import Received
+from fedslot.aggregation import Aggregate, Updates, average
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits, Refusal
 from fedslot.deployment.server import ParameterServer
 from fedslot.rounds.local_training import LocalTraining
 from fedslot.rounds.simulation import Simulation
 from fedslot.rounds.trace import EVENTS
-from fedslot.runs.records import frame_table
+from fedslot.runs.records import frame_table, round_table
 
 SMALL = {
     "rounds": 6,
@@ -35,7 +34,7 @@ SMALL = {
     "push.probability": 0.8,
     "training.epochs": 2,
     "fleet.noise": 0.2,
-    "valuation.method": "exact",
+    "valuation.name": "exact",
 }
 
 
@@ -144,7 +143,7 @@ class Recording:
         {"push__channel": "capture"},
         {"push__channel": "crdsa", "frame__slots": 6},
         {"push__channel": "irsa", "frame__slots": 8, "push__probability": 1.0},
-        {"valuation__method": "kriging", "strategy__memory": "mean"},
+        {"valuation__name": "kriging", "strategy__memory": "mean"},
         {"time_budget": 18, "seed": 5},
         {"push__arrivals": 0.5, "cost_rule": "frame"},
         {"strategy__name": "scout", "aggregation__name": "filtered", "rounds": 15},
@@ -155,8 +154,8 @@ class Recording:
 def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path) -> None:
     wanted = scenario(**{"rounds": 10, "push__contenders": 3, **changes})
     simulation, cell = Simulation(wanted), Cell(wanted, out=tmp_path / "out")
-    simulated, deployed = Recording(simulation.strategy), Recording(cell.server.strategy)
-    simulation.strategy, cell.server.strategy = simulated, deployed
+    simulated, deployed = Recording(simulation.ps.strategy), Recording(cell.server.ps.strategy)
+    simulation.ps.strategy, cell.server.ps.strategy = simulated, deployed
     rows, snapshots, frames = zip(*simulation.rounds(), strict=True)
     server = cell.run()
 
@@ -179,7 +178,7 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
     assert server.now.slots_spent == snapshots[-1].slots_spent
     assert server.faults.all == []
 
-    measured, expected = fedslot.load(tmp_path / "out").rounds, pd.DataFrame([asdict(row) for row in rows])
+    measured, expected = fedslot.load(tmp_path / "out").rounds, round_table(rows)
     pd.testing.assert_frame_equal(
         measured.drop(columns="seconds"), expected.drop(columns="seconds"), rtol=1e-3, atol=1e-4
     )
@@ -251,25 +250,26 @@ def test_a_training_that_never_began_leaves_no_folder(tmp_path: Path) -> None:
 # Restarts -----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Velocity:
+    """The state of `Momentum`."""
+
+    velocity: NDArray[np.float32]
+
+
 class Momentum:
     """Server momentum: an aggregation that carries an array from round to round."""
 
-    def __init__(self) -> None:
-        self.velocity: NDArray[Any] = np.zeros(1, dtype=np.float32)
+    def init(self, model: torch.Tensor, ues: int) -> Velocity:
+        return Velocity(np.zeros(len(model), dtype=np.float32))
 
-    def __call__(self, model: torch.Tensor, received: Received, round: int) -> tuple[torch.Tensor, torch.Tensor]:
-        move = (average(received.models, received.sizes) - model).numpy()
-        self.velocity = np.float32(0.5) * self.velocity + move
-        if not np.isfinite(self.velocity).all():
+    def apply(self, state: Velocity, updates: Updates) -> Aggregate[Velocity]:
+        move = (average(updates.local, updates.sizes) - updates.start).numpy()
+        after = np.float32(0.5) * state.velocity + move
+        if not np.isfinite(after).all():
             raise FloatingPointError("overflow")
-        new = model + torch.from_numpy(self.velocity)
-        return new, new
-
-    def memory(self) -> dict[str, NDArray[Any]]:
-        return {"velocity": self.velocity.copy()}
-
-    def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        self.velocity = memory["velocity"]
+        new = updates.start + torch.from_numpy(after)
+        return Aggregate(new, new, Velocity(after))
 
 
 def test_one_server_at_a_time_and_no_simulation(tmp_path: Path) -> None:
@@ -492,11 +492,11 @@ def test_updates_that_overflow_only_together_do_not_end_the_training() -> None:
 
 def test_a_failed_aggregation_is_undone() -> None:
     """The first round is poisoned: neither the model nor the momentum keeps anything of it."""
-    momentum = Momentum()
-    server = Cell(scenario(), _overflowing_together(only=0), aggregate=momentum, limits=Limits(norm=1e38)).run(rounds=1)
+    poisoned = _overflowing_together(only=0)
+    server = Cell(scenario(), poisoned, aggregate=Momentum(), limits=Limits(norm=1e38)).run(rounds=1)
     assert "aggregate" in {reason for _, _, reason in faults(server)}
     assert torch.equal(server.now.model, server.model.initial)
-    assert not momentum.velocity.any()
+    assert not server.now.aggregation.velocity.any()
 
 
 def test_nobody_raises_the_limit_of_the_norm() -> None:

@@ -39,7 +39,7 @@ SMALL = {
     "push.contenders": 3,
     "strategy.warmup": 2,
     "training.epochs": 1,
-    "valuation.method": "exact",
+    "valuation.name": "exact",
 }
 
 

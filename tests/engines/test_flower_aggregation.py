@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, FedTrimmedAvg, FedYogi, Krum, MultiKrum
 from flwr.supercore.task_identity import TaskIdentity  # private: without it there are no messages outside of a run
 
-from fedslot.aggregation import Updates, make_aggregation
+from fedslot.aggregation import AGGREGATIONS, Updates
 from fedslot.deployment.flower.arrays import to_arrays, to_flat
 from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
@@ -65,7 +65,7 @@ def test_same_models_as_flower(
 ) -> None:
     draw, generator = np.random.default_rng(5), torch.Generator().manual_seed(5)
     model = Model(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)))
-    aggregation, strategy = make_aggregation(name, options), kind(**flowers_options)
+    aggregation, strategy = AGGREGATIONS.make(name, options), kind(**flowers_options)
     ours, state, theirs = model.initial, aggregation.init(model.initial, 7), model.initial
     for round in range(ROUNDS):
         before, sizes = ours, draw.integers(1, 100, UES)

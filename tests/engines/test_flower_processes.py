@@ -207,7 +207,7 @@ def federation(
 
 
 TASK = "Start `flwr-clientapp` process"
-OVERRIDES = "frame.slots=3 frame.pull=1 fleet.noise=0.0 valuation.method=exact"
+OVERRIDES = "frame.slots=3 frame.pull=1 fleet.noise=0.0 valuation.name=exact"
 
 
 def test_a_device_is_killed_in_mid_round(federation: Federation) -> None:

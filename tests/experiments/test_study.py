@@ -102,7 +102,7 @@ def test_studies_that_cannot_be_run(scenario: Scenario, grid: dict[str, Any], ex
         ("training.model", "mpl"),
         ("training.optimizer", "adam"),
         ("aggregation.name", "krumm"),
-        ("valuation.method", "fast"),
+        ("valuation.name", "fast"),
         ("data.dataset", "/nope.npz"),
         ("data.dataset", "nope"),
     ],

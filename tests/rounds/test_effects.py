@@ -42,7 +42,7 @@ def _told(overrides):
         ({"strategy.name": "ps-alone", "training.epochs": 3}, ["training.epochs has no effect under ps-alone"]),
         ({"strategy.name": "ps-alone", "training.lr": 0.3}, []),
         ({"valuation.permutations": 9}, ["valuation.permutations has no effect with kriging"]),
-        ({"valuation.method": "gtg", "valuation.permutations": 9}, []),
+        ({"valuation.name": "gtg", "valuation.permutations": 9}, []),
         ({"push.probability": 0.5, "frame.pull": 10}, ["push.probability has no effect without push slots"]),
         ({"push.probability": 0.5, "push.contenders": 0}, ["push.probability has no effect without contenders"]),
         (
@@ -102,7 +102,7 @@ OTHER = {
     "push.arrivals": 0.3,
     "push.probability": 0.5,
     "push.channel": "capture",
-    "push.channel_options": {"threshold_db": 1.0},
+    "push.channel.options": {"threshold_db": 1.0},
     "strategy.warmup": 2,
     "strategy.memory": 0.1,
     "strategy.share": 0.5,
@@ -113,7 +113,7 @@ OTHER = {
     "fleet.noise": 0.0,
     "fleet.noise_law": "half",
     "fleet.noise_order": "index",
-    "valuation.method": "cyclic",
+    "valuation.name": "cyclic",
     "valuation.utility": "accuracy",
     "valuation.samples": 5,
     "valuation.utilities_per_ue": 9,
@@ -137,5 +137,5 @@ def test_a_field_without_effect_changes_no_round(name):
     plain = rounds(scenario)
     vain = [key for key in without_effect(scenario) if key in OTHER]
     assert len(vain) > 5
-    together = {key: OTHER[key] for key in vain if key != "push.channel_options"}
+    together = {key: OTHER[key] for key in vain if key != "push.channel.options"}
     assert rounds(scenario.replace(together)) == plain

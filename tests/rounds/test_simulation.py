@@ -19,7 +19,7 @@ from fedslot.messages import Grant, Receipt
 from fedslot.rounds.round import Round, Snapshot, cell, first_waiting, refuse_asking, still_waiting
 from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
-from fedslot.strategies import STRATEGIES, Cell, NoState, make_strategy
+from fedslot.strategies import Cell, NoState, STRATEGIES
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.rng import stream
 from fedslot.valuation import Valuation
@@ -190,7 +190,7 @@ def test_a_run_equals_a_plain_re_enactment():
 @pytest.mark.parametrize("utility", ["loss", "accuracy"])
 def test_values_are_the_shapley_values_of_the_averaged_models(utility):
     """All orders of four UEs, each coalition averaged and evaluated by itself."""
-    simulation = Simulation(_scenario({"valuation.method": "exact", "valuation.utility": utility}))
+    simulation = Simulation(_scenario({"valuation.name": "exact", "valuation.utility": utility}))
     start, received = simulation.model.initial, np.array([8, 2, 5, 0])
     updates = simulation.train(start, received, 0).models
     sizes = simulation.fleet.sizes[received]
@@ -217,7 +217,7 @@ def _subsets(count: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("method", ["exact", "cyclic", "gtg", "kriging"])
 def test_every_way_to_value_runs(method):
-    records = _run({"valuation.method": method, "strategy.name": "greedy-shap", "frame.slots": 9, "frame.pull": 3})
+    records = _run({"valuation.name": method, "strategy.name": "greedy-shap", "frame.slots": 9, "frame.pull": 3})
     assert all(record.utilities > 0 for record in records)
     assert (max(record.value_error for record in records) > 0) == (method != "exact")
 
@@ -227,7 +227,7 @@ def test_noise_has_the_level_of_its_ue():
     noisy, clean = Simulation(_scenario(overrides)), Simulation(_scenario({**overrides, "fleet.noise": 0.0}))
     ues = np.arange(6)
     noise, again = (
-        noisy.train(noisy.model.initial, ues, round).models - clean.train(clean.model.initial, ues, round).models
+        noisy.local(noisy.model.initial, ues, round).models - clean.local(clean.model.initial, ues, round).models
         for round in (1, 2)
     )
     count = noisy.model.size
@@ -244,7 +244,7 @@ def test_only_received_ues_have_influence():
     plain, spoilt = Simulation(_scenario({"rounds": 1})), Simulation(_scenario({"rounds": 1}))
     received = set(range(5))  # the warm-up pulls the first five
     others = [spoilt.fleet.shares.share(ue) for ue in range(12) if ue not in received]
-    spoilt.train.trainer.x[np.concatenate(others)] = torch.nan
+    spoilt.local.trainer.x[np.concatenate(others)] = torch.nan
     (_, one, _), (_, other, _) = next(plain.rounds()), next(spoilt.rounds())
     torch.testing.assert_close(one.model, other.model, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(one.state.value[:5], other.state.value[:5], rtol=1e-4)
@@ -316,7 +316,7 @@ def test_power_of_choice_pulls_the_highest_local_losses():
     found = simulation.local.losses(simulation.model.initial, np.arange(12))
     np.testing.assert_allclose(found, losses, rtol=1e-4)
     received: list[int] = []
-    simulation.strategy.observe = lambda state, receipt, values: received.extend(receipt.received.tolist()) or state
+    simulation.ps.strategy.observe = lambda state, receipt, values: received.extend(receipt.received.tolist()) or state
     ((record, _, _),) = simulation.rounds()
     assert received == sorted(range(12), key=lambda ue: -losses[ue])[:5]
     assert (record.cost_max, record.cost_sum) == (2 + 6, 5 * 2 + sum(range(2, 7)))
@@ -324,7 +324,7 @@ def test_power_of_choice_pulls_the_highest_local_losses():
 
 def test_candidates_are_drawn_by_the_sizes_of_the_fleet():
     simulation = Simulation(_scenario({"strategy.name": "power-of-choice"}))
-    np.testing.assert_array_equal(simulation.strategy.cell.sizes, simulation.fleet.sizes)
+    np.testing.assert_array_equal(simulation.ps.strategy.cell.sizes, simulation.fleet.sizes)
 
 
 class AsksTooMany(STRATEGIES["power-of-choice"]):
@@ -342,7 +342,7 @@ def test_a_strategy_cannot_ask_whom_there_is_not():
 def test_deployments_refuse_strategies_that_ask():
     for name in STRATEGIES:
         scenario = _scenario({"strategy.name": name})
-        strategy = make_strategy(name, cell(scenario))
+        strategy = STRATEGIES.make(name, {}, cell(scenario))
         if name == "power-of-choice":
             with pytest.raises(InputError, match=r"strategy\.name: 'power-of-choice'.*in a deployment"):
                 refuse_asking(strategy, scenario)
@@ -360,9 +360,9 @@ def test_rounds_end_a_run_before_the_budget_does():
         {"training.lr": 1e6},
         {"training.lr": 1e4, "strategy.name": "fedavg"},
         {"training.lr": 1e6, "strategy.name": "centralized"},
-        {"fleet.noise": 1e6, "valuation.method": "cyclic"},
-        {"fleet.noise": 1e6, "valuation.method": "gtg", "training.lr": 1e3},
-        {"fleet.noise": 1e6, "valuation.method": "exact", "training.lr": 1e2},
+        {"fleet.noise": 1e6, "valuation.name": "cyclic"},
+        {"fleet.noise": 1e6, "valuation.name": "gtg", "training.lr": 1e3},
+        {"fleet.noise": 1e6, "valuation.name": "exact", "training.lr": 1e2},
     ],
 )
 def test_divergence_is_told_in_one_line(overrides):
@@ -407,12 +407,12 @@ def test_features_that_are_not_scaled_are_named_where_training_diverges(tmp_path
         ({"strategy.name": "power-of-choice", "time_budget": 7}, "time_budget"),
         ({"push.channel": "ether"}, "push.channel"),
         ({"push.channel": "builtins:dict"}, "push.channel"),
-        ({"push.channel_options": {"name": "x"}}, "push.channel_options.name"),
-        ({"push.channel": "irsa", "push.channel_options": {"degrees": 3}}, "push.channel_options"),
-        ({"push.channel": "capture", "push.channel_options": {"threshold": 3}}, "push.channel_options.threshold"),
+        ({"push.channel.options": {"name": "x"}}, "push.channel.options.name"),
+        ({"push.channel": "irsa", "push.channel.options": {"degrees": 3}}, "push.channel.options"),
+        ({"push.channel": "capture", "push.channel.options": {"threshold": 3}}, "push.channel.options.threshold"),
         (
-            {"push.channel": "capture", "push.channel_options": {"threshold_db": "x"}},
-            "push.channel_options.threshold_db",
+            {"push.channel": "capture", "push.channel.options": {"threshold_db": "x"}},
+            "push.channel.options.threshold_db",
         ),
     ],
 )
@@ -508,8 +508,8 @@ class Undefined:
     ("field", "part", "message"),
     [
         ("aggregation.name", "Double", r"must return models as tensors \(\d+,\) of torch.float32"),
-        ("valuation.method", "OneForAll", "a finite value and a standard error for each of the 5 received UEs"),
-        ("valuation.method", "Undefined", "a finite value and a standard error for each of the 5 received UEs"),
+        ("valuation.name", "OneForAll", "a finite value and a standard error for each of the 5 received UEs"),
+        ("valuation.name", "Undefined", "a finite value and a standard error for each of the 5 received UEs"),
     ],
 )
 def test_what_ones_own_parts_return_is_checked(field, part, message):

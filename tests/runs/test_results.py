@@ -152,5 +152,5 @@ def test_a_plan_has_two_panels() -> None:
 
 
 def test_an_unknown_axis_is_refused(result: Result) -> None:
-    with pytest.raises(InputError, match="x: 'time' is not allowed; it must be slots or rounds"):
+    with pytest.raises(InputError, match="x: 'time' is not allowed; it must be one of slots, rounds, seconds, joules"):
         result.plot(x="time")  # type: ignore[arg-type]

@@ -77,7 +77,7 @@ WRONG = [
     ("push.probability", 1.5, "less than or equal to 1 or 'auto'"),
     ("push.probability", "never", "number or 'auto'"),
     ("push.channel", 1, "string"),
-    ("push.channel_options", [1], "dictionary"),
+    ("push.channel.options", [1], "dictionary"),
     ("training.epochs", 0, "greater than or equal to 1"),
     ("training.epochs_by_strategy", [3], "dictionary"),
     ("training.batches", 2.5, "whole number"),
@@ -89,8 +89,8 @@ WRONG = [
     ("strategy.memory", 1, "less than 1 or 'mean'"),
     ("strategy.memory", "median", "number or 'mean'"),
     ("strategy.share", 0, "greater than 0"),
-    ("valuation.method", 3, "string"),
-    ("valuation.method", "exact", "kriging, cyclic or gtg where more than 16 UEs"),
+    ("valuation.name", 3, "string"),
+    ("valuation.name", "exact", "kriging, cyclic or gtg where more than 16 UEs"),
     ("valuation.samples", 0, "greater than or equal to 1"),
     ("valuation.utilities_per_ue", 2, "greater than or equal to 3"),
     ("valuation.max_utilities", 1, "greater than or equal to 2"),
@@ -162,7 +162,7 @@ def test_bounds_that_depend_on_other_fields_are_tight():
     assert Scenario(time_budget=21).time_budget == 21
     assert Scenario(data={"ues": 10}, frame={"pull": 10}, push={"contenders": 0}).data.ues == 10
     slots = {"slots": MOST_EXACT_PLAYERS, "pull": 5}
-    assert Scenario(frame=slots, valuation={"method": "exact"}).valuation.method == "exact"
+    assert Scenario(frame=slots, valuation={"method": "exact"}).valuation.name == "exact"
     assert Scenario(push={"contenders": "ready"}, fleet={"computing": {}}).fleet.computing is not None
 
 
@@ -175,7 +175,7 @@ def test_bounds_that_depend_on_other_fields_are_tight():
         ),
         ({"fram": {"pull": 3}}, "did you mean frame.pull?"),
         ({"epochs": 3}, "did you mean training.epochs?"),
-        ({"valuation": {"name": "exact"}}, "did you mean valuation.method?"),
+        ({"valuation": {"name": "exact"}}, "did you mean valuation.name?"),
         ({"data": {"name": "mnist"}}, "did you mean data.dataset?"),
         ({"channel": {"name": "irsa"}}, "did you mean push.channel?"),
         ({"data": {"users": 3}}, "did you mean data.ues?"),
@@ -209,7 +209,7 @@ def test_unknown_keys_come_with_a_hint(fields, message):
         "strategy.options={some: !!set {1}}",
         "strategy.options={x: .nan}",
         "strategy.options={x: {1: 2, a: 3}}",
-        "push.channel_options={x: !!binary aGk=}",
+        "push.channel.options={x: !!binary aGk=}",
         "strategy.options={x: " + "[" * 40 + "]" * 40 + "}",
     ],
 )
@@ -413,7 +413,7 @@ def test_the_digest_tells_scenarios_apart_and_nothing_else(tmp_path: Path):
         "data.alpha": 2.0,
         "fleet.computing": {},
         "frame.pull": 9,
-        "push.channel_options": {"x": 1},
+        "push.channel.options": {"x": 1},
         "training.epochs_by_strategy": {"fedavg": 9},
         "strategy.warmup": 0,
         "valuation.within": 0.0,
@@ -421,7 +421,7 @@ def test_the_digest_tells_scenarios_apart_and_nothing_else(tmp_path: Path):
     digests = {made.replace({key: value}).digest for key, value in changed.items()}
     assert len(digests | {made.digest}) == len(changed) + 1
     order = [
-        made.replace({"push.channel_options": dict(pairs)}) for pairs in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)])
+        made.replace({"push.channel.options": dict(pairs)}) for pairs in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)])
     ]
     assert order[0].digest == order[1].digest
 
@@ -434,7 +434,7 @@ def test_the_digest_tells_scenarios_apart_and_nothing_else(tmp_path: Path):
         ("fleet.computing.slot", 0.5),
         ("fleet.computing", None),
         ("strategy.memory", "mean"),
-        ("push.channel_options", {"threshold_db": 3.0}),
+        ("push.channel.options", {"threshold_db": 3.0}),
         ("training.epochs_by_strategy", {"fedavg": 2}),
     ],
 )
@@ -450,9 +450,9 @@ def test_an_override_changes_its_field_and_no_other(key, value):
 
 def test_overrides_add_to_a_section_and_leave_the_source_as_it_is():
     base = Scenario(push={"channel_options": {"a": 1}})
-    changed = base.replace({"push.channel_options.b": 2})
-    assert changed.push.channel_options == {"a": 1, "b": 2}
-    assert base.push.channel_options == {"a": 1}
+    changed = base.replace({"push.channel.options.b": 2})
+    assert changed.push.channel.options == {"a": 1, "b": 2}
+    assert base.push.channel.options == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -547,7 +547,7 @@ def test_the_json_schema_describes_every_field():
     schema = Scenario.model_json_schema()
     json.dumps(schema)
     sections = {"Scenario": schema, **schema["$defs"]}
-    assert len(sections) == 10
+    assert len(sections) == 11
     for name, section in sections.items():
         assert section["description"], name
         assert section["additionalProperties"] is False, name

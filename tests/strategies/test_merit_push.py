@@ -7,7 +7,7 @@ import pytest
 from fedslot import Grant, InputError, Scenario
 from fedslot.messages import Measured, Receipt
 from fedslot.rounds.simulation import Simulation
-from fedslot.strategies import Cell, make_strategy
+from fedslot.strategies import Cell, STRATEGIES
 from fedslot.strategies.merit_push import LESS, MORE, PushSurvey
 
 NONE = np.empty(0, dtype=np.int64)
@@ -23,11 +23,11 @@ def _known(**fields: object) -> PushSurvey:
 def _observe(state: PushSurvey, idle: int = 0, collided: int = 0) -> PushSurvey:
     """A frame in which nothing was received."""
     receipt = Receipt(NONE, NONE, NONE, NONE, NONE, NONE, slots=4, idle_slots=idle, collided_slots=collided)
-    return make_strategy("merit-push", CELL).observe(state, receipt, np.empty(0))
+    return STRATEGIES.make("merit-push", {}, CELL).observe(state, receipt, np.empty(0))
 
 
 def _schedule(state: PushSurvey, cell: Cell = CELL) -> Grant:
-    return make_strategy("merit-push", cell).schedule(state, 3, np.random.default_rng(0))
+    return STRATEGIES.make("merit-push", {}, cell).schedule(state, 3, np.random.default_rng(0))
 
 
 def test_a_frame_pulls_the_pool_and_opens_slots_by_merit():
@@ -73,7 +73,7 @@ def test_the_first_threshold_is_the_most_noise_that_was_seen():
         slots=3,
         measured=Measured(np.array([0.2, 0.3]), np.eye(2), 1e-6),
     )
-    state = make_strategy("merit-push", CELL).observe(PushSurvey.blank(6), receipt, np.zeros(2))
+    state = STRATEGIES.make("merit-push", {}, CELL).observe(PushSurvey.blank(6), receipt, np.zeros(2))
     assert state.threshold >= 0.3
     assert math.isfinite(state.threshold)
 
@@ -90,13 +90,13 @@ def test_at_least_one_slot_pulls():
 def test_frames_of_one_slot_are_refused():
     """The slot would go to the same UE for ever."""
     with pytest.raises(InputError, match=r"frame\.slots: 1 is not allowed; it must be at least 2 under merit-push"):
-        make_strategy("merit-push", replace(CELL, slots=1))
+        STRATEGIES.make("merit-push", {}, replace(CELL, slots=1))
 
 
 def test_options_have_limits():
     for options in ({"push": 0}, {"push": 1.5}, {"horizon": -1}):
         with pytest.raises(InputError, match=r"strategy\.options"):
-            make_strategy("merit-push", replace(CELL, options=options))
+            STRATEGIES.make("merit-push", {}, replace(CELL, options=options))
 
 
 def test_the_cleanest_push_and_the_load_is_kept():
@@ -104,7 +104,7 @@ def test_the_cleanest_push_and_the_load_is_kept():
     fields = {"strategy.name": "merit-push", "aggregation.name": "filtered", "rounds": 150, "push.contenders": 12}
     simulation = Simulation(Scenario.load("quickstart", fields))
     noise, pushed, contenders, slots = simulation.fleet.noise, [], 0, 0
-    observe = simulation.strategy.observe
+    observe = simulation.ps.strategy.observe
 
     def listen(state, receipt, values):
         nonlocal contenders, slots
@@ -114,7 +114,7 @@ def test_the_cleanest_push_and_the_load_is_kept():
             slots += receipt.slots - len(receipt.pulled)
         return observe(state, receipt, values)
 
-    simulation.strategy.observe = listen
+    simulation.ps.strategy.observe = listen
     for _ in simulation.rounds():
         pass
     assert 0.6 < contenders / slots < 1.5

@@ -13,7 +13,7 @@ from fedslot.access.analysis import PushPeriod
 from fedslot.messages import Grant
 from fedslot.rounds.round import cell
 from fedslot.scenario import Scenario
-from fedslot.strategies import Cell, Ledger, make_strategy
+from fedslot.strategies import Cell, Ledger, STRATEGIES
 from fedslot.support.errors import InputError
 
 
@@ -29,7 +29,7 @@ def scenario(ues: int, slots: int, contenders: int | str, limit: float | None = 
 
 
 def grant(cell: Cell, values: Sequence[float], round: int = 99) -> Grant:
-    strategy = make_strategy("planned", cell)
+    strategy = STRATEGIES.make("planned", {}, cell)
     value = np.array(values, dtype=float)
     return strategy.schedule(Ledger(value, np.isfinite(value).astype(np.int64)), round, np.random.default_rng(0))
 
@@ -124,4 +124,4 @@ def test_arrivals_say_how_many_contend() -> None:
 def test_a_bad_limit_is_refused(limit: object) -> None:
     bad = Cell(ues=9, slots=4, pull=2, options={"frame_limit": limit})
     with pytest.raises(InputError, match=r"strategy\.options\.frame_limit"):
-        make_strategy("planned", bad)
+        STRATEGIES.make("planned", {}, bad)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedslot.messages import Receipt
-from fedslot.strategies import Asking, Cell, make_strategy
+from fedslot.strategies import Asking, Cell, STRATEGIES
 from fedslot.support.errors import InputError
 
 NONE = np.empty(0, dtype=np.int64)
@@ -15,7 +15,7 @@ CELL = Cell(ues=6, slots=2, pull=1, sizes=np.array([10, 20, 30, 40, 50, 60]))
 
 
 def _make(cell: Cell) -> Asking:
-    strategy = make_strategy("power-of-choice", cell)
+    strategy = STRATEGIES.make("power-of-choice", {}, cell)
     assert isinstance(strategy, Asking)
     return strategy
 

@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedslot.strategies import Cell, NoState, make_strategy
+from fedslot.strategies import Cell, NoState, STRATEGIES
 
 
 def _pulls(ues: int, slots: int, rounds: int) -> list[list[int]]:
-    strategy = make_strategy("round-robin", Cell(ues=ues, slots=slots, pull=1))
+    strategy = STRATEGIES.make("round-robin", {}, Cell(ues=ues, slots=slots, pull=1))
     rng = np.random.default_rng(0)
     return [strategy.schedule(NoState(), round, rng).pull.tolist() for round in range(rounds)]
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from fedslot.strategies import Cell, Ledger, make_strategy
+from fedslot.strategies import Cell, Ledger, STRATEGIES
 
 CELL = Cell(ues=4, slots=1, pull=1)
 
 
 def _counts(state: Ledger, cell: Cell = CELL, draws: int = 8000) -> np.ndarray:
-    strategy, rng = make_strategy("s-fedavg", cell), np.random.default_rng(3)
+    strategy, rng = STRATEGIES.make("s-fedavg", {}, cell), np.random.default_rng(3)
     return np.bincount([strategy.schedule(state, 5, rng).pull[0] for _ in range(draws)], minlength=cell.ues)
 
 
@@ -38,6 +38,6 @@ def test_without_differences_the_draw_is_uniform(state):
 def test_a_low_temperature_is_greedy():
     state = Ledger(np.array([0.1, 0.4, -2.0, 0.3]), np.ones(4, dtype=np.int64))
     cell = Cell(ues=4, slots=3, pull=1, options={"temperature": 0.01})
-    grant = make_strategy("s-fedavg", cell).schedule(state, 0, np.random.default_rng(0))
+    grant = STRATEGIES.make("s-fedavg", {}, cell).schedule(state, 0, np.random.default_rng(0))
     assert grant.pull.tolist() == [1, 3, 0]
     assert not grant.push

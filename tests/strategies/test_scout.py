@@ -5,14 +5,14 @@ import pytest
 
 from fedslot import Grant, InputError, Scenario
 from fedslot.rounds.simulation import Simulation
-from fedslot.strategies import Cell, make_strategy
+from fedslot.strategies import Cell, STRATEGIES
 from fedslot.strategies.survey import Survey
 
 CELL = Cell(ues=8, slots=5, pull=2)
 
 
 def _schedule(state: Survey, cell: Cell = CELL, seed: int = 0) -> Grant:
-    return make_strategy("scout", cell).schedule(state, 3, np.random.default_rng(seed))
+    return STRATEGIES.make("scout", {}, cell).schedule(state, 3, np.random.default_rng(seed))
 
 
 def _known(noise: list[float], seen: list[int], **lengths: float) -> Survey:
@@ -78,7 +78,7 @@ def test_frames_grow_until_ues_that_train_slowly_are_ready(name: str):
 
 def test_the_horizon_has_limits():
     with pytest.raises(InputError, match=r"strategy\.options\.horizon: 0 is not allowed"):
-        make_strategy("scout", replace(CELL, options={"horizon": 0}))
+        STRATEGIES.make("scout", {}, replace(CELL, options={"horizon": 0}))
 
 
 def test_noisy_ues_are_found_and_left_out():

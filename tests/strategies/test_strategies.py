@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot.messages import Grant, Measured, Receipt
-from fedslot.strategies import STRATEGIES, Asking, Cell, Ledger, Split, make_strategy
+from fedslot.strategies import Asking, Cell, Ledger, STRATEGIES, Split
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.support.errors import InputError
 
@@ -116,7 +116,7 @@ def test_the_spread_is_that_of_ues_with_a_value():
 
 def _warm_up_rounds(name: str, cell: Cell, rounds: int) -> list[Grant]:
     """Grants of the first rounds, if all that was granted is received and worth its index."""
-    strategy = make_strategy(name, cell)
+    strategy = STRATEGIES.make(name, {}, cell)
     state, grants = strategy.init(), []
     for round in range(rounds):
         grant = strategy.schedule(state, round, _rng(round))
@@ -158,7 +158,7 @@ def test_a_warm_up_shorter_than_the_pass_leaves_ues_unseen():
 
 
 def test_without_warm_up_the_first_pulls_are_by_index():
-    grant = make_strategy("push-pull", replace(CELL, warmup=0)).schedule(Ledger.blank(10), 0, _rng())
+    grant = STRATEGIES.make("push-pull", {}, replace(CELL, warmup=0)).schedule(Ledger.blank(10), 0, _rng())
     assert grant.pull.tolist() == [0, 1]
     assert grant.push
 
@@ -171,14 +171,14 @@ STATE = _ledger(0.3, -np.inf, 0.9, 0.9, -0.5, 0.0, 0.3, -np.inf, 0.1, 0.2)
     [("greedy-shap", [2, 3, 0, 6], False), ("push-pull", [2, 3], True), ("only-pull", [2, 3], False)],
 )
 def test_the_most_valued_are_pulled_best_first_ties_by_index(name, pull, push):
-    grant = make_strategy(name, CELL).schedule(STATE, 9, _rng())
+    grant = STRATEGIES.make(name, {}, CELL).schedule(STATE, 9, _rng())
     assert grant.pull.tolist() == pull
     assert grant.push is push
     assert grant.probability == 1.0
 
 
 def test_fedavg_is_uniform_over_the_ues():
-    strategy = make_strategy("fedavg", CELL)
+    strategy = STRATEGIES.make("fedavg", {}, CELL)
     pulls = np.array([strategy.schedule(strategy.init(), round, _rng(round)).pull for round in range(5000)])
     assert pulls.shape == (5000, 4)
     assert all(len(set(pull)) == 4 for pull in pulls.tolist())
@@ -190,7 +190,7 @@ def test_fedavg_is_uniform_over_the_ues():
 
 
 def test_fedavg_with_fewer_ues_than_slots_pulls_them_all():
-    grant = make_strategy("fedavg", Cell(ues=3, slots=5, pull=1)).schedule(None, 0, _rng())
+    grant = STRATEGIES.make("fedavg", {}, Cell(ues=3, slots=5, pull=1)).schedule(None, 0, _rng())
     assert sorted(grant.pull.tolist()) == [0, 1, 2]
 
 
@@ -199,13 +199,13 @@ def test_fedavg_with_fewer_ues_than_slots_pulls_them_all():
     [(50, 10, 0.1, 5), (200, 20, 0.1, 20), (200, 5, 0.1, 5), (4, 9, 0.1, 1), (3, 9, 1.0, 3)],
 )
 def test_centralized_pulls_the_same_share_in_every_round(ues, slots, share, senders):
-    strategy = make_strategy("centralized", Cell(ues=ues, slots=slots, pull=0, share=share))
+    strategy = STRATEGIES.make("centralized", {}, Cell(ues=ues, slots=slots, pull=0, share=share))
     grants = [strategy.schedule(strategy.init(), round, _rng(round)) for round in range(3)]
     assert all(grant.pull.tolist() == list(range(senders)) and not grant.push for grant in grants)
 
 
 def test_who_needs_values():
-    needs = {name: make_strategy(name, CELL).needs_values for name in STRATEGIES}
+    needs = {name: STRATEGIES.make(name, {}, CELL).needs_values for name in STRATEGIES}
     assert {name for name in needs if needs[name]} == {
         "greedy-shap",
         "push-pull",
@@ -224,7 +224,7 @@ def test_grants_are_valid_in_any_cell(name, ues, slots, data):
     pull, seed = data.draw(st.integers(0, min(slots, ues))), data.draw(st.integers(0, 2**32))
     warmup, memory = data.draw(st.none() | st.integers(0, 3)), data.draw(st.just("mean") | st.floats(0, 0.99))
     cell = Cell(ues, slots, pull, contenders=None, probability="auto", warmup=warmup, memory=memory)
-    strategy, rng = make_strategy(name, cell), _rng(seed)
+    strategy, rng = STRATEGIES.make(name, {}, cell), _rng(seed)
     state = strategy.init()
     for round in range(4):
         if isinstance(strategy, Asking):
@@ -261,19 +261,19 @@ def test_barring_counts_only_ues_that_are_not_pulled():
 )
 def test_automatic_barring_keeps_one_contender_per_push_slot(slots, pull, contenders, expected):
     cell = Cell(ues=100, slots=slots, pull=pull, contenders=contenders, probability="auto", warmup=0)
-    grant = make_strategy("push-pull", cell).schedule(Ledger.blank(100), 0, _rng())
+    grant = STRATEGIES.make("push-pull", {}, cell).schedule(Ledger.blank(100), 0, _rng())
     assert grant.probability == pytest.approx(expected)
 
 
 def test_a_fixed_barring_probability_is_passed_on():
     cell = replace(CELL, probability=0.3, warmup=0)
-    assert make_strategy("push-pull", cell).schedule(Ledger.blank(10), 0, _rng()).probability == 0.3
+    assert STRATEGIES.make("push-pull", {}, cell).schedule(Ledger.blank(10), 0, _rng()).probability == 0.3
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_state_is_arrays_and_survives_being_written_and_read(name):
     """A strategy goes on as before from a copy of its state made field by field."""
-    strategy = make_strategy(name, replace(CELL, warmup=2))
+    strategy = STRATEGIES.make(name, {}, replace(CELL, warmup=2))
     state = strategy.init()
     for round in range(3):
         grant = strategy.schedule(state, round, _rng(round))
@@ -289,7 +289,7 @@ def test_state_is_arrays_and_survives_being_written_and_read(name):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_scheduling_is_a_pure_function(name):
-    strategy = make_strategy(name, CELL)
+    strategy = STRATEGIES.make(name, {}, CELL)
     state = strategy.init()
     grants = [strategy.schedule(state, 3, _rng(5)) for _ in range(2)]
     assert grants[0].pull.tolist() == grants[1].pull.tolist()
@@ -330,7 +330,7 @@ class NoObserve:
 
 
 def test_a_strategy_of_ones_own_by_import_path():
-    strategy = make_strategy(f"{__name__}:InTurn", replace(CELL, options={"width": 4}))
+    strategy = STRATEGIES.make(f"{__name__}:InTurn", {}, replace(CELL, options={"width": 4}))
     state, pulls = strategy.init(), []
     for round in range(3):
         grant = strategy.schedule(state, round, _rng())
@@ -355,7 +355,7 @@ class AsksOnly(InTurn):
 
 def test_declared_options_have_defaults():
     options = {"width": 2}
-    strategy = make_strategy(f"{__name__}:Declared", replace(CELL, options=options))
+    strategy = STRATEGIES.make(f"{__name__}:Declared", {}, replace(CELL, options=options))
     assert strategy.cell.options == {"width": 2, "direction": "up"}
     assert options == {"width": 2}
 
@@ -372,7 +372,7 @@ def test_declared_options_have_defaults():
 )
 def test_options_that_no_one_reads_are_refused(name, option, reason):
     with pytest.raises(InputError) as caught:
-        make_strategy(name, replace(CELL, options={option: 1}))
+        STRATEGIES.make(name, {}, replace(CELL, options={option: 1}))
     assert caught.value.field == f"strategy.options.{option}"
     assert reason in str(caught.value)
 
@@ -383,7 +383,7 @@ def test_options_that_no_one_reads_are_refused(name, option, reason):
 )
 def test_options_have_limits(name, option, value):
     with pytest.raises(InputError, match="a number from") as caught:
-        make_strategy(name, replace(CELL, options={option: value}))
+        STRATEGIES.make(name, {}, replace(CELL, options={option: value}))
     assert caught.value.field == f"strategy.options.{option}"
     assert "\n" not in str(caught.value)
 
@@ -403,7 +403,7 @@ def test_options_have_limits(name, option, value):
 )
 def test_what_is_no_strategy_is_refused_with_one_line(name, reason):
     with pytest.raises(InputError) as caught:
-        make_strategy(name, CELL)
+        STRATEGIES.make(name, {}, CELL)
     assert caught.value.field == "strategy.name"
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -411,7 +411,7 @@ def test_what_is_no_strategy_is_refused_with_one_line(name, reason):
 
 def _grants(name: str, cell: Cell) -> list[tuple[object, ...]]:
     """The grants of eight rounds in which every pulled UE is received, with values that differ over rounds."""
-    strategy, rng = make_strategy(name, cell), np.random.default_rng(3)
+    strategy, rng = STRATEGIES.make(name, {}, cell), np.random.default_rng(3)
     state, grants = strategy.init(), []
     for round in range(8):
         grant = strategy.schedule(state, round, _rng(round))

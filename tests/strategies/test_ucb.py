@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot.messages import Receipt
-from fedslot.strategies import Cell, Ledger, make_strategy
+from fedslot.strategies import Cell, Ledger, STRATEGIES
 
 NONE = np.empty(0, dtype=np.int64)
 CELL = Cell(ues=4, slots=2, pull=1)
 
 
 def _pull(state: Ledger, cell: Cell = CELL) -> list[int]:
-    return make_strategy("ucb", cell).schedule(state, 9, np.random.default_rng(0)).pull.tolist()
+    return STRATEGIES.make("ucb", {}, cell).schedule(state, 9, np.random.default_rng(0)).pull.tolist()
 
 
 def _receipt(pulled: np.ndarray, wasted: np.ndarray = NONE) -> Receipt:
@@ -59,7 +59,7 @@ def test_every_ue_is_visited_even_if_some_are_never_ready(ues, slots, seed):
     """ceil(K / M) frames see everyone once; who misses the slot is not pulled forever."""
     rng = np.random.default_rng(seed)
     never_ready = rng.random(ues) < 0.5
-    strategy = make_strategy("ucb", Cell(ues=ues, slots=slots, pull=1))
+    strategy = STRATEGIES.make("ucb", {}, Cell(ues=ues, slots=slots, pull=1))
     state, pulled = strategy.init(), []
     for round in range(-(-ues // slots)):
         grant = strategy.schedule(state, round, rng)
@@ -73,7 +73,7 @@ def test_every_ue_is_visited_even_if_some_are_never_ready(ues, slots, seed):
 
 def test_every_ue_is_visited_again_and_again():
     """The bonus of a UE that is left out grows with ln t, so that even the worst one has its turn."""
-    strategy = make_strategy("ucb", Cell(ues=5, slots=1, pull=1, memory="mean", options={"exploration": 4}))
+    strategy = STRATEGIES.make("ucb", {}, Cell(ues=5, slots=1, pull=1, memory="mean", options={"exploration": 4}))
     state, worth = strategy.init(), np.array([0.0, 0.1, 0.2, 0.3, 0.4])
     for round in range(400):
         pull = strategy.schedule(state, round, np.random.default_rng(0)).pull

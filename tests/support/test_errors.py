@@ -51,7 +51,7 @@ def test_commands_suggest_the_nearest_name(
         ("strategy.name", "greedy-shapley", "greedy-shap"),
         ("aggregation.name", "FedYogi", "fedyogi"),
         ("push.channel", "colision", "collision"),
-        ("valuation.method", "krigging", "kriging"),
+        ("valuation.name", "krigging", "kriging"),
         ("training.model", "MLP", "mlp"),
         ("data.dataset", "cifar-10", "cifar10"),
         ("cost_rule", "frames", "frame"),

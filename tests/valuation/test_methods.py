@@ -115,10 +115,10 @@ def test_a_method_of_your_own() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "field", "allowed"),
     [
-        ("guess", {}, "valuation.method", "one of kriging, cyclic, gtg, exact, leave-one-out, banzhaf, or package"),
+        ("guess", {}, "valuation.name", "one of kriging, cyclic, gtg, exact, leave-one-out, banzhaf, or package"),
         ("own_valuation:Alone", {"factor": -1.0}, "valuation.options", "factor must be above 0"),
-        ("own_valuation:Nothing", {}, "valuation.method", "can be imported"),
-        ("own_valuation:number", {}, "valuation.method", "called with (game, rng)"),
+        ("own_valuation:Nothing", {}, "valuation.name", "can be imported"),
+        ("own_valuation:number", {}, "valuation.name", "called with (game, rng)"),
         ("own_valuation:Alone", {"factor": 101}, "valuation.options.factor", "101 is not allowed; it must be at most"),
         ("own_valuation:Alone", {"speed": 1}, "valuation.options", "speed"),
         ("gtg", {"speed": 1}, "valuation.options", "options that gtg takes"),
@@ -137,6 +137,6 @@ def test_what_cannot_be_made_is_refused_in_one_line(
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("name", ["leave-one-out", "banzhaf", "own_valuation:Alone"])
 def test_a_run_takes_any_method(name: str) -> None:
-    overrides = {"rounds": 2, "valuation.method": name, "strategy.name": "greedy-shap"}
+    overrides = {"rounds": 2, "valuation.name": name, "strategy.name": "greedy-shap"}
     rounds = fedslot.run(fedslot.Scenario.load("quickstart", overrides)).rounds
     assert (rounds["utilities"] > 0).all()

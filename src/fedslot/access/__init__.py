@@ -3,6 +3,7 @@
 Simulation:
     frame.py        one frame: pull slots, then contention in the push slots
     channels.py     random-access channels: collision, capture, CRDSA and IRSA
+    clock.py        what a frame costs in slots, seconds and joules
 
 Analysis, without simulation:
     analysis.py     yield and cost of the push slots on the collision channel, exactly
@@ -17,16 +18,15 @@ Analysis, without simulation:
     limits.py       a limit on the cost of a frame
     renewal.py      the number of frames in a time budget
     goals.py        the shortest frame for a number of updates, the most contenders that push slots bear
-    radio.py        seconds and joules of a frame
 """
 
 from fedslot.access.analysis import PushPeriod, TimedPushPeriod
 from fedslot.access.channels import CHANNELS, Capture, Channel, Coded, Collision, crdsa, irsa, make_channel
+from fedslot.access.clock import Radio, Usage
 from fedslot.access.contenders import Binomial
 from fedslot.access.goals import least_slots, most_contenders
 from fedslot.access.latency import hoeffding_bound, printed_bound
 from fedslot.access.planner import FrameSplit, Plan, plan
-from fedslot.access.radio import Radio, Usage
 
 __all__ = [
     "CHANNELS",

@@ -9,6 +9,7 @@ import typer
 
 from fedslot.cli.options import (
     SAME_AND_RESUME,
+    AgainstOption,
     DaskOption,
     ForceOption,
     FramesOption,
@@ -23,6 +24,7 @@ from fedslot.cli.options import (
     ThreadsOption,
     TrackOption,
     WorkersOption,
+    check_against,
     check_cluster,
     live_view,
     note_effects,
@@ -41,6 +43,7 @@ def compare(
     seeds: Annotated[int, typer.Option(help="Number of seeds; the first is the scenario's.")] = 3,
     override: OverrideOption = [],  # noqa: B006
     targets: TargetsOption = "0.7,0.8,0.9",
+    against: AgainstOption = "slots",
     out: Annotated[Path, typer.Option(help="Folder for runs, tables, figures and report.html.")] = Path("out/compare"),
     workers: WorkersOption = None,
     threads: ThreadsOption = 1,
@@ -69,6 +72,7 @@ def compare(
 
     variants = make_variants(strategies)
     tasks = plan_tasks(wanted, variants, seeds, out)
+    check_against(against, [task.scenario for task in tasks])
     check_cluster(dask)
     for task in tasks[::seeds]:
         check(task.scenario, data=dask is None)
@@ -101,7 +105,7 @@ def compare(
             from fedslot.views.report import write_report
             from fedslot.views.tables import comparison_tables
 
-            report = write_report(comparison, out)
+            report = write_report(comparison, out, against)
             console = Console(markup=False, emoji=False)
             for table in comparison_tables(comparison, console):
                 console.print(table)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -113,6 +113,10 @@ CurvesOption = Annotated[
     ),
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Number of processes; by default one per core.", min=1)]
+Against = Literal["slots", "rounds", "seconds", "joules"]
+AgainstOption = Annotated[
+    Against, typer.Option(help="Draw curves against this too; seconds and joules need the scenario's `radio` fields.")
+]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
 LiveOption = Annotated[
     bool,
@@ -263,3 +267,15 @@ def check_cluster(address: str | None) -> None:
     elif max(threads) > 1:
         advice = "start one per core: dask worker ADDRESS --nworkers auto --nthreads 1"
         typer.secho(f"a worker has {max(threads)} threads, but runs one task at a time; {advice}", err=True)
+
+
+def check_against(against: Against, scenarios: Sequence[Scenario]) -> None:
+    """Refuse curves against seconds or joules that the scenarios do not give, before anything is run."""
+    from fedslot.support.errors import InputError
+
+    for scenario in scenarios:
+        timed = scenario.radio.slot_seconds is not None or scenario.fleet.computing is not None
+        if against == "seconds" and not timed:
+            raise InputError("--against", against, "slots or rounds without radio.slot_seconds")
+        if against == "joules" and scenario.radio.send_joules is None:
+            raise InputError("--against", against, "slots or rounds without radio.send_joules")

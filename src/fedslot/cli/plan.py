@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from fedslot.access.channels import Channel
+    from fedslot.access.clock import Radio
     from fedslot.access.pushes import Progress
-    from fedslot.access.radio import Radio
     from fedslot.planning.inputs import Taken
     from fedslot.planning.sizing import Sizing
     from fedslot.planning.value_ratio import ValueRatio
@@ -32,7 +32,7 @@ def plan(
         typer.Argument(
             metavar="[SCENARIO]",
             help="A preset or a YAML file, from which all that is not given is taken: slots, contenders, channel, "
-            "barring, readiness, time budget, number of UEs, size of the model.",
+            "barring, readiness, time budget, number of UEs, size of the model, radio.",
             autocompletion=complete_scenario,
             show_default=False,
         ),
@@ -198,8 +198,8 @@ def plan(
     """
     import json
 
-    from fedslot.access.radio import NO_RADIO
-    from fedslot.planning.inputs import own_pull, take
+    from fedslot.access.clock import NO_RADIO
+    from fedslot.planning.inputs import own_pull, take, take_radio
     from fedslot.planning.sizing import SizingRequest
 
     if plot is not None:
@@ -220,6 +220,20 @@ def plan(
     taken = {} if scenario is None else {n: value for n, value in take(scenario, slots, ues).items() if n not in given}
     cell: dict[str, Any] = {"slots": 20, "contenders": "10", "channel": "collision"}
     cell |= {name: value.value for name, value in taken.items()} | given
+    rates: dict[str, Any] = {
+        "slot_ms": slot_ms,
+        "bits_per_slot": bits_per_slot,
+        "downlink_bits": downlink_bits,
+        "send_mj": send_mj,
+        "listen_mj": listen_mj,
+    }
+    if scenario is not None:
+        own_radio = {name: value for name, value in take_radio(scenario).items() if rates[name] is None}
+        rates |= {name: value.value for name, value in own_radio.items()}
+        taken |= own_radio
+        if bits_per_parameter is None and rates["bits_per_slot"] is not None:
+            bits_per_parameter = scenario.radio.bits_per_parameter
+    downlink_bits, bits_per_slot = rates["downlink_bits"], rates["bits_per_slot"]
     if cell.get("budget") is not None and downlink_bits is not None:
         allowed = "left out with a budget, whose slots include one for each downlink"
         raise InputError("--downlink-bits", downlink_bits, allowed)
@@ -227,8 +241,9 @@ def plan(
         raise InputError(
             "--downlink-bits", downlink_bits, "left out with --frame-limit, which includes one downlink slot"
         )
-    if budget is not None and scenario is not None and scenario.cost_rule == "frame":
-        raise InputError("--budget", budget, "left out with cost_rule: frame; a plan counts slots by the clock")
+    if budget is not None and scenario is not None and scenario.cost_rule.name != "max":
+        allowed = f"left out with cost_rule: {scenario.cost_rule.name}; a plan counts slots by the clock"
+        raise InputError("--budget", budget, allowed)
     own_channel = scenario.push.channel.options if scenario is not None and "channel" in taken else {}
     with _named_as_options({*given, "threshold_db"}):
         medium = _channel(cell["channel"], threshold_db, own_channel)
@@ -238,12 +253,8 @@ def plan(
     parameter_bits = bits_per_parameter or 32
     radio = _radio(
         scenario if cell.get("ready", 1.0) is None else None,
-        slot_ms,
-        bits_per_slot=bits_per_slot,
-        downlink_bits=downlink_bits,
         bits=1 if size is None else size * parameter_bits,
-        send_mj=send_mj,
-        listen_mj=listen_mj,
+        **rates,
     )
     estimate = None if value_from is None else _estimate(value_from, value_ratio)
     own = None if scenario is None else own_pull(scenario)
@@ -367,11 +378,11 @@ def _parameters(given: int | None, bits_per_slot: float | None, scenario: Scenar
     return count_parameters(scenario)
 
 
-def _radio(late: Scenario | None, slot_ms: float | None, *, listen_mj: float | None, **fields: Any) -> Radio:
+def _radio(late: Scenario | None, slot_ms: float | None, listen_mj: float | None, **fields: Any) -> Radio:
     """Return the radio. late: a scenario with computing times, whose slot has a length and carries an update."""
     from dataclasses import replace
 
-    from fedslot.access.radio import Radio
+    from fedslot.access.clock import Radio
 
     if listen_mj is not None and fields["send_mj"] is None:
         raise InputError("--listen-mj", listen_mj, "given with --send-mj")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedslot.cli.options import say_more
+from fedslot.cli.options import Against, say_more
+from fedslot.support.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 INTERRUPTED = "if it was interrupted, the command that began it continues it with --resume"
 
 
-def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a comparison or a sweep.")]) -> None:
+def show(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, a comparison or a sweep.")],
+    against: Annotated[
+        Against, typer.Option(help="Plot the accuracy of a run against this; seconds and joules need `radio` fields.")
+    ] = "slots",
+) -> None:
     """Summarise the results in a folder: a run with a small plot, a comparison or a sweep as tables.
 
     The results need not be finished.
@@ -43,10 +49,12 @@ def show(folder: Annotated[Path, typer.Argument(help="Folder of a run, a compari
             found = load(folder)
     for warning in told:  # which runs are missing
         typer.echo(f"note: {warning.message}", err=True)
+    if against != "slots" and not isinstance(found, Result):
+        raise InputError("--against", against, "given for the folder of a single run, which is shown with a plot")
     if found is None:
         _show_runs(folder, console)
     elif isinstance(found, Result):
-        _show_run(found, console)
+        _show_run(found, against, console)
     elif isinstance(found, Comparison):
         names = ", ".join(found.strategies)
         console.print(f"comparison of {names} {_where(found.scenario)}, {_seeds(found.seeds)}", soft_wrap=True)
@@ -81,7 +89,8 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
 
 
-def _show_run(run: Result, console: Console) -> None:
+def _show_run(run: Result, against: Against, console: Console) -> None:
+    from fedslot.runs.results import spent
     from fedslot.views.text_plot import text_plot
 
     scenario, rounds = run.scenario, run.rounds
@@ -102,5 +111,6 @@ def _show_run(run: Result, console: Console) -> None:
     )
     if len(rounds) > 1 and run.slots_spent:
         width = max(20, min(72, console.width - 8))
-        slots, accuracy = rounds["slots_spent"].tolist(), rounds["test_accuracy"].tolist()
-        console.print(text_plot(slots, accuracy, width, "test accuracy by slots spent"))
+        costs, accuracy = spent(rounds, against).tolist(), rounds["test_accuracy"].tolist()
+        title = f"test accuracy by {against}" if against == "rounds" else f"test accuracy by {against} spent"
+        console.print(text_plot(costs, accuracy, width, title))

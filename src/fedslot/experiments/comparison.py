@@ -20,7 +20,7 @@ from fedslot.experiments.variants import Strategies, Variant, make_variants, sce
 from fedslot.runs.execution import load
 from fedslot.runs.folders import COMPARISON, claim, write_atomically
 from fedslot.runs.records import LENGTH
-from fedslot.runs.results import Result, Rule
+from fedslot.runs.results import Result, Rule, X
 from fedslot.scenario import Scenario, as_scenario, read_fields
 from fedslot.support.errors import InputError, RefusedError, counted, first_names, one_of, whole_number
 from fedslot.support.plain import plain
@@ -29,8 +29,6 @@ from fedslot.views.progress import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from fedslot.views.curves import X
 
 TARGETS = (0.7, 0.8, 0.9)
 RULES: tuple[Rule, ...] = ("max", "frame", "sum")
@@ -50,6 +48,8 @@ def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str,
     for target in targets:
         for rule in RULES:
             measures[f"slots_to_{target:g}_{rule}"] = result.slots_to(target, rule)
+        if (own := result.scenario.rule_label) not in RULES:
+            measures[f"slots_to_{target:g}_{own}"] = result.slots_to(target)
     return measures
 
 
@@ -93,7 +93,7 @@ class Comparison:
 
     def slots_measure(self, target: float) -> str:
         """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
-        return f"slots_to_{target:g}_{self.scenario.cost_rule}"
+        return f"slots_to_{target:g}_{self.scenario.rule_label}"
 
     def measures(self) -> pd.DataFrame:
         """Return one row per run: strategy, seed and every measure."""

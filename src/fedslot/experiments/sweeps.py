@@ -52,7 +52,7 @@ class Sweep:
 
     def slots_measure(self, target: float) -> str:
         """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
-        return f"slots_to_{target:g}_{self.study.scenario.cost_rule}"
+        return f"slots_to_{target:g}_{self.study.scenario.rule_label}"
 
     def measures(self) -> pd.DataFrame:
         """Return one row per run: the values of the axes, seed, every measure, and the reason of a failure."""

@@ -74,7 +74,7 @@ def check(scenario: Scenario, *, data: bool = True) -> None:
     for whole in (scenario.push.channel, scenario.aggregation, scenario.valuation):
         whole.make()
     for part in scenario.parts:
-        part.kind.bind(part.name, part.options)
+        part.bind()
     if data:
         check_exists(scenario.data.dataset)
         _check_data(scenario, outline(scenario.data.dataset))

@@ -94,8 +94,8 @@ def scenarios(base: Scenario, variants: Sequence[Variant]) -> list[Scenario]:
         except InputError as error:
             raise InputError(error.field, error.value, f"{error.allowed} (for {variant.label})") from None
         if scenario.cost_rule != base.cost_rule:
-            allowed = f"{base.cost_rule} for all strategies (also for {variant.label})"
-            raise InputError("cost_rule", scenario.cost_rule, allowed)
+            allowed = f"{base.cost_rule.name} for all strategies (also for {variant.label})"
+            raise InputError("cost_rule", scenario.cost_rule.name, allowed)
         for other, twin in zip(variants, found, strict=False):
             if twin == scenario:
                 raise InputError("strategies", variant.label, f"left out: it is the same scenario as {other.label}")

@@ -121,7 +121,8 @@ class Kind(Generic[T]):
 
     def bind(self, name: str, options: Mapping[str, Any]) -> Callable[..., T]:
         """Return the class or function with its options set; refuse options that it does not take."""
-        return partial(self.find(name), **self._check(name, options))
+        part, checked = self.find(name), self._check(name, options)
+        return partial(part, **checked) if checked else part
 
     def make(self, name: str, options: Mapping[str, Any], *arguments: Any) -> T:
         """Build a part with its options from the arguments of the caller, and check that it has what it needs."""

@@ -108,5 +108,30 @@ PARTITIONS: Kind[Any] = Kind(
     {"dirichlet": "fedslot.data.partition:dirichlet"},
     arguments=("labels", "ues", "rng"),
 )
+LINKS: Kind[Any] = Kind(
+    "chain",
+    "a link of the update chain",
+    "fedslot.links",
+    {"noise": "fedslot.updates.noise:Noise", "clip": "fedslot.updates.clip:Clip"},
+    base="fedslot.updates.chain:Link",
+)
+COST_RULES: Kind[int] = Kind(
+    "cost_rule",
+    "a cost rule",
+    "fedslot.cost_rules",
+    {"max": "fedslot.access.clock:cost_max", "frame": "fedslot.access.clock:cost_frame"},
+    arguments=("receipt",),
+)
 
-KINDS = (STRATEGIES, CHANNELS, AGGREGATIONS, VALUATIONS, MODELS, OPTIMIZERS, NOISE_LAWS, PARTITIONS)
+KINDS = (
+    STRATEGIES,
+    CHANNELS,
+    AGGREGATIONS,
+    VALUATIONS,
+    MODELS,
+    OPTIMIZERS,
+    NOISE_LAWS,
+    PARTITIONS,
+    LINKS,
+    COST_RULES,
+)

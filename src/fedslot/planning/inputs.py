@@ -39,11 +39,29 @@ def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -
         "barring": Taken("best" if push.probability == "auto" else push.probability, "push.probability"),
         "channel": Taken(push.channel.name, "push.channel"),
     }
-    if scenario.time_budget is not None and scenario.cost_rule == "max":
+    if scenario.time_budget is not None and scenario.cost_rule.name == "max":
         taken["budget"] = Taken(scenario.time_budget, "time_budget")
     if scenario.fleet.computing is not None:
         taken["ready"] = Taken(None, "fleet.computing")
     return taken
+
+
+def take_radio(scenario: Scenario) -> dict[str, Taken]:
+    """Return what a plan takes from a scenario's `radio`, in ms and mJ, by the names of its options."""
+    section = scenario.radio
+    fields = {
+        "slot_ms": ("slot_seconds", 1000),
+        "bits_per_slot": ("bits_per_slot", 1),
+        "downlink_bits": ("downlink_bits", 1),
+        "send_mj": ("send_joules", 1000),
+        "listen_mj": ("listen_joules", 1000),
+    }
+    numbers = {name: (getattr(section, field), field, factor) for name, (field, factor) in fields.items()}
+    return {
+        name: Taken(factor * value, f"radio.{field}")
+        for name, (value, field, factor) in numbers.items()
+        if value is not None
+    }
 
 
 def own_pull(scenario: Scenario) -> int | None:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel, Collision
+from fedslot.access.clock import NO_RADIO, Radio, Usage
 from fedslot.access.contenders import contender_pmf, parse_contenders
 from fedslot.access.goals import least_slots, longest_frame, most_contenders
 from fedslot.access.planner import FrameSplit, Plan, plan
 from fedslot.access.pushes import Barring, Progress
-from fedslot.access.radio import NO_RADIO, Radio, Usage
 from fedslot.planning.inputs import readiness
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedslot.data.sources import divides_itself
+from fedslot.parts.kinds import LINKS
 from fedslot.scenario import Scenario, keys, read_fields
 from fedslot.scenario import presets as all_presets
 from fedslot.strategies import STRATEGIES
@@ -32,7 +33,15 @@ def without_effect(scenario: Scenario) -> dict[str, str]:
     """
     if scenario.trains_alone:
         return {key: f"under {scenario.strategy.name}" for key in keys() if key not in ALONE}
-    return dict([*_by_strategy(scenario), *_by_valuation(scenario), *_by_training(scenario), *_by_data(scenario)])
+    return dict(
+        [
+            *_by_strategy(scenario),
+            *_by_valuation(scenario),
+            *_by_training(scenario),
+            *_by_data(scenario),
+            *_by_radio(scenario),
+        ]
+    )
 
 
 def notes(scenarios: Sequence[Scenario], base: Scenario) -> list[str]:
@@ -85,12 +94,21 @@ def _by_training(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "training.epochs", "beside training.epochs_by_strategy"
     else:
         yield "training.epochs_by_strategy", f"under {name}"
-    if scenario.fleet.noise == 0:
+    if all(link.name != "noise" for link in scenario.chain) and all(link.name in LINKS for link in scenario.chain):
+        yield from ((key, "without noise in chain") for key in ("fleet.noise", *NOISE))
+    elif scenario.fleet.noise == 0:
         yield from ((key, "without fleet.noise") for key in NOISE)
     elif scenario.fleet.noise_law.name == "equal":
         yield "fleet.noise_order", "with equal noise"
     if scenario.pools_data and name in STRATEGIES:
-        yield from ((key, "where the PS pools the data") for key in ("fleet.stragglers", "fleet.noise", *NOISE))
+        yield from (
+            (key, "where the PS pools the data") for key in ("fleet.stragglers", "chain", "fleet.noise", *NOISE)
+        )
+
+
+def _by_radio(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    if scenario.radio.bits_per_slot is None:
+        yield "radio.bits_per_parameter", "without radio.bits_per_slot"
 
 
 def _by_data(scenario: Scenario) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,24 +14,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.access.clock import Clock, Cost
 from fedslot.access.frame import draw_backlogged
 from fedslot.access.planner import plan
 from fedslot.access.pushes import Barring
-from fedslot.aggregation import Aggregate, Aggregation, Updates
-from fedslot.fleet import Fleet
-from fedslot.learning.jobs import Job
-from fedslot.learning.models import Model
+from fedslot.aggregation import Updates
 from fedslot.messages import Grant, Measured, Receipt, UEs
-from fedslot.rounds.checks import check_aggregate, check_grant, check_state, check_traced, distinct_ues
+from fedslot.rounds.checks import check_grant, check_state, check_traced, distinct_ues
 from fedslot.rounds.held_out import HeldOut, finite
 from fedslot.rounds.trace import Event, trace_frame
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Cell, Split, Strategy
 from fedslot.support.checks import check_whole
 from fedslot.support.errors import InputError, RefusedError
-from fedslot.support.rng import ARRIVALS, ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
+from fedslot.support.rng import ARRIVALS, ASK, BACKLOGGED, SCHEDULE, stream
+from fedslot.updates import Memory
 from fedslot.valuation import Valuation
 
+ROUNDING = 1e-9  # by which a sum of seconds may exceed a budget
 Losses = Callable[[UEs], NDArray[np.float64]]
 """Maps UEs (n,) to their local losses (n,) of the global model."""
 
@@ -67,7 +67,11 @@ class Round:
     cost_sum: int
     """Overhead + slot + 1 summed over the received UEs, as in the paper's Fig. 6."""
     slots_spent: int
-    """Sum of `cost_max` since the first round, or of `cost_frame` if that is the scenario's `cost_rule`."""
+    """Slots spent since the first round: the sum of `cost_max`, or of the cost by another `cost_rule`."""
+    air_seconds: float | None
+    """Time of the frame on the air: of the slots that it spent; empty if the length of a slot is not given."""
+    joules: float | None
+    """Energy that all UEs spent in the frame; empty if the scenario's `radio` does not give energies."""
     utilities: int
     """Number of coalition utilities that were evaluated."""
     value_error: float
@@ -84,6 +88,8 @@ class Snapshot:
     waiting: (K,) whether each UE is backlogged; empty without `push.arrivals`.
     model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
     state: the strategy's state. aggregation: the aggregation's state.
+    links: the states of the UEs' update chains, of those that have one.
+    seconds_spent, joules_spent: time on the air and energy of the frames so far; 0 where they are not known.
     """
 
     round: int
@@ -93,6 +99,9 @@ class Snapshot:
     report: Tensor
     state: Any
     aggregation: Any
+    seconds_spent: float = 0.0
+    joules_spent: float = 0.0
+    links: Memory = field(default_factory=dict)
 
 
 def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
@@ -138,22 +147,26 @@ def overhead(strategy: Strategy[Any]) -> int:
     return int(strategy.overhead)
 
 
-def frame_fits(scenario: Scenario, slots_spent: int, grant: Grant) -> bool:
-    """Tell whether a frame, and the asking before it, fit into the time budget."""
-    budget, uplink = scenario.time_budget, grant.uplink_slots(scenario.frame.slots)
-    return budget is None or slots_spent + grant.overhead + (uplink and 1 + uplink) <= budget
+def frame_fits(scenario: Scenario, clock: Clock, now: Snapshot, grant: Grant) -> bool:
+    """Return whether a frame may begin: all of its slots, and the asking before it, fit into the budgets of time.
+
+    The energy of a frame is not known before it. The first frame that uses up the budget of joules is the last one.
+    """
+    uplink, seconds, joules = grant.uplink_slots(scenario.frame.slots), scenario.seconds_budget, scenario.joules_budget
+    downlinks = 1 if uplink else 0
+    slots, budget = now.slots_spent + grant.overhead + downlinks + uplink, scenario.time_budget
+    longest = clock.radio.seconds(grant.overhead + uplink, downlinks) or 0.0
+    return (
+        (budget is None or slots <= budget)
+        and (seconds is None or now.seconds_spent + longest <= seconds * (1 + ROUNDING))
+        and (joules is None or now.joules_spent < joules)
+    )
 
 
-def spend(scenario: Scenario, receipt: Receipt) -> int:
-    """Return the slots that a frame spent, by the scenario's cost rule."""
-    return receipt.cost_max if scenario.cost_rule == "max" else receipt.cost_frame
-
-
-def start(strategy: Strategy[Any], scenario: Scenario) -> Any:
-    """Return the state of a strategy before the first round; one that a checkpoint cannot save is refused."""
-    state = strategy.init()
-    check_state(f"strategy {scenario.strategy.name}", "init", state)
-    return state
+def add(now: Snapshot, cost: Cost) -> tuple[int, float, float]:
+    """Return slots, seconds and joules spent after a frame, from those before it and its cost."""
+    seconds, joules = cost.seconds or 0.0, cost.joules or 0.0
+    return now.slots_spent + cost.spent, now.seconds_spent + seconds, now.joules_spent + joules
 
 
 def ask(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int, losses: Losses) -> Any:
@@ -230,43 +243,6 @@ def still_waiting(
     return after
 
 
-def local_job(scenario: Scenario, fleet: Fleet, ue: int, round: int) -> Job:
-    """Return the local training of one UE in one round."""
-    seed = scenario.seed
-    shuffle, dropout = stream(seed, SHUFFLE, round, ue), torch_seed(seed, DROPOUT, round, ue)
-    return Job(fleet.shares.share(ue), int(fleet.epochs[ue]), shuffle, dropout)
-
-
-def add_noise(update: Tensor, ue: int, scenario: Scenario, fleet: Fleet, round: int) -> None:
-    """Add a UE's noise to its update (P,), in place."""
-    if fleet.noise[ue] > 0:
-        noise = stream(scenario.seed, NOISE, round, ue).standard_normal(len(update), dtype=np.float32)
-        update.add_(torch.from_numpy(noise).to(update), alpha=float(fleet.noise[ue]))
-
-
-def gather(
-    network: Model,
-    held_out: HeldOut,
-    start: Tensor,
-    local: Tensor,
-    ues: UEs,
-    sizes: NDArray[np.int64],
-    values: NDArray[np.float64],
-) -> Updates:
-    """Return the updates of a round, local models (Y, P) trained from `start` (P,), for the aggregation."""
-    return Updates(
-        network,
-        start,
-        local,
-        ues,
-        sizes,
-        values,
-        held_out.inputs,
-        held_out.statistics,
-        held_out.validation.losses,
-    )
-
-
 def measure(strategy: Strategy[Any], updates: Updates) -> Measured | None:
     """Return the measurements of a round's updates, if there are any and the strategy needs them."""
     if not getattr(strategy, "needs_measurements", False) or not len(updates.local):
@@ -275,23 +251,17 @@ def measure(strategy: Strategy[Any], updates: Updates) -> Measured | None:
     return Measured(updates.noise, (responses @ responses.mT).cpu().numpy(), gain)
 
 
-def start_aggregation(aggregation: Aggregation[Any], scenario: Scenario, model: Tensor) -> Any:
-    """Return the state of an aggregation before the first round; one that a checkpoint cannot save is refused."""
-    state = aggregation.init(model, scenario.data.ues)
-    check_state(f"aggregation {scenario.aggregation.name}", "init", state)
-    return state
-
-
-def aggregate(
-    aggregation: Aggregation[Any], state: Any, updates: Updates, scenario: Scenario, round: int
-) -> Aggregate[Any]:
-    """Return what the aggregation makes of a round's updates; models unlike the one broadcast are refused."""
-    new = aggregation.apply(state, updates)
-    return check_aggregate(f"round {round}: aggregation {scenario.aggregation.name}", new, updates.start, state)
-
-
-def trace(scenario: Scenario, round: int, receipt: Receipt, state: Any, aggregation: Any) -> list[Event]:
+def trace(
+    scenario: Scenario,
+    round: int,
+    receipt: Receipt,
+    state: Any,
+    aggregation: Any,
+    values: NDArray[np.float64] | None,
+) -> list[Event]:
     """Return the rows of a frame in `frames.csv`.
+
+    values: (Y,) of this round's updates, in the order of `receipt.received`; None if they were not valued.
 
     state, aggregation: the states of the strategy and of the aggregation after the round. Each may have a method
     `traced`, which returns by name (`value`, `noise`) what the PS knows of each UE, (K,); the strategy goes first.
@@ -303,7 +273,7 @@ def trace(scenario: Scenario, round: int, receipt: Receipt, state: Any, aggregat
     ):
         if callable(traced := getattr(part, "traced", None)):
             known |= check_traced(f"round {round}: the state of {kind} {name}", traced(), scenario.data.ues)
-    return trace_frame(round, receipt, **known)
+    return trace_frame(round, receipt, **known, update_values=values)
 
 
 def record(
@@ -313,11 +283,12 @@ def record(
     valuation: Valuation,
     now: Snapshot,
     began: float,
+    cost: Cost,
     val_loss: float | None = None,
 ) -> Round:
     """Return the record of a round.
 
-    now: the snapshot after it. began: the `time.perf_counter` at its beginning.
+    now: the snapshot after it. cost: of its frame. began: the `time.perf_counter` at its beginning.
     val_loss: of the reported model, if the aggregation measured it.
     """
     test_loss, test_accuracy = held_out.test.evaluate(now.report)
@@ -332,10 +303,12 @@ def record(
         contenders=receipt.contenders,
         push_received=len(receipt.pushed),
         collided=len(receipt.collided),
-        cost_max=receipt.cost_max,
-        cost_frame=receipt.cost_frame,
-        cost_sum=receipt.cost_sum,
+        cost_max=cost.max,
+        cost_frame=cost.frame,
+        cost_sum=cost.sum,
         slots_spent=now.slots_spent,
+        air_seconds=cost.seconds,
+        joules=cost.joules,
         utilities=valuation.utilities,
         value_error=float(max(valuation.errors, default=0.0)),
         seconds=time.perf_counter() - began,

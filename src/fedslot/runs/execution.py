@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
-from fedslot.rounds.round import Snapshot
+from fedslot.rounds.round import Round, Snapshot
 from fedslot.rounds.simulation import Distribute, Simulation
 from fedslot.rounds.trace import Event
 from fedslot.runs.callbacks import Callback, Callbacks, Report
 from fedslot.runs.provenance import fingerprints
-from fedslot.runs.records import RunFolder, frame_table, read_summary
+from fedslot.runs.records import RunFolder, frame_table, read_summary, round_table
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario, as_scenario
 from fedslot.support.checks import check_whole
@@ -90,17 +89,17 @@ def is_finished(out: str | Path) -> bool:
 
 
 def _in_memory(simulation: Simulation, told: Callbacks, frames: bool) -> Result:
-    rows: list[dict[str, object]] = []
+    rows: list[Round] = []
     events: list[Event] = []
     now, stopped = simulation.start(), False
     told.start(simulation.scenario, now.round, None)
     for round, after, frame in simulation.rounds(now):
         now = after
-        rows.append(asdict(round))
+        rows.append(round)
         events += frame if frames else []
         if stopped := told.round(round, frame) and simulation.goes_on(now):
             break
-    return _result(simulation, pd.DataFrame(rows), now, frame_table(events) if frames else None, None, stopped)
+    return _result(simulation, round_table(rows), now, frame_table(events) if frames else None, None, stopped)
 
 
 def _in_folder(

@@ -53,7 +53,7 @@ COMPARISON = Kind(
     "comparison.yaml",
     (
         *("comparison.csv", "differences.csv", "runs.csv"),
-        *_images("accuracy_by_slots", "accuracy_by_round", "slots_to_targets", "on_the_air"),
+        *_images("accuracy_by_*", "slots_to_targets", "on_the_air"),
         "report.html",
         *_events("tensorboard/*"),
     ),
@@ -64,7 +64,7 @@ SWEEP = Kind(
     "study.yaml",
     (
         *("runs.csv", "sweep.csv"),
-        *_images("final_accuracy", "accuracy_at_horizon", "slots_to_*_max", "slots_to_*_frame"),
+        *_images("final_accuracy", "accuracy_at_horizon", "slots_to_*_max", "slots_to_*_frame", "slots_to_*_own"),
         *_events("tensorboard/*"),
     ),
     ("runs/*",),

@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedslot import __version__
+from fedslot.access.clock import Clock
 from fedslot.data.sources import load as load_data
+from fedslot.fleet import Fleet
+from fedslot.planning.inputs import count_parameters
 from fedslot.rounds.local_training import make_model
+from fedslot.rounds.trace import COLLIDED, PULLED, PUSHED, WASTED
 from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError, one_of
@@ -23,9 +27,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from fedslot.planning.value_ratio import ValueRatio
-    from fedslot.views.curves import X
 
 Rule = Literal["max", "frame", "sum"]
+X = Literal["slots", "rounds", "seconds", "joules"]
+NEEDED = {"seconds": "radio.slot_seconds", "joules": "radio.send_joules"}
+
+
+def spent(table: pd.DataFrame, x: X) -> NDArray[np.float64]:
+    """Return what a run had spent after each of its rounds: slots, seconds on the air or joules; or the rounds."""
+    if x == "rounds":
+        return np.arange(len(table), dtype=float)
+    if x == "slots":
+        return table["slots_spent"].to_numpy(float)
+    numbers = table.get("air_seconds" if x == "seconds" else "joules")
+    if numbers is None or numbers.isna().any():
+        raise InputError("against", x, f"slots or rounds for a run without {NEEDED[x]} in its scenario")
+    return numbers.cumsum().to_numpy(float)
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,15 +120,50 @@ class Result:
 
         rule: the cost rule by which slots count; None: the scenario's.
         """
-        costs = self._costs(rule or self.scenario.cost_rule)
+        label = rule or self.scenario.rule_label
+        spent = self.rounds["slots_spent"] if label == "own" else self._costs(label).cumsum()
         reached = np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
-        return float(costs.iloc[: reached[0] + 1].sum()) if len(reached) else float("nan")
+        return float(spent.iloc[reached[0]]) if len(reached) else float("nan")
 
-    def _costs(self, rule: Rule) -> pd.Series[int]:
+    def _costs(self, rule: str) -> pd.Series[int]:
         """Return the cost of each round by a rule."""
         if rule not in get_args(Rule):
             raise InputError("rule", rule, one_of(rule, get_args(Rule)))
         return self.rounds[f"cost_{rule}"]
+
+    def _total(self, column: str) -> float | None:
+        """Return the sum of a column over all rounds; None if a round has no number, or the run is an older one."""
+        numbers = self.rounds.get(column)
+        return None if numbers is None or numbers.isna().any() else float(numbers.sum())
+
+    def joules_by_ue(self) -> NDArray[np.float64] | None:
+        """Return the energy that each UE spent in the run, (K,), from its trace; None without energies or a trace.
+
+        A trace lists at most 100 UEs of a slot. Where more sent, the run is refused.
+        """
+        total, frames, model = self._total("joules"), self.frames, self.model
+        if total is None or frames is None:
+            return None
+        clock = Clock.of(self.scenario, count_parameters(self.scenario) if model is None else len(model))
+        acted = frames[frames["event"].isin([PULLED, WASTED, PUSHED, COLLIDED])]
+        sent = acted.loc[acted["event"] != WASTED, "ue"].to_numpy(np.int64)
+        joules = clock.joules_by_ue(int((self.rounds["slots"] > 0).sum()), sent, self._computed(clock, acted))
+        assert joules is not None
+        if not np.isclose(joules.sum(), total, rtol=1e-6):
+            raise RefusedError(f"the trace of {self.folder or 'the run'} does not list all UEs that sent")
+        return joules
+
+    def _computed(self, clock: Clock, acted: pd.DataFrame) -> NDArray[np.float64]:
+        """Return the time that each UE computed, (K,) in slots, of those that acted in frames; (0,) if not counted."""
+        if not clock.compute_joules:
+            return np.zeros(0)
+        data, computed = load_data(self.scenario.data.dataset), np.zeros(clock.ues)
+        fleet = Fleet.draw(self.scenario, data.y_train, data.ue_train)
+        for round in acted["round"].unique().tolist():
+            ues, times = acted.loc[acted["round"] == round, "ue"].unique().astype(np.int64), fleet.ready(round)
+            assert times is not None
+            computed[ues] += times[ues]
+        return computed
 
     def value_ratio(self) -> ValueRatio:
         """Estimate the value of a pushed update relative to a pulled one, from the trace of the run."""
@@ -120,7 +172,7 @@ class Result:
         return estimate_value_ratio(self.scenario, self.frames, self.folder or "the run")
 
     def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
-        """Draw the test accuracy over slots or rounds, in a new figure or in given axes, and return these."""
+        """Draw the test accuracy over slots, rounds, seconds or joules, in a new figure or in given axes."""
         from fedslot.views.curves import plot_accuracy  # slow to import
 
         return plot_accuracy({self.scenario.strategy.name: [self.rounds]}, x, axes, title=self.scenario.label)
@@ -163,6 +215,8 @@ class Result:
             "cost_max": int(rounds["cost_max"].sum()),
             "cost_frame": int(rounds["cost_frame"].sum()),
             "cost_sum": int(rounds["cost_sum"].sum()),
+            "air_seconds": self._total("air_seconds"),
+            "joules": self._total("joules"),
             "push_received": int(rounds["push_received"].sum()),
             "collided": int(rounds["collided"].sum()),
             "seconds": float(rounds["seconds"].sum()),
@@ -179,4 +233,7 @@ class Result:
     def _stopped_by(self) -> str | None:
         if not self.finished:
             return "callback" if self.stopped else None
-        return "rounds" if len(self.rounds) == self.scenario.most_rounds else "time_budget"
+        if len(self.rounds) == self.scenario.most_rounds:
+            return "rounds"
+        used = self.scenario.used(self.slots_spent, self._total("air_seconds") or 0.0, self._total("joules") or 0.0)
+        return max(used, key=lambda name: used[name], default="time_budget")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -23,6 +23,8 @@ from fedslot.parts.kind import Kind
 from fedslot.parts.kinds import (
     AGGREGATIONS,
     CHANNELS,
+    COST_RULES,
+    LINKS,
     MODELS,
     NOISE_LAWS,
     OPTIMIZERS,
@@ -73,6 +75,10 @@ class PartSection(Section):
     def make(self, *arguments: Any) -> Any:
         """Build the part from the arguments of its kind."""
         return self.kind.make(self.name, self.options, *arguments)
+
+    def bind(self) -> Callable[..., Any]:
+        """Return the class or function with its options set, to be called more than once."""
+        return self.kind.bind(self.name, self.options)
 
 
 def _name(kind: Kind[Any], default: str, more: str = "") -> Any:
@@ -242,6 +248,27 @@ class Push(Section):
     channel: ChannelPart = ChannelPart()
 
 
+class Radio(Section):
+    """Length, bits and energy of the slots of the radio, for costs in seconds and joules."""
+
+    slot_seconds: float | None = Field(None, ge=1e-9, le=1e9)
+    """Length of a slot of the radio [s]. Null: seconds are not computed, unless `fleet.computing` gives the length."""
+    bits_per_slot: float | None = Field(None, ge=1e-9, le=1e15)
+    """Bits that a slot of the radio carries. An update takes as many slots of the radio as its bits need, which
+    together are one slot of the frame. Null: an update takes one."""
+    downlink_bits: float | None = Field(None, ge=1e-9, le=1e15)
+    """Bits that a slot of the radio carries in the downlink, which sends the model; null means as in the uplink."""
+    bits_per_parameter: int = Field(32, ge=1, le=1024)
+    """Bits of a parameter in an update, where `bits_per_slot` is given."""
+    send_joules: float | None = Field(None, ge=0, le=1e9)
+    """Energy of a UE for a slot of the radio in which it sends [J]. Null: joules are not computed."""
+    listen_joules: float | None = Field(None, ge=0, le=1e9)
+    """Energy of a UE for a slot of the radio in which it listens [J]: all UEs listen to the downlink. Null means 0."""
+    compute_joules: float | None = Field(None, ge=0, le=1e9)
+    """Energy of a UE for a second of computing [J], with the times of `fleet.computing`. It counts for UEs that send,
+    or are pulled but not ready. Null: computing is not counted."""
+
+
 class Training(Section):
     """Local training of a UE."""
 
@@ -309,6 +336,28 @@ class Aggregation(PartSection):
     options: dict[str, Any] = _options(AGGREGATIONS, "E.g. `{lr: 0.05}` for `fedadam`.")
 
 
+class LinkPart(PartSection):
+    """A link of the update chain."""
+
+    kind = LINKS
+    name: Part = _name(LINKS, "noise")
+    options: dict[str, Any] = _options(LINKS, "E.g. `{norm: 1.0}` for `clip`.")
+
+
+class CostRulePart(PartSection):
+    """The slots that a frame spends."""
+
+    kind = COST_RULES
+    name: Part = _name(
+        COST_RULES,
+        "max",
+        "With `max`, those up to the last received one; with `frame`, all that were announced. Your own function is "
+        "called with the `Receipt` of a frame, and returns a whole number of slots, at least 1. The downlink slot "
+        "counts in both. The costs by `max` and `frame` are always recorded.",
+    )
+    options: dict[str, Any] = _options(COST_RULES)
+
+
 class Scenario(Section):
     """All parameters that determine the result of a run."""
 
@@ -318,14 +367,22 @@ class Scenario(Section):
     """Largest number of global rounds."""
     time_budget: int | None = Field(None, ge=1, le=LARGEST_INT)
     """Number of slots that may be spent; a frame begins only if all its slots fit. Null: no limit."""
-    cost_rule: Literal["max", "frame"] = "max"
-    """Slots that a frame spends: `max`, those up to the last received one, or `frame`, all that were announced. The
-    downlink slot counts in both. Both costs are always recorded."""
+    seconds_budget: float | None = Field(None, gt=0)
+    """Seconds on the air that may be spent; a frame begins only if all its slots fit. Null: no limit."""
+    joules_budget: float | None = Field(None, gt=0)
+    """Joules that the UEs may spend in all. What a frame costs is known only after it: the first frame that uses up the
+    budget is the last one. Null: no limit."""
+    cost_rule: CostRulePart = CostRulePart()
     data: Data = Data()
     fleet: Fleet = Fleet()
     frame: Frame = Frame()
     push: Push = Push()
+    radio: Radio = Radio()
     training: Training = Training()
+    chain: list[LinkPart] = Field([LinkPart()], max_length=16)
+    """What happens to an update between training and the PS, in this order: a list of links, each a name or
+    `{name, options}`. `noise` adds the UE's Gaussian noise, `clip` limits the norm of the update; your own link is a
+    subclass of `fedslot.Link`."""
     strategy: Strategy = Strategy()
     valuation: Valuation = Valuation()
     aggregation: Aggregation = Aggregation()
@@ -355,6 +412,7 @@ class Scenario(Section):
             )
         if self.time_budget is not None and self.time_budget < slots + 1:
             raise InputError("time_budget", self.time_budget, f"at least one frame, 1 + frame.slots ({slots + 1})")
+        self._check_costs()
         if (self.pools_data or self.trains_alone) and self.aggregation.name != "average":
             allowed = f"average where the PS trains, as under {self.strategy.name}"
             raise InputError("aggregation.name", self.aggregation.name, allowed)
@@ -366,6 +424,23 @@ class Scenario(Section):
                 f"(frame.slots is {slots})",
             )
         return self
+
+    def _check_costs(self) -> None:
+        """Refuse budgets and fields of the radio that cannot be counted without others."""
+        radio, computing = self.radio, self.fleet.computing
+        if computing is not None and radio.slot_seconds is not None:
+            allowed = "null with fleet.computing, whose slot is the length of a slot of the frame"
+            raise InputError("radio.slot_seconds", radio.slot_seconds, allowed)
+        for name, value, needed, known in (
+            ("radio.downlink_bits", radio.downlink_bits, "radio.bits_per_slot", radio.bits_per_slot),
+            ("radio.listen_joules", radio.listen_joules, "radio.send_joules", radio.send_joules),
+            ("radio.compute_joules", radio.compute_joules, "radio.send_joules", radio.send_joules),
+            ("radio.compute_joules", radio.compute_joules, "fleet.computing", computing),
+            ("seconds_budget", self.seconds_budget, "radio.slot_seconds", radio.slot_seconds or computing),
+            ("joules_budget", self.joules_budget, "radio.send_joules", radio.send_joules),
+        ):
+            if value is not None and known is None:
+                raise InputError(name, value, f"null without {needed}")
 
     @property
     def pools_data(self) -> bool:
@@ -383,7 +458,8 @@ class Scenario(Section):
         """All parts that are chosen by name."""
         training = self.training
         learning = (training.model, training.optimizer, self.valuation, self.aggregation)
-        return (self.strategy, self.push.channel, *learning, self.fleet.noise_law, self.data.partition)
+        access = (self.strategy, self.push.channel, self.cost_rule)
+        return (*access, *learning, *self.chain, self.fleet.noise_law, self.data.partition)
 
     @property
     def label(self) -> str:
@@ -405,14 +481,23 @@ class Scenario(Section):
         """Largest number of rounds of this scenario's strategy."""
         return 1 if self.trains_alone else self.rounds
 
-    def part_done(self, rounds: int, slots_spent: int) -> float:
-        """Return the part of a run that is done, from 0 to 1, by its rounds or by its time budget.
+    @property
+    def rule_label(self) -> str:
+        """The cost rule in names of measures: `max`, `frame`, or `own` for a function."""
+        return self.cost_rule.name if self.cost_rule.name in COST_RULES else "own"
+
+    def part_done(self, rounds: int, slots_spent: int, seconds: float = 0.0, joules: float = 0.0) -> float:
+        """Return the part of a run that is done, from 0 to 1, by its rounds or by the budget that is used up most.
 
         >>> Scenario(rounds=4200, time_budget=4200).part_done(100, 2100)
         0.5
         """
-        by_budget = 0.0 if self.time_budget is None else slots_spent / self.time_budget
-        return min(1.0, max(rounds / self.most_rounds, by_budget))
+        return min(1.0, max(rounds / self.most_rounds, *self.used(slots_spent, seconds, joules).values(), 0.0))
+
+    def used(self, slots: int, seconds: float, joules: float) -> dict[str, float]:
+        """Return the part of each budget that is spent, by its field; empty without budgets."""
+        spent = {"time_budget": slots, "seconds_budget": seconds, "joules_budget": joules}
+        return {name: value / budget for name, value in spent.items() if (budget := getattr(self, name)) is not None}
 
     def arrival_probability(self, slots: int, ues: int | None = None) -> float:
         """Return the probability that a UE becomes backlogged in a frame of `slots` uplink slots; 0 without `arrivals`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel
 
@@ -91,5 +91,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def section_of(annotation: object) -> type[BaseModel] | None:
     """Return the section class in the annotation of a field; None if the field is no section."""
+    if get_origin(annotation) is list:
+        return None
     kinds = getattr(annotation, "__args__", (annotation,))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)

@@ -11,13 +11,14 @@ from fedslot.rounds.round import Round
 from fedslot.rounds.trace import Event
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
+from fedslot.support.extras import lacking
 
 AGAINST_SLOTS = ("test_accuracy", "test_loss", "val_loss")  # these are tracked against slots too
 
 
 def numbers(round: Round, frame: Sequence[Event]) -> dict[str, float]:
     """Return the numbers of a round by name: its columns in `rounds.csv` and, if the frame is known, its idle slots."""
-    found = {name: float(number) for name, number in asdict(round).items() if name != "round"}
+    found = {name: float(number) for name, number in asdict(round).items() if name != "round" and number is not None}
     if frame:
         found["idle_slots"] = float(sum(event.event == "idle" for event in frame))
     return found
@@ -48,8 +49,7 @@ def refusing(tool: str, extra: str) -> Iterator[None]:
     except (InputError, RefusedError):
         raise
     except ModuleNotFoundError as error:
-        line = f"tracking by {tool} needs {error.name}; type: pip install 'fedslot[{extra}]'"
-        raise RefusedError(line) from None
+        raise lacking(f"tracking by {tool}", str(error.name), extra) from None
     except Exception as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise RefusedError(f"tracking by {tool} failed ({why}); the run can be continued with --resume") from error

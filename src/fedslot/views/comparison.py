@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,8 @@ from matplotlib.figure import Figure
 
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate
-from fedslot.views.curves import Curves, by_round, by_slots, choose_bands, draw_curves
+from fedslot.runs.results import X
+from fedslot.views.curves import LABELS, Curves, by_cost, by_round, choose_bands, draw_curves
 from fedslot.views.style import COLUMN, looks
 
 LETTER = 0.058  # mean width of a letter of a legend in inches
@@ -21,10 +23,15 @@ LETTER = 0.058  # mean width of a letter of a legend in inches
 
 def accuracy_by_slots(comparison: Comparison) -> Figure:
     """Draw test accuracy against slots spent by the clock, the main result."""
-    figure = _curves(comparison, *by_slots(_tables(comparison)), "Slots spent")
+    figure = accuracy_by(comparison, "slots")
     for axes in figure.axes:
         axes.axvline(comparison.horizon, color="#999999", linewidth=0.8, linestyle="--", zorder=1)
     return figure
+
+
+def accuracy_by(comparison: Comparison, x: X) -> Figure:
+    """Draw test accuracy against slots, seconds or joules."""
+    return _curves(comparison, *by_cost(_tables(comparison), x), LABELS[x])
 
 
 def accuracy_by_round(comparison: Comparison) -> Figure:
@@ -34,7 +41,7 @@ def accuracy_by_round(comparison: Comparison) -> Figure:
 
 def slots_to_targets(comparison: Comparison) -> Figure:
     """Draw the slots to target accuracies under both cost rules, and how many runs reached them if not all did."""
-    rules = (comparison.scenario.cost_rule, "sum")
+    rules = (comparison.scenario.rule_label, "sum")
     names = comparison.strategies
     size = (max(2 * COLUMN, 1.15 * len(comparison.targets) + 0.9), len(rules) * (0.5 + 0.17 * len(names)) + 0.3)
     figure, panels = plt.subplots(
@@ -79,12 +86,19 @@ def on_the_air(comparison: Comparison) -> Figure:
     return figure
 
 
-FIGURES = {
+FIGURES: dict[str, Callable[[Comparison], Figure]] = {
     "accuracy_by_slots": accuracy_by_slots,
     "accuracy_by_round": accuracy_by_round,
     "slots_to_targets": slots_to_targets,
     "on_the_air": on_the_air,
 }
+
+
+def figures(against: X = "slots") -> dict[str, Callable[[Comparison], Figure]]:
+    """Return the functions that draw the figures of a comparison, by name; `against` may add a curve to the usual."""
+    if against in ("slots", "rounds"):
+        return FIGURES
+    return {f"accuracy_by_{against}": partial(accuracy_by, x=against), **FIGURES}
 
 
 def with_bands(comparison: Comparison) -> list[str]:

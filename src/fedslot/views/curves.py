@@ -1,9 +1,9 @@
-"""Curves of test accuracy over slots or rounds, with confidence bands: of one run or of many."""
+"""Curves of test accuracy over slots, rounds, seconds or joules, with confidence bands: of one run or of many."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from fedslot.experiments.estimates import ACCURACY, LEAST, interval
-from fedslot.support.errors import InputError
+from fedslot.runs.results import X, spent
+from fedslot.support.errors import InputError, one_of
 from fedslot.views.style import looks, style
 
 POINTS = 400  # number of points of a curve over slots
@@ -20,7 +21,12 @@ BANDS = 3  # curves that have a band, if there are more than these and one; more
 SIZE = (5.5, 3.4)  # inches, of a figure in a notebook
 
 Array = NDArray[np.float64]
-X = Literal["slots", "rounds"]
+LABELS: dict[X, str] = {
+    "slots": "Slots spent",
+    "rounds": "Global round",
+    "seconds": "Seconds on the air",
+    "joules": "Joules of all UEs",
+}
 
 
 def plot_accuracy(
@@ -31,21 +37,21 @@ def plot_accuracy(
     ranks: Mapping[str, float] | None = None,
     title: str = "",
 ) -> Axes:
-    """Draw the test accuracy of runs over slots or rounds, the mean over seeds with its 95% band.
+    """Draw the test accuracy of runs over slots, rounds, seconds or joules, the mean over seeds with its 95% band.
 
     runs: the tables of rounds by label, one for each seed. axes: where to draw; None: in a new figure.
     horizon: slots at which accuracies are compared, drawn as a dashed line.
     ranks: by label, of which those with the highest get bands if there are many. title: of a new figure.
     """
-    if x not in ("slots", "rounds"):
-        raise InputError("x", x, "slots or rounds")
+    if x not in LABELS:
+        raise InputError("x", x, one_of(x, LABELS))
     with style():
         if axes is None:
             _, axes = plt.subplots(figsize=SIZE)
             axes.set_title(title)
-        curves, levels = by_slots(runs) if x == "slots" else (by_round(runs), {})
+        curves, levels = (by_round(runs), {}) if x == "rounds" else by_cost(runs, x)
         draw_curves(axes, curves, levels, choose_bands(ranks or dict.fromkeys(runs, 0.0)))
-        axes.set(xlabel="Slots spent" if x == "slots" else "Global round", ylabel="Test accuracy")
+        axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
         if horizon and x == "slots":
             axes.axvline(horizon, color="#999999", linewidth=0.8, linestyle="--", zorder=1)
         if len(runs) > 1:
@@ -57,11 +63,15 @@ Curves = dict[str, tuple[Array, Array]]
 """By label: x (points,), and accuracies (seeds, points), NaN where a run has none."""
 
 
-def by_slots(runs: Mapping[str, Sequence[pd.DataFrame]]) -> tuple[Curves, dict[str, float]]:
-    """Return curves over slots; of runs that spend none, the mean final accuracy instead."""
-    spending = {name: tables for name, tables in runs.items() if any(_spent(table) for table in tables)}
-    slots = np.linspace(0, max((_spent(table) for tables in spending.values() for table in tables), default=1), POINTS)
-    curves = {name: (slots, np.array([_at(table, slots) for table in tables])) for name, tables in spending.items()}
+def by_cost(runs: Mapping[str, Sequence[pd.DataFrame]], x: X = "slots") -> tuple[Curves, dict[str, float]]:
+    """Return curves over slots, seconds or joules; of runs that spend none, the mean final accuracy instead."""
+    costs = {name: [spent(table, x) for table in tables] for name, tables in runs.items()}
+    spending = {name: tables for name, tables in runs.items() if any(cost[-1] for cost in costs[name])}
+    grid = np.linspace(0, max((cost[-1] for name in spending for cost in costs[name]), default=1), POINTS)
+    curves = {
+        name: (grid, np.array([_at(*pair, grid) for pair in zip(tables, costs[name], strict=True)]))
+        for name, tables in spending.items()
+    }
     levels = {
         name: float(np.mean([table["test_accuracy"].iloc[-1] for table in tables]))
         for name, tables in runs.items()
@@ -109,13 +119,8 @@ def choose_bands(ranks: Mapping[str, float]) -> list[str]:
     return list(ranks) if len(ranks) <= BANDS + 1 else sorted(ranks, key=lambda name: -ranks[name])[:BANDS]
 
 
-def _spent(table: pd.DataFrame) -> int:
-    return int(table["slots_spent"].iloc[-1])
-
-
-def _at(table: pd.DataFrame, slots: Array) -> Array:
-    """Return the accuracy of the last complete round at each of the slots; NaN before the first and after the last."""
-    spent = table["slots_spent"].to_numpy()
+def _at(table: pd.DataFrame, spent: Array, grid: Array) -> Array:
+    """Return the accuracy of the last complete round at each cost; NaN before the first and after the last."""
     accuracy = np.concatenate([[np.nan], table["test_accuracy"].to_numpy()])
-    found: Array = accuracy[np.searchsorted(spent, slots, side="right")]
-    return np.where(slots > spent[-1], np.nan, found)
+    found: Array = accuracy[np.searchsorted(spent, grid, side="right")]
+    return np.where(grid > spent[-1], np.nan, found)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from fedslot.access.clock import Radio, Usage
 from fedslot.access.planner import FrameSplit, Plan
-from fedslot.access.radio import Radio, Usage
 from fedslot.planning.inputs import Taken, take
 from fedslot.planning.sizing import ShortestFrame, Sizing, SizingRequest, SupportedContenders, UpdateSize
 

@@ -54,6 +54,7 @@ class Display:
         self.labels, self.scenarios = labels, scenarios
         self._over = 0
         self._under_way: dict[int, Round] = {}
+        self._spent: dict[int, tuple[int, float, float]] = {}  # rounds that were seen, their seconds and joules
         self._began, self._given = time.monotonic(), 0.0
         self._bars: _Bars | None = None
         if console is None and in_notebook():
@@ -89,6 +90,8 @@ class Display:
             last = self._under_way.pop(index, None)
         else:
             self._under_way[index] = last = round
+            count, seconds, joules = self._spent.get(index, (0, 0.0, 0.0))
+            self._spent[index] = count + 1, seconds + (round.air_seconds or 0.0), joules + (round.joules or 0.0)
         if self._bars is not None:
             self._draw(self._bars, index, round)
         elif round is None or (len(self.labels) == 1 and math.floor(10 * self._done) > math.floor(10 * before)):
@@ -138,12 +141,12 @@ class Display:
 
     def _part(self, index: int, round: Round) -> float:
         """Return the part of a run that is done after a round."""
-        return self.scenarios[index].part_done(round.round + 1, round.slots_spent)
+        count, seconds, joules = self._spent.get(index, (1, round.air_seconds or 0.0, round.joules or 0.0))
+        whole = (round.round + 1) / count  # of the rounds before --resume, the mean is taken to be the same
+        return self.scenarios[index].part_done(round.round + 1, round.slots_spent, whole * seconds, whole * joules)
 
     def _part_before(self, index: int, round: Round) -> float:
-        scenario = self.scenarios[index]
-        cost = round.cost_max if scenario.cost_rule == "max" else round.cost_frame
-        return scenario.part_done(round.round, round.slots_spent - cost)
+        return self._part(index, round) * round.round / (round.round + 1)
 
     def _slots(self, index: int, round: Round) -> str:
         budget = self.scenarios[index].time_budget

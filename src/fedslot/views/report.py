@@ -13,8 +13,9 @@ from fedslot import __version__
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, describe
 from fedslot.runs.folders import write_atomically
-from fedslot.views.comparison import FIGURES, with_bands
-from fedslot.views.live.extra import HOW_TO_INSTALL, has_bokeh
+from fedslot.runs.results import X
+from fedslot.support.extras import how_to_install, is_installed
+from fedslot.views.comparison import figures, with_bands
 from fedslot.views.style import save, style
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def captions(comparison: Comparison) -> dict[str, str]:
     return {
         "accuracy_by_slots": "Test accuracy against slots spent, as far as all seeds go. Vertical line: "
         f"{comparison.horizon} slots, at which the tables compare." + halves + spread,
+        "accuracy_by_seconds": "Test accuracy against seconds on the air, as far as all seeds go." + halves + spread,
+        "accuracy_by_joules": "Test accuracy against the joules of all UEs, as far as all seeds go." + halves + spread,
         "accuracy_by_round": "Test accuracy against global rounds, which take more slots under some strategies."
         + halves
         + spread,
@@ -47,14 +50,14 @@ def captions(comparison: Comparison) -> dict[str, str]:
     }
 
 
-def write_report(comparison: Comparison, out: Path) -> Path:
+def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Path:
     """Draw the figures (PNG and PDF), write `report.html` and return its path.
 
-    If Bokeh is installed, the report has the panels of the live view too.
+    If Bokeh is installed, the report has the panels of the live view too. against: adds curves over seconds or joules.
     """
     images = {}
     with style():
-        for name, draw in FIGURES.items():
+        for name, draw in figures(against).items():
             png, _ = save(draw(comparison), out / "figures" / name)
             images[name] = base64.b64encode(png.read_bytes()).decode()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -78,7 +81,7 @@ def write_report(comparison: Comparison, out: Path) -> Path:
         least=LEAST,
         version=__version__,
         live=_panels(comparison),
-        how_to_install=HOW_TO_INSTALL,
+        how_to_install=how_to_install("live"),
     )
     file = out / "report.html"
     write_atomically(file, page)
@@ -87,7 +90,7 @@ def write_report(comparison: Comparison, out: Path) -> Path:
 
 def _panels(comparison: Comparison) -> Embedded | None:
     """Return the interactive panels; None where Bokeh is not installed."""
-    if not has_bokeh():
+    if not is_installed("bokeh"):
         return None
     from fedslot.views.live.embedded import embed
 

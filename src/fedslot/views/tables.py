@@ -157,8 +157,8 @@ def _reached(rows: Collection[Slots]) -> list[float]:
 
 def _slots_notes(scenario: Scenario, rows: Collection[Slots]) -> str:
     """Return what a reader must know of the slots to target accuracies."""
-    by_clock = scenario.cost_rule == "max"
-    notes = ["Slots up to the last received update of each frame." if by_clock else "All announced slots."]
+    words = {"max": "Slots up to the last received update of each frame.", "frame": "All announced slots."}
+    notes = [words.get(scenario.cost_rule.name, f"Slots by the cost rule {scenario.cost_rule.name}.")]
     cells = [cell for row in rows for cell in row.values()]
     if any(cell.total >= LEAST and 0 < cell.count < cell.total for cell in cells):
         notes.append(f"k of {cells[0].total}: k runs reached the target; the median is over all runs.")

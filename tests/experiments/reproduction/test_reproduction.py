@@ -85,7 +85,7 @@ def test_presets_have_the_papers_numbers(preset: str) -> None:
     assert (scenario.data.ues, scenario.frame.slots, scenario.frame.pull, scenario.rounds) == (200, 20, 10, 200)
     assert (scenario.data.alpha, scenario.fleet.stragglers, scenario.fleet.noise) == (1.0, 0.5, 0.1)
     assert scenario.strategy.warmup == 20
-    assert scenario.valuation.method == "gtg"
+    assert scenario.valuation.name == "gtg"
 
 
 def test_runs_with_curves_are_not_repeated(reproduction: Reproduction) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -22,11 +22,11 @@ class GrowingTable:
     again from its beginning. A file that is no such table is a `fault`, not an exception; rows before it stay.
 
     file: the CSV file, which need not exist yet. dtypes: the columns to read, with their types.
-    most: number of rows that are held, the last ones.
+    most: number of rows that are held, the last ones. optional: columns that may be missing, and are then NaN.
     """
 
-    def __init__(self, file: Path, dtypes: Mapping[str, str], most: int) -> None:
-        self.file, self.dtypes, self.most = file, dict(dtypes), most
+    def __init__(self, file: Path, dtypes: Mapping[str, str], most: int, optional: Collection[str] = ()) -> None:
+        self.file, self.dtypes, self.most, self.optional = file, dict(dtypes), most, optional
         self._begin_again()
         self._seen: tuple[int, ...] = ()
 
@@ -82,7 +82,7 @@ class GrowingTable:
             if not header:
                 line, _, body = whole.partition(b"\n")
                 header = line.decode().rstrip("\r").split(",")
-                if missing := [name for name in self.dtypes if name not in header]:
+                if missing := [name for name in self.dtypes if name not in {*header, *self.optional}]:
                     raise ValueError(f"there is no column {missing[0]}")
             new = self._parse(header, body)
         except ValueError as error:  # no text, no table, no numbers
@@ -101,12 +101,13 @@ class GrowingTable:
             return self.rows[:0]
         if any(line.count(b",") != len(header) - 1 for line in body.splitlines()):
             raise ValueError(f"a row has not {len(header)} columns")
+        types = {name: kind for name, kind in self.dtypes.items() if name in header}
         new = pd.read_csv(
-            io.BytesIO(body), names=header, header=None, index_col=False, usecols=list(self.dtypes), dtype=self.dtypes
+            io.BytesIO(body), names=header, header=None, index_col=False, usecols=list(types), dtype=types
         )
         if new["round"].isna().any():
             raise ValueError("there is a row without a round")
-        return new[list(self.dtypes)]
+        return new.reindex(columns=list(self.dtypes))
 
     def since(self, version: int, count: int) -> tuple[pd.DataFrame, bool]:
         """Return the rows after the first `count` ones of a version, and whether they replace those before."""

@@ -25,7 +25,8 @@ PACE = 120.0  # seconds over which the time left is estimated
 
 WHOLE = ("round", "slots", "pulled", "wasted", "contenders", "push_received", "collided")
 COSTS = ("cost_max", "cost_frame", "slots_spent")
-ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds"), "float64")
+NEW = ("air_seconds", "joules")  # columns that older folders do not have
+ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds", *NEW), "float64")
 FRAME_COLUMNS = {"round": "int64", "slot": "int64", "event": "str"} | dict.fromkeys(("ue", "value", "noise"), "float64")
 
 
@@ -47,12 +48,13 @@ class WatchedRun:
         return (self.folder / SUMMARY).exists()
 
     def part_done(self, rounds: pd.DataFrame) -> float:
-        """Return the part of the run that is done, from 0 to 1, by its rounds or by its time budget."""
+        """Return the part of the run that is done, from 0 to 1, by its rounds or by its budgets."""
         if self.is_finished:
             return 1.0
         if not len(rounds):
             return 0.0
-        return self.scenario.part_done(int(rounds["round"].iloc[-1]) + 1, int(rounds["slots_spent"].iloc[-1]))
+        done, means = int(rounds["round"].iloc[-1]) + 1, rounds[[*NEW]].mean().fillna(0.0)
+        return self.scenario.part_done(done, int(rounds["slots_spent"].iloc[-1]), *(done * means))
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class Watched:
 
     def rounds(self, run: WatchedRun) -> GrowingTable:
         """Return the rounds of a run, which every poll reads."""
-        return self._rounds.get(run.folder) or GrowingTable(run.folder / ROUNDS, ROUND_COLUMNS, MOST_ROUNDS)
+        return self._rounds.get(run.folder) or GrowingTable(run.folder / ROUNDS, ROUND_COLUMNS, MOST_ROUNDS, NEW)
 
     def frames(self, run: WatchedRun) -> GrowingTable:
         """Return the frames of a run, which polls read from now on."""
