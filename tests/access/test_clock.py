@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot.access import Radio, make_channel, plan
-from fedslot.access.clock import RULES, Clock, cost_frame, cost_max, cost_sum
+from fedslot.access.clock import Clock, cost_frame, cost_max, cost_sum
 from fedslot.access.frame import play
 from fedslot.messages import Attempts, Grant, Receipt
 from fedslot.scenario.fields import COST_RULES

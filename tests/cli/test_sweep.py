@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedslot.cli import app
+from fedslot.strategies import Cell
 from fedslot.strategies.fedavg import FedAvg
 
 QUICK = ["-o", "rounds=3", "-o", "data.ues=20", "-o", "training.epochs=1", "-o", "strategy.warmup=1", "--workers", "1"]
@@ -39,7 +40,8 @@ def test_a_sweep_prints_a_table_and_leaves_its_files(tmp_path: Path) -> None:
 class Own(FedAvg):
     """A strategy of one's own with an option of any kind."""
 
-    options: ClassVar = {"a": None}
+    def __init__(self, cell: Cell, *, a: object = None) -> None:
+        super().__init__(cell)
 
 
 def test_words_of_the_user_are_printed_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from fedslot.experiments.sweeps import FailedRunsError, Sweep, plan_tasks, sweep
 from fedslot.runs.execution import run
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
+from fedslot.strategies import Cell
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.support.errors import InputError, RefusedError
 
@@ -24,7 +25,8 @@ QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1
 class Own(FedAvg):
     """A strategy of one's own with an option of any kind."""
 
-    options: ClassVar = {"what": None}
+    def __init__(self, cell: Cell, *, what: object = None) -> None:
+        super().__init__(cell)
 
 
 OWN = f"{__name__}:Own"

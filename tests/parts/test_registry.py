@@ -5,60 +5,8 @@ import threading
 
 import pytest
 
-from fedslot.parts.registry import find, own_part, pack, part_name, unpack
+from fedslot.parts.registry import own_part, pack, part_name, unpack
 from fedslot.support.errors import InputError, RefusedError
-
-KNOWN = {"mine": len}
-
-
-def test_known_names_come_first():
-    assert find("x", "mine", KNOWN) is len
-
-
-def test_a_module_that_ends_the_program(tmp_path, monkeypatch):
-    (tmp_path / "leaving_module.py").write_text("import sys; sys.exit(0)")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RefusedError, match=r"a part of your own called sys\.exit\(0\)"):
-        find("strategy.name", "leaving_module:Leaving", {})
-
-
-def test_anything_that_can_be_imported_and_called():
-    assert find("x", "json:dumps", KNOWN) is json.dumps
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "mime",
-        ":",
-        ":x",
-        "json:",
-        "json:nothing",
-        "no.such.module:x",
-        ".:x",
-        ".json:x",
-        "..a:b",
-        "json.:x",
-        "math:pi",
-    ],
-)
-def test_all_else_is_refused_with_one_line_that_lists_what_there_is(name):
-    with pytest.raises(InputError) as caught:
-        find("some.field", name, KNOWN)
-    assert str(caught.value).startswith(
-        f"some.field: {name!r} is not allowed; it must be one of mine, or package.module:Name"
-    )
-    assert "\n" not in str(caught.value)
-
-
-def test_reasons_of_several_lines_become_one(tmp_path, monkeypatch):
-    (tmp_path / "grumpy_module.py").write_text("raise ImportError('first line\\nsecond line')")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InputError, match="first line second line") as caught:
-        find("x", "grumpy_module:x", KNOWN)
-    assert "\n" not in str(caught.value)
-
 
 class Outer:
     class Inner:
@@ -76,7 +24,7 @@ def make():
 def test_a_class_or_function_is_found_by_its_name(part):
     name = part_name(part)
     assert name == f"{part.__module__}:{part.__qualname__}"
-    assert own_part(name) is find("x", name, KNOWN) is part
+    assert own_part(name) is part
 
 
 def test_a_module_that_was_reloaded_has_new_classes(tmp_path, monkeypatch):
@@ -96,7 +44,7 @@ def test_names_stay_as_they_are():
 
 
 def test_nested_classes_are_imported():
-    assert find("x", "json.decoder:JSONDecoder.decode", KNOWN) is json.JSONDecoder.decode
+    assert own_part("json.decoder:JSONDecoder.decode") is json.JSONDecoder.decode
 
 
 def test_a_class_of_a_function_is_never_taken_for_another():

@@ -522,10 +522,9 @@ class Everyone:
     """A user's own strategy that asks for too much, or for the impossible."""
 
     needs_values = False
-    options: ClassVar = {"pull": []}
 
-    def __init__(self, cell: Cell) -> None:
-        self.pull = np.array(cell.options["pull"], dtype=np.int64)
+    def __init__(self, cell: Cell, *, pull: list[int]) -> None:
+        self.pull = np.array(pull, dtype=np.int64)
 
     def init(self) -> NoState:
         return NoState()

@@ -7,7 +7,7 @@ import pytest
 from fedslot import Grant, InputError, Scenario
 from fedslot.messages import Measured, Receipt
 from fedslot.rounds.simulation import Simulation
-from fedslot.strategies import Cell, STRATEGIES
+from fedslot.strategies import STRATEGIES, Cell
 from fedslot.strategies.merit_push import LESS, MORE, PushSurvey
 
 NONE = np.empty(0, dtype=np.int64)
@@ -26,12 +26,12 @@ def _observe(state: PushSurvey, idle: int = 0, collided: int = 0) -> PushSurvey:
     return STRATEGIES.make("merit-push", {}, CELL).observe(state, receipt, np.empty(0))
 
 
-def _schedule(state: PushSurvey, cell: Cell = CELL) -> Grant:
-    return STRATEGIES.make("merit-push", {}, cell).schedule(state, 3, np.random.default_rng(0))
+def _schedule(state: PushSurvey, cell: Cell = CELL, **options: int) -> Grant:
+    return STRATEGIES.make("merit-push", options, cell).schedule(state, 3, np.random.default_rng(0))
 
 
 def test_a_frame_pulls_the_pool_and_opens_slots_by_merit():
-    grant = _schedule(_known(threshold=0.25, probability=0.5), replace(CELL, options={"horizon": 1}))
+    grant = _schedule(_known(threshold=0.25, probability=0.5), horizon=1)
     assert sorted(grant.pull.tolist()) == [1, 2]
     assert (grant.slots, grant.push, grant.probability) == (4, True, 0.5)
     assert grant.merit is not None
@@ -83,7 +83,7 @@ def test_before_any_update_there_is_no_threshold():
 
 
 def test_at_least_one_slot_pulls():
-    grant = _schedule(_known(), replace(CELL, slots=2, options={"push": 4}))
+    grant = _schedule(_known(), replace(CELL, slots=2), push=4)
     assert (len(grant.pull), grant.slots) == (1, 2)
 
 
@@ -96,7 +96,7 @@ def test_frames_of_one_slot_are_refused():
 def test_options_have_limits():
     for options in ({"push": 0}, {"push": 1.5}, {"horizon": -1}):
         with pytest.raises(InputError, match=r"strategy\.options"):
-            STRATEGIES.make("merit-push", {}, replace(CELL, options=options))
+            STRATEGIES.make("merit-push", options, CELL)
 
 
 def test_the_cleanest_push_and_the_load_is_kept():

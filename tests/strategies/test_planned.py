@@ -13,7 +13,7 @@ from fedslot.access.analysis import PushPeriod
 from fedslot.messages import Grant
 from fedslot.rounds.round import cell
 from fedslot.scenario import Scenario
-from fedslot.strategies import Cell, Ledger, STRATEGIES
+from fedslot.strategies import STRATEGIES, Cell, Ledger
 from fedslot.support.errors import InputError
 
 
@@ -122,6 +122,5 @@ def test_arrivals_say_how_many_contend() -> None:
 
 @pytest.mark.parametrize("limit", [1, 0, -3, float("nan"), "long", True])
 def test_a_bad_limit_is_refused(limit: object) -> None:
-    bad = Cell(ues=9, slots=4, pull=2, options={"frame_limit": limit})
     with pytest.raises(InputError, match=r"strategy\.options\.frame_limit"):
-        STRATEGIES.make("planned", {}, bad)
+        STRATEGIES.make("planned", {"frame_limit": limit}, Cell(ues=9, slots=4, pull=2))

@@ -1,17 +1,15 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy import special, stats
 
-from fedslot.strategies import Cell, Ledger, STRATEGIES
+from fedslot.strategies import STRATEGIES, Cell, Ledger
 
 CELL = Cell(ues=4, slots=1, pull=1)
 
 
-def _counts(state: Ledger, cell: Cell = CELL, draws: int = 8000) -> np.ndarray:
-    strategy, rng = STRATEGIES.make("s-fedavg", {}, cell), np.random.default_rng(3)
-    return np.bincount([strategy.schedule(state, 5, rng).pull[0] for _ in range(draws)], minlength=cell.ues)
+def _counts(state: Ledger, **options: float) -> np.ndarray:
+    strategy, rng = STRATEGIES.make("s-fedavg", options, CELL), np.random.default_rng(3)
+    return np.bincount([strategy.schedule(state, 5, rng).pull[0] for _ in range(8000)], minlength=CELL.ues)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
@@ -20,7 +18,7 @@ def test_frequencies_are_those_of_the_softmax(temperature, scale):
     """Values +1, -1, +1, -1 have standard deviation 1; in units of it, the scale of values does not matter."""
     value = np.array([1.0, -1.0, 1.0, -1.0])
     state = Ledger(scale * value, np.ones(4, dtype=np.int64))
-    counts = _counts(state, replace(CELL, options={"temperature": temperature}))
+    counts = _counts(state, temperature=temperature)
     assert stats.chisquare(counts, 8000 * special.softmax(value / temperature)).pvalue > 1e-3
 
 
@@ -37,7 +35,7 @@ def test_without_differences_the_draw_is_uniform(state):
 
 def test_a_low_temperature_is_greedy():
     state = Ledger(np.array([0.1, 0.4, -2.0, 0.3]), np.ones(4, dtype=np.int64))
-    cell = Cell(ues=4, slots=3, pull=1, options={"temperature": 0.01})
-    grant = STRATEGIES.make("s-fedavg", {}, cell).schedule(state, 0, np.random.default_rng(0))
+    cell = Cell(ues=4, slots=3, pull=1)
+    grant = STRATEGIES.make("s-fedavg", {"temperature": 0.01}, cell).schedule(state, 0, np.random.default_rng(0))
     assert grant.pull.tolist() == [1, 3, 0]
     assert not grant.push

@@ -5,7 +5,7 @@ import pytest
 
 from fedslot import Grant, InputError, Scenario
 from fedslot.rounds.simulation import Simulation
-from fedslot.strategies import Cell, STRATEGIES
+from fedslot.strategies import STRATEGIES, Cell
 from fedslot.strategies.survey import Survey
 
 CELL = Cell(ues=8, slots=5, pull=2)
@@ -78,7 +78,7 @@ def test_frames_grow_until_ues_that_train_slowly_are_ready(name: str):
 
 def test_the_horizon_has_limits():
     with pytest.raises(InputError, match=r"strategy\.options\.horizon: 0 is not allowed"):
-        STRATEGIES.make("scout", {}, replace(CELL, options={"horizon": 0}))
+        STRATEGIES.make("scout", {"horizon": 0}, CELL)
 
 
 def test_noisy_ues_are_found_and_left_out():

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot.messages import Receipt
-from fedslot.strategies import Cell, Ledger, STRATEGIES
+from fedslot.strategies import STRATEGIES, Cell, Ledger
 
 NONE = np.empty(0, dtype=np.int64)
 CELL = Cell(ues=4, slots=2, pull=1)
 
 
-def _pull(state: Ledger, cell: Cell = CELL) -> list[int]:
-    return STRATEGIES.make("ucb", {}, cell).schedule(state, 9, np.random.default_rng(0)).pull.tolist()
+def _pull(state: Ledger, cell: Cell = CELL, **options: float) -> list[int]:
+    return STRATEGIES.make("ucb", options, cell).schedule(state, 9, np.random.default_rng(0)).pull.tolist()
 
 
 def _receipt(pulled: np.ndarray, wasted: np.ndarray = NONE) -> Receipt:
@@ -26,12 +26,12 @@ def test_bounds_by_hand():
     """
     state, cell = Ledger(np.array([1.0, 3.0]), np.array([1, 7])), Cell(ues=2, slots=1, pull=1)
     assert _pull(state, cell) == [1]
-    assert _pull(state, replace(cell, options={"exploration": 4})) == [0]
+    assert _pull(state, cell, exploration=4) == [0]
 
 
 def test_without_exploration_the_most_valued_are_pulled():
     state = Ledger(np.array([0.1, 0.4, -2.0, 0.3]), np.array([1, 90, 1, 2]))
-    assert _pull(state, replace(CELL, options={"exploration": 0})) == [1, 3]
+    assert _pull(state, exploration=0) == [1, 3]
 
 
 def test_unseen_ues_come_first():
@@ -73,7 +73,7 @@ def test_every_ue_is_visited_even_if_some_are_never_ready(ues, slots, seed):
 
 def test_every_ue_is_visited_again_and_again():
     """The bonus of a UE that is left out grows with ln t, so that even the worst one has its turn."""
-    strategy = STRATEGIES.make("ucb", {}, Cell(ues=5, slots=1, pull=1, memory="mean", options={"exploration": 4}))
+    strategy = STRATEGIES.make("ucb", {"exploration": 4}, Cell(ues=5, slots=1, pull=1, memory="mean"))
     state, worth = strategy.init(), np.array([0.0, 0.1, 0.2, 0.3, 0.4])
     for round in range(400):
         pull = strategy.schedule(state, round, np.random.default_rng(0)).pull

@@ -11,28 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedslot
-from fedslot.support.errors import InputError
-from fedslot.valuation import METHODS, Banzhaf, Game, LeaveOneOut, banzhaf, exact, make_method, shapley
+from fedslot.valuation import METHODS, Banzhaf, Game, LeaveOneOut, banzhaf, exact, shapley
 
 OWN = """
 import numpy as np
-from fedslot import InputError
 from fedslot.valuation import Valuation
 
 class Alone:
     def __init__(self, factor=1.0):
-        if factor <= 0:
-            raise ValueError("factor must be above 0")
-        if factor > 100:
-            raise InputError("factor", factor, "at most 100")
         self.factor = factor
 
     def __call__(self, game, rng):
         alone = game(np.eye(game.players, dtype=bool)) - game.empty
         return Valuation(self.factor * alone, np.zeros(game.players), game.utilities)
-
-def number():
-    return 3
 """
 
 
@@ -95,43 +86,14 @@ def test_leave_one_out_is_what_the_grand_coalition_loses() -> None:
 def test_utilities_that_are_not_finite_are_refused(name: str) -> None:
     game = Game(8, lambda members: np.where(members.sum(axis=1) == 7, np.nan, 1.0 * members[:, 0]))
     with pytest.raises(ValueError, match="finite"):
-        make_method(name, {}, {})(game, np.random.default_rng(0))
-
-
-def test_settings_reach_the_methods_that_have_them() -> None:
-    settings = {"utilities_per_ue": 4, "permutations": 7, "samples": 3}
-    assert make_method("banzhaf", settings, {}) == Banzhaf(utilities_per_ue=4)
-    assert make_method("leave-one-out", settings, {}) == LeaveOneOut()
+        METHODS.make(name, {})(game, np.random.default_rng(0))
 
 
 @pytest.mark.usefixtures("own")
 def test_a_method_of_your_own() -> None:
     game = Game(3, lambda members: members @ np.array([1.0, 2.0, 3.0]))
-    found = make_method("own_valuation:Alone", {"permutations": 3}, {"factor": 2.0})(game, np.random.default_rng(0))
+    found = METHODS.make("own_valuation:Alone", {"factor": 2.0})(game, np.random.default_rng(0))
     np.testing.assert_allclose(found.values, [2, 4, 6])
-
-
-@pytest.mark.usefixtures("own")
-@pytest.mark.parametrize(
-    ("name", "options", "field", "allowed"),
-    [
-        ("guess", {}, "valuation.name", "one of kriging, cyclic, gtg, exact, leave-one-out, banzhaf, or package"),
-        ("own_valuation:Alone", {"factor": -1.0}, "valuation.options", "factor must be above 0"),
-        ("own_valuation:Nothing", {}, "valuation.name", "can be imported"),
-        ("own_valuation:number", {}, "valuation.name", "called with (game, rng)"),
-        ("own_valuation:Alone", {"factor": 101}, "valuation.options.factor", "101 is not allowed; it must be at most"),
-        ("own_valuation:Alone", {"speed": 1}, "valuation.options", "speed"),
-        ("gtg", {"speed": 1}, "valuation.options", "options that gtg takes"),
-    ],
-)
-def test_what_cannot_be_made_is_refused_in_one_line(
-    name: str, options: dict[str, object], field: str, allowed: str
-) -> None:
-    with pytest.raises(InputError) as refused:
-        make_method(name, {}, options)
-    assert refused.value.field == field
-    assert allowed in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.usefixtures("own")

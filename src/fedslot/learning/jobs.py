@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ class Recipe:
     batches: int
     proximal: float = 0.0
     optimizer: str = "sgd"
-    optimizer_options: Mapping[str, Any] = MappingProxyType({})
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
 
     def edges(self, job: Job) -> Integers:
         """Return the positions (minibatches + 1,) that cut an epoch into minibatches, as `np.array_split` does."""

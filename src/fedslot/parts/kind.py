@@ -10,10 +10,9 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
@@ -58,7 +57,7 @@ class Kind(Generic[T]):
     builtin: Mapping[str, str]
     arguments: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    entailed: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    entailed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     base: str | None = None
 
     def __iter__(self) -> Iterator[str]:
