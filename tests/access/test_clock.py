@@ -13,7 +13,6 @@ from fedslot.access import Radio, make_channel, plan
 from fedslot.access.clock import Clock, cost_frame, cost_max, cost_sum
 from fedslot.access.frame import play
 from fedslot.messages import Attempts, Grant, Receipt
-from fedslot.scenario.fields import COST_RULES
 from fedslot.support.errors import InputError, RefusedError
 
 
@@ -180,7 +179,3 @@ def test_a_rule_of_ones_own_returns_a_number_of_slots(wrong: object) -> None:
         Clock(7, lambda receipt: wrong).cost(_coded())
     with pytest.raises(RefusedError, match="AttributeError"):
         Clock(7, lambda receipt: receipt.nothing).cost(_coded())
-
-
-def test_the_rules_are_those_that_a_scenario_may_name() -> None:
-    assert tuple(RULES) == COST_RULES

@@ -81,6 +81,45 @@ def test_doctor_tells_versions_data_and_what_is_missing(
     assert not (tmp_path / "cache").exists()
 
 
+def test_doctor_lists_the_parts_of_installed_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor"]) == 0
+    assert "Parts of installed packages\n  none  " in capsys.readouterr().out
+    folder = tmp_path / "shop-2.5.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 2.5\n")
+    lines = ["[fedslot.strategies]", "mine = json:dumps", "[fedslot.links]", "gone = no_such_module:Link"]
+    (folder / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert "mine (fedslot.strategies)  shop 2.5, loads" in told
+    assert "gone (fedslot.links)       shop 2.5, does not load: ModuleNotFoundError: No module named" in told
+
+
+def test_old_keys_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("push: {channel: irsa, channel_options: {}}\nfleet: {noise: 0.1}\n")
+    Path("study.yaml").write_text("scenario: quickstart\ngrid: {valuation.method: [gtg]}\n")
+    quick = ["-o", "rounds=1", "-o", "training.epochs=1"]
+    assert main(["run", "mine.yaml", "-o", "valuation.method=gtg", "-o", "valuation={within: 0.1}", *quick]) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if " is now " in line]
+    assert notes == [
+        "note: push.channel_options is now push.channel.options",
+        "note: valuation.method is now valuation.name",
+        "note: valuation.within is now valuation.options.within",
+    ]
+    assert main(["sweep", "study.yaml", "--seeds", "1", "--workers", "1", *quick]) == 0
+    assert "note: valuation.method is now valuation.name\n" in capsys.readouterr().err
+    assert main(["run", "quickstart", "-o", "valuation.name=gtg", *quick, "--out", "new"]) == 0
+    assert " is now " not in capsys.readouterr().err
+    scenario = Path("new/scenario.yaml")  # as if an earlier version had written it
+    scenario.write_text(scenario.read_text().replace("  name: gtg", "  method: gtg"))
+    assert main(["run", str(scenario), "--out", "again"]) == 0
+    assert " is now " not in capsys.readouterr().err
+
+
 def test_doctor_helps_where_the_installation_is_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

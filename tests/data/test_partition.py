@@ -164,3 +164,17 @@ def test_a_ue_gets_no_more_than_there_is():
     """A UE with one label and more wishes than samples takes them all."""
     shares = draw(np.repeat(np.arange(2), 5), 20, 1e-3, "equal", 50, seed=0)
     assert max(len(shares.share(ue)) for ue in range(20)) <= 10
+
+
+def blocks(labels: np.ndarray, ues: int, rng: np.random.Generator, *, spare: int = 0) -> np.ndarray:
+    """The UE of each sample by its position; the last `spare` samples belong to none."""
+    owners = np.arange(len(labels)) % ues
+    owners[len(labels) - spare :] = -1
+    return owners
+
+
+def test_a_run_uses_a_partition_of_ones_own():
+    own = {"name": blocks, "options": {"spare": 4}}
+    scenario = Scenario.load("quickstart", {"data.ues": 10, "frame": {"slots": 4, "pull": 2}, "data.partition": own})
+    samples = len(load_dataset("digits").train_labels)
+    assert Simulation(scenario).fleet.sizes.sum() == samples - 4

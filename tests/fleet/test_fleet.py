@@ -75,6 +75,16 @@ def test_other_laws_of_noise():
     assert abs(np.corrcoef(half, np.arange(1000))[0, 1]) < 4 / math.sqrt(1000)
 
 
+def only_last(ues: int, level: float, *, noisy: int = 1) -> np.ndarray:
+    return np.where(np.arange(ues) < ues - noisy, 0.0, level)
+
+
+def test_a_law_of_ones_own():
+    own = {"name": only_last, "options": {"noisy": 3}}
+    noise = _fleet(fleet__noise=0.5, fleet__noise_order="index", fleet__noise_law=own).noise
+    assert noise.tolist() == [0.0] * 997 + [0.5] * 3
+
+
 def test_noise_has_nothing_to_do_with_straggling():
     fleet = _fleet(training__epochs=1000)
     assert abs(np.corrcoef(fleet.noise, fleet.epochs)[0, 1]) < 4 / math.sqrt(1000)

@@ -96,7 +96,7 @@ def _build(name: str, shape=SHAPE) -> Model:
         ("frozen", "without frozen parameters"),
         ("no_parameters", "parameters to train"),
         ("layer_used_twice", "no layer in two places"),
-        ("no_module", "an nn.Module, not of a int"),
+        ("no_module", "a network, a torch.nn.Module, not a int"),
         ("tuple_of_scores", "a tensor of scores, not a tuple"),
         ("one_argument", "(shape, classes)"),
         ("broken_inside", "deep"),

@@ -33,7 +33,7 @@ def _told(overrides):
         ({"strategy.name": "fedavg", "frame.pull": 5}, []),  # as in the preset
         ({"strategy.name": "fedavg", "frame.pull": 3}, ["frame.pull has no effect under fedavg"]),
         ({"strategy.name": "ucb", "strategy.warmup": 3}, ["strategy.warmup has no effect under ucb"]),
-        ({"strategy.name": "only-pull", "push.channel": "irsa"}, ["push.channel has no effect under only-pull"]),
+        ({"strategy.name": "only-pull", "push.channel": "irsa"}, ["push.channel.name has no effect under only-pull"]),
         ({"strategy.name": "fedavg", "valuation.samples": 3}, ["valuation.samples has no effect under fedavg"]),
         ({"strategy.name": "merit-push", "push.probability": 0.3}, ["push.probability has no effect under merit-push"]),
         ({"strategy.name": "planned", "push.probability": 0.3}, []),
@@ -41,8 +41,6 @@ def _told(overrides):
         ({"rounds": 11, "frame.pull": 3}, []),
         ({"strategy.name": "ps-alone", "training.epochs": 3}, ["training.epochs has no effect under ps-alone"]),
         ({"strategy.name": "ps-alone", "training.lr": 0.3}, []),
-        ({"valuation.permutations": 9}, ["valuation.permutations has no effect with kriging"]),
-        ({"valuation.name": "gtg", "valuation.permutations": 9}, []),
         ({"push.probability": 0.5, "frame.pull": 10}, ["push.probability has no effect without push slots"]),
         ({"push.probability": 0.5, "push.contenders": 0}, ["push.probability has no effect without contenders"]),
         (
@@ -53,7 +51,7 @@ def _told(overrides):
             {"strategy.name": "centralized", "fleet.noise": 0.9},
             ["fleet.noise has no effect where the PS pools the data"],
         ),
-        ({"fleet.noise": 0.0, "fleet.noise_law": "half"}, ["fleet.noise_law has no effect without fleet.noise"]),
+        ({"fleet.noise": 0.0, "fleet.noise_law": "half"}, ["fleet.noise_law.name has no effect without fleet.noise"]),
         (
             {"fleet.noise_law": "equal", "fleet.noise_order": "index"},
             ["fleet.noise_order has no effect with equal noise"],
@@ -101,7 +99,7 @@ OTHER = {
     "push.contenders": 1,
     "push.arrivals": 0.3,
     "push.probability": 0.5,
-    "push.channel": "capture",
+    "push.channel.name": "capture",
     "push.channel.options": {"threshold_db": 1.0},
     "strategy.warmup": 2,
     "strategy.memory": 0.1,
@@ -111,17 +109,12 @@ OTHER = {
     "training.epochs_by_strategy": {"round-robin": 3},
     "fleet.stragglers": 0.0,
     "fleet.noise": 0.0,
-    "fleet.noise_law": "half",
+    "fleet.noise_law.name": "half",
     "fleet.noise_order": "index",
     "valuation.name": "cyclic",
     "valuation.utility": "accuracy",
     "valuation.samples": 5,
-    "valuation.utilities_per_ue": 9,
-    "valuation.max_utilities": 10,
-    "valuation.tolerance": 0.9,
-    "valuation.permutations": 2,
-    "valuation.between": 0.5,
-    "valuation.within": 0.5,
+    "valuation.options": {"tolerance": 0.9},
 }
 
 

@@ -327,7 +327,7 @@ def test_candidates_are_drawn_by_the_sizes_of_the_fleet():
     np.testing.assert_array_equal(simulation.ps.strategy.cell.sizes, simulation.fleet.sizes)
 
 
-class AsksTooMany(STRATEGIES["power-of-choice"]):
+class AsksTooMany(STRATEGIES.find("power-of-choice")):
     """A user's own strategy that asks a UE that there is not."""
 
     def ask(self, state, round, rng):
@@ -408,7 +408,11 @@ def test_features_that_are_not_scaled_are_named_where_training_diverges(tmp_path
         ({"push.channel": "ether"}, "push.channel"),
         ({"push.channel": "builtins:dict"}, "push.channel"),
         ({"push.channel.options": {"name": "x"}}, "push.channel.options.name"),
-        ({"push.channel": "irsa", "push.channel.options": {"degrees": 3}}, "push.channel.options"),
+        ({"push.channel": "irsa", "push.channel.options": {"degrees": 3}}, "push.channel.options.degrees"),
+        ({"cost_rule": "sum"}, "cost_rule.name"),
+        ({"chain": ["clop"]}, "chain.name"),
+        ({"fleet.noise_law": "loud"}, "fleet.noise_law"),
+        ({"data.partition": "fair"}, "data.partition"),
         ({"push.channel": "capture", "push.channel.options": {"threshold": 3}}, "push.channel.options.threshold"),
         (
             {"push.channel": "capture", "push.channel.options": {"threshold_db": "x"}},

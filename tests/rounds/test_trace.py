@@ -154,7 +154,7 @@ def test_the_filters_noise_estimates_are_traced() -> None:
     assert frames.loc[received, ["value", "noise"]].notna().all(axis=None)
 
 
-class Curious(STRATEGIES["push-pull"]):  # type: ignore[misc]
+class Curious(STRATEGIES.find("push-pull")):  # type: ignore[misc]
     """A strategy that looks for what a receiver cannot know."""
 
     def observe(self, state: Any, receipt: Receipt, values: Any) -> Any:

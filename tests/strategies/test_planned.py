@@ -28,8 +28,8 @@ def scenario(ues: int, slots: int, contenders: int | str, limit: float | None = 
     )
 
 
-def grant(cell: Cell, values: Sequence[float], round: int = 99) -> Grant:
-    strategy = STRATEGIES.make("planned", {}, cell)
+def grant(wanted: Scenario, values: Sequence[float], round: int = 99) -> Grant:
+    strategy = wanted.strategy.make(cell(wanted))
     value = np.array(values, dtype=float)
     return strategy.schedule(Ledger(value, np.isfinite(value).astype(np.int64)), round, np.random.default_rng(0))
 
@@ -55,7 +55,7 @@ def test_no_split_is_better(
         contenders = min(int(contenders), ues)
     values = data.draw(st.lists(st.floats(-1, 1), min_size=ues, max_size=ues))
     wanted = scenario(ues, slots, contenders, limit, probability=probability)
-    found = grant(cell(wanted), values)
+    found = grant(wanted, values)
     n, most = ues if contenders == "ready" else int(contenders), 1 + slots if limit is None else limit
     assert np.array(values)[found.pull].tolist() == sorted(values, reverse=True)[: len(found.pull)]
 
@@ -84,7 +84,7 @@ def test_no_split_is_better(
 
 
 def test_the_split_follows_the_values() -> None:
-    wide = cell(scenario(40, 10, 8))
+    wide = scenario(40, 10, 8)
     equal = grant(wide, [1.0] * 40)
     assert (len(equal.pull), equal.push) == (10, False), "a pull slot yields more than a push slot"
     bad = grant(wide, [1.0] * 4 + [-1.0] * 36)
@@ -94,14 +94,14 @@ def test_the_split_follows_the_values() -> None:
 
 
 def test_ues_without_a_value_count_as_average() -> None:
-    found = grant(cell(scenario(4, 2, 2)), [1.0, 3.0, -np.inf, -np.inf])
+    found = grant(scenario(4, 2, 2), [1.0, 3.0, -np.inf, -np.inf])
     assert found.pull.tolist() == [1, 2]
-    nobody = grant(cell(scenario(4, 2, 2)), [-np.inf] * 4)
+    nobody = grant(scenario(4, 2, 2), [-np.inf] * 4)
     assert nobody.pull.tolist() == [0, 1]
 
 
 def test_the_limit_holds_during_warm_up() -> None:
-    first = [grant(cell(scenario(10, 6, 3, limit=4.5)), [-np.inf] * 10, round=r) for r in range(4)]
+    first = [grant(scenario(10, 6, 3, limit=4.5), [-np.inf] * 10, round=r) for r in range(4)]
     assert [one.pull.tolist() for one in first] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 0, 1]]
     assert all(one.slots == 3 for one in first)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import fedslot
 from fedslot import RefusedError
+from fedslot.scenario import parse_overrides
 from fedslot.updates import Chain, Link, Outgoing, Sender
 from fedslot.updates.clip import Clip
 from fedslot.updates.noise import Noise
@@ -95,3 +98,32 @@ def test_what_a_link_returns_is_checked(result: tuple[object, object], message: 
 
     with pytest.raises(RefusedError, match=message):
         Chain([Mine()], ["mine"]).send(START, START.clone(), SENDER, None)
+
+
+class Silent(Link):
+    """Sends the model that was broadcast, scaled."""
+
+    def __init__(self, *, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def apply(self, update: Outgoing, sender: Sender, state: Tensor) -> tuple[Outgoing, Tensor]:
+        return replace(update, model=update.start * self.scale), state
+
+
+def test_a_run_uses_a_link_of_ones_own() -> None:
+    """Without steps, all rounds have the same model; scaled by 0, all classes have the same score: loss ln 10."""
+    base = {"rounds": 2, "data.ues": 10, "frame": {"slots": 4, "pull": 2}, "push.contenders": 2, "training.epochs": 1}
+    losses = fedslot.run(fedslot.Scenario.load("quickstart", {**base, "chain": [Silent]})).rounds["test_loss"]
+    assert losses[0] == pytest.approx(losses[1])
+    zero = [{"name": Silent, "options": {"scale": 0.0}}]
+    losses = fedslot.run(fedslot.Scenario.load("quickstart", {**base, "chain": zero})).rounds["test_loss"]
+    assert losses.tolist() == pytest.approx([math.log(10)] * 2)
+
+
+def test_the_chain_of_a_file_and_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("chain: [clip, noise]\n")
+    scenario = fedslot.Scenario.load(tmp_path / "mine.yaml")
+    assert [(link.name, link.make().__class__) for link in scenario.chain] == [("clip", Clip), ("noise", Noise)]
+    words = ["chain=[{name: clip, options: {norm: 0.5}}, noise]"]
+    first, second = fedslot.Scenario.load("quickstart", parse_overrides(words)).chain
+    assert (first.make().norm, second.name) == (0.5, "noise")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedslot
+from fedslot.support.errors import InputError
 from fedslot.valuation import METHODS, Banzhaf, Game, LeaveOneOut, banzhaf, exact, shapley
 
 OWN = """
@@ -87,6 +88,22 @@ def test_utilities_that_are_not_finite_are_refused(name: str) -> None:
     game = Game(8, lambda members: np.where(members.sum(axis=1) == 7, np.nan, 1.0 * members[:, 0]))
     with pytest.raises(ValueError, match="finite"):
         METHODS.make(name, {})(game, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("kriging", "utilities_per_ue", 2),
+        ("cyclic", "max_utilities", 1),
+        ("cyclic", "tolerance", 0.0),
+        ("gtg", "permutations", 0),
+        ("gtg", "between", -1.0),
+        ("gtg", "within", -1.0),
+    ],
+)
+def test_options_have_limits(name: str, option: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"valuation.options.{option}: {value} is not allowed; it must be greater"):
+        METHODS.make(name, {option: value})
 
 
 @pytest.mark.usefixtures("own")

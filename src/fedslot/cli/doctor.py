@@ -28,6 +28,7 @@ def doctor() -> None:
         ("Engines of local training", _engines),
         ("Data sets", _data_sets),
         ("Extras, all optional", _extras),
+        ("Parts of installed packages", _parts),
     ):
         typer.echo(title)
         try:
@@ -108,6 +109,27 @@ def _extras() -> dict[str, str]:
     broker = shutil.which("mosquitto", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
     found["mosquitto"] = f"{broker or 'missing: on Debian, apt-get install mosquitto'} (broker for MQTT)"
     return found
+
+
+def _parts() -> dict[str, str]:
+    from fedslot.parts.kind import origin
+    from fedslot.parts.kinds import KINDS
+
+    points = [point for kind in KINDS for point in kind.entry_points()]
+    found = {f"{point.name} ({point.group})": f"{origin(point)}, {_loads(point)}" for point in points}
+    return found or {"none": f"packages add them by entry points, e.g. {KINDS[0].group}"}
+
+
+def _loads(point: metadata.EntryPoint) -> str:
+    """Return whether the part of an installed package can be imported, and if not, why."""
+    from fedslot.support.errors import reason, refusing_exit
+
+    try:
+        with refusing_exit():
+            point.load()
+    except Exception as error:  # the code of others may raise anything
+        return f"does not load: {reason(error)}"
+    return "loads"
 
 
 def _state(extra: str) -> str:

@@ -144,7 +144,30 @@ def read_scenario(source: str, overrides: list[str]) -> Scenario:
     """Load the scenario that the arguments describe."""
     from fedslot.scenario import Scenario, parse_overrides
 
-    return Scenario.load(source, parse_overrides(overrides))
+    scenario = Scenario.load(source, parse_overrides(overrides))
+    note_old_keys(source, overrides)
+    return scenario
+
+
+def note_old_keys(source: str, words: Sequence[str]) -> None:
+    """Say in a line each which keys of the user's file and of `key=value` words have a new name.
+
+    The file of a run folder says nothing: an earlier version wrote it.
+    """
+    from fedslot.scenario import read_fields
+    from fedslot.scenario.aliases import alias_notes, old_keys
+    from fedslot.support.yaml_text import YAMLError, parse_yaml
+
+    fields = {} if Path(source).with_name("rounds.csv").exists() else read_fields(source)
+    given = old_keys(fields)
+    for word in words:
+        key, _, value = word.partition("=")
+        try:
+            given += old_keys({key.strip(): parse_yaml(value)})
+        except YAMLError:  # values of a grid with commas between
+            given += old_keys({key.strip(): value})
+    for line in alias_notes(given):
+        typer.secho(f"note: {line}", err=True)
 
 
 def note_effects(source: str, scenarios: Sequence[Scenario]) -> None:

@@ -26,6 +26,7 @@ from fedslot.cli.options import (
     complete_scenario,
     live_view,
     note_effects,
+    note_old_keys,
     read_targets,
     say_more,
     stoppable,
@@ -96,6 +97,7 @@ def sweep(
     labels = run_labels(study, tasks)
     check_cluster(dask)
     study.check(data=dask is None)
+    note_old_keys(scenario, [*override, *grid])
     note_effects(scenario, study.scenarios)
     with live_view(out, live, open, port):
         with (

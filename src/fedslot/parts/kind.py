@@ -63,6 +63,9 @@ class Kind(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.builtin)
 
+    def __len__(self) -> int:
+        return len(self.builtin)
+
     def __contains__(self, name: object) -> bool:
         return name in self.builtin
 
@@ -91,7 +94,7 @@ class Kind(Generic[T]):
             builtin: Callable[..., T] = own_part(self.builtin[name])
             return builtin
         if ":" not in name and (point := self._entry_point(name)) is not None:
-            return _load(field, name, point.value, f"a part that {_origin(point)} can load")
+            return _load(field, name, point.value, f"a part that {origin(point)} can load")
         if ":" not in name:
             raise InputError(field, name, one_of(name, self.names(), ", or package.module:Name"))
         return _load(field, name, name, f"one of {', '.join(self.names())}, or package.module:Name")
@@ -105,7 +108,7 @@ class Kind(Generic[T]):
             return source_digest(name) or ""
         point = self._entry_point(name)
         assert point is not None
-        return f"{_origin(point)} {source_digest(point.value)}"
+        return f"{origin(point)} {source_digest(point.value)}"
 
     def options(self, name: str) -> dict[str, Option]:
         """Return the options of a part by name: the parameters that the caller does not pass itself."""
@@ -202,7 +205,7 @@ def _load(field: str, name: str, path: str, allowed: str) -> Callable[..., Any]:
     return part
 
 
-def _origin(point: metadata.EntryPoint) -> str:
+def origin(point: metadata.EntryPoint) -> str:
     """Return the name and version of the distribution that an entry point belongs to."""
     return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 

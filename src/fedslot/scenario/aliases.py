@@ -66,6 +66,23 @@ def read_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
     return fields | {"valuation": section}
 
 
+def old_keys(fields: Mapping[str, Any]) -> list[str]:
+    """Return the old keys among fields, dotted or in sections, of a scenario or a study.
+
+    >>> old_keys({"rounds": 3, "valuation": {"method": "gtg"}, "push.channel_options.replicas": 3})
+    ['valuation.method', 'push.channel_options']
+    """
+    found = []
+    for key, value in fields.items():
+        section, _, name = str(key).partition(".")
+        inner = value if isinstance(value, dict) else {}
+        if section in ("scenario", "overrides", "grid"):
+            found += old_keys(inner)
+        names = [name.partition(".")[0]] if name else inner
+        found += [old for old in (f"{section}.{name}" for name in names) if old in ALIASES]
+    return found
+
+
 def alias_notes(keys: Iterable[str]) -> list[str]:
     """Return a line for each old key among dotted keys."""
     return [f"{key} is now {ALIASES[key]}" for key in dict.fromkeys(keys) if key in ALIASES]
