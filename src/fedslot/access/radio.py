@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
-from fedslot.access.planner import FrameSplit
 from fedslot.support.checks import check_number
 from fedslot.support.errors import InputError
+
+if TYPE_CHECKING:
+    from fedslot.planning.planner import FrameSplit
 
 LEAST, MOST = 1e-9, 10**15
 """The smallest and the largest number of bits, milliseconds and millijoules."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedslot.access import PushPeriod, least_slots, most_contenders, plan
-from fedslot.access.goals import MOST_SLOTS
+from fedslot.planning import PushPeriod, least_slots, most_contenders, plan
+from fedslot.planning.goals import MOST_SLOTS
 from fedslot.support.errors import InputError
 
 contenders = st.integers(0, 12) | st.just({0: 0.25, 3: 0.5, 9: 0.25})

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fedslot
-from fedslot.planning.value_ratio import estimate_value_ratio, ratio_interval, update_values
+from fedslot.runs.value_ratio import estimate_value_ratio, ratio_interval, update_values
 from fedslot.strategies.push_pull import PushPull
 from fedslot.support.errors import RefusedError
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedslot.access.analysis import PushPeriod
 from fedslot.access.channels import Capture, Coded, Collision
-from fedslot.access.contenders import contender_pmf, parse_contenders
-from fedslot.access.planner import Plan, plan
-from fedslot.access.pushes import best_barring
+from fedslot.planning.contenders import contender_pmf, parse_contenders
+from fedslot.planning.period import PushPeriod
+from fedslot.planning.planner import Plan, plan
+from fedslot.planning.pushes import best_barring
 from fedslot.support.errors import InputError
 
 
