@@ -26,7 +26,7 @@ from fedslot.support.errors import InputError, RefusedError, one_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fedslot.planning.value_ratio import ValueRatio
+    from fedslot.runs.value_ratio import ValueRatio
 
 Rule = Literal["max", "frame", "sum"]
 X = Literal["slots", "rounds", "seconds", "joules"]
@@ -167,7 +167,7 @@ class Result:
 
     def value_ratio(self) -> ValueRatio:
         """Estimate the value of a pushed update relative to a pulled one, from the trace of the run."""
-        from fedslot.planning.value_ratio import estimate_value_ratio  # slow to import
+        from fedslot.runs.value_ratio import estimate_value_ratio  # slow to import
 
         return estimate_value_ratio(self.scenario, self.frames, self.folder or "the run")
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from fedslot import __version__
-from fedslot.access.analysis import PushPeriod
-from fedslot.access.latency import printed_bound
 from fedslot.experiments.estimates import ACCURACY, ACCURACY_DIFFERENCE, LEAST, Estimate
 from fedslot.experiments.reproduction.experiments import (
     CONTENDERS,
@@ -27,6 +25,8 @@ from fedslot.experiments.reproduction.experiments import (
 )
 from fedslot.experiments.reproduction.figures import DRAWINGS, slots_to
 from fedslot.experiments.reproduction.published import published
+from fedslot.planning.latency import printed_bound
+from fedslot.planning.period import PushPeriod
 from fedslot.runs.folders import write_atomically
 from fedslot.views.style import save, style
 

@@ -1,15 +1,9 @@
-"""Framed ALOHA computed exactly: the yield of the push slots of a frame, and the cost of the frame.
+"""The push slots of one frame on the collision channel: yield, last received slot and cost of the frame.
 
-A frame has `pull` reserved slots (the paper's Q) and then `slots` push slots (L = M - Q). Each contender
-picks one push slot and is received if no other picked it. N' counts the received pushes, and X is the
-last received push slot, 0 if there is none.
-
-Two independent methods, each the other's check:
-
-* `counting.py`, for equal slots and a known number of contenders: integer numbers of outcomes out of L^N,
-  divided once at the end.
-* The recursion over slots in this file, for everything else (barring, unequal slots, UEs that are ready late or
-  never, a random number of contenders). It adds only positive terms, so floats lose no digits by cancellation.
+A frame has `pull` reserved slots (the paper's Q) and then `slots` push slots (L = M - Q). Each contender picks one
+push slot and is received if no other picked it. N' counts the received pushes, and X is the last received push slot,
+0 if there is none. Equal slots are computed by generating functions (`collision.py`). Where UEs are ready late, slots
+are not equal, and a recursion over them adds only positive terms, so that floats lose no digits by cancellation.
 
 >>> push = PushPeriod(slots=10, contenders=10)
 >>> round(push.success_probability, 4), round(push.received_mean, 3)
@@ -21,22 +15,21 @@ Two independent methods, each the other's check:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedslot.access.contenders import Contenders, Floats, contender_pmf, likely_range, sending_pmf, thinning
-from fedslot.access.costs import expected_cost_max, last_success_mean, paper_push_cost
-from fedslot.access.counting import last_slot_counts, last_slot_total, received_counts
+from fedslot.planning.collision import last_slot_at_most, push_moments, received_pmf
+from fedslot.planning.contenders import Contenders, Floats, contender_pmf, likely_range, sending_pmf, thinning
+from fedslot.planning.costs import expected_cost_max, last_success_mean, paper_push_costs
 from fedslot.support.checks import check_probability, check_whole
 from fedslot.support.errors import InputError
 
 
 class _Period:
-    """The recursion over slots: each UE that still waits sends in slot j with probability `hazard[j]`.
+    """What the recursion over slots tells: each UE that still waits sends in slot j with probability `hazard[j]`.
 
     A UE that picks uniformly among its slots e..L has the hazard 1 / (slots left), whatever its e, so the
     state of the recursion is only the number of waiting UEs. A UE that picks slot j with probability p_j has
@@ -78,10 +71,8 @@ class _Period:
     @cached_property
     def singleton_probabilities(self) -> Floats:
         """Probability that each push slot is received, (L,): exactly one UE sends in it."""
-        received = np.zeros(self.slots)
-        for j, (waiting, hazard) in enumerate(zip(self._waiting, self._hazards, strict=True)):
-            received[j] = waiting @ _one_of(np.arange(len(waiting)), float(hazard))
-        return received
+        pairs = zip(self._waiting, self._hazards.tolist(), strict=True)
+        return np.array([_one_of(waiting, hazard) for waiting, hazard in pairs])
 
     @cached_property
     def received_mean(self) -> float:
@@ -90,10 +81,7 @@ class _Period:
 
     @cached_property
     def received_pmf(self) -> Floats:
-        """P(N' = r) for r = 0..min(L, N).
-
-        In general a recursion over (waiting, received), which takes seconds at 200 slots and 200 contenders.
-        """
+        """P(N' = r) for r = 0..min(L, N), by a recursion over (waiting, received)."""
         most = min(self.slots, len(self._start) - 1 + sum(self._arrivals))
         state = np.zeros((len(self._start), most + 1))
         state[:, 0] = self._start
@@ -183,7 +171,7 @@ class PushPeriod(_Period):
         By default all are ready for slot 1.
 
     >>> push = PushPeriod(slots=4, contenders=3)
-    >>> push.received_pmf.tolist(), push.last_slot_mean
+    >>> push.received_pmf.round(12).tolist(), round(push.last_slot_mean, 12)
     ([0.0625, 0.5625, 0.0, 0.375], 2.8125)
     >>> late = PushPeriod(slots=4, contenders=3, ready=(0.5, 0.0, 0.25, 0.0))
     >>> late.slot_probabilities.tolist()
@@ -221,12 +209,6 @@ class PushPeriod(_Period):
         left = silent + np.cumsum(chances[::-1])[::-1]
         return np.divide(chances, left, out=np.zeros(self.slots), where=left > 0)
 
-    @property
-    def _number(self) -> int | None:
-        """The number of contenders if outcomes can be counted: equal slots, and all of a known number send."""
-        known = self.ready is None and self.probability == 1 and not isinstance(self.contenders, Mapping)
-        return len(self._start) - 1 if known and self.slots else None
-
     @cached_property
     def slot_probabilities(self) -> Floats:
         """Probability that a contender sends in each push slot, (L,)."""
@@ -249,15 +231,14 @@ class PushPeriod(_Period):
     @cached_property
     def singleton_probabilities(self) -> Floats:
         """Probability that each push slot is received, (L,): E[N p (1-p)^(N-1)]."""
-        n = np.arange(len(self._start))
-        return np.array([self._start @ _one_of(n, float(p)) for p in self.slot_probabilities])
+        return np.array([_one_of(self._start, p) for p in self.slot_probabilities.tolist()])
 
     @cached_property
     def received_pmf(self) -> Floats:
         """P(N' = r) for r = 0..min(L, N)."""
-        if (n := self._number) is None:
+        if self.ready is not None:
             return super().received_pmf
-        return _ratios(received_counts(self.slots, n), self.slots**n)
+        return received_pmf(self.slots, self._start, self.probability)
 
     @cached_property
     def received_variance(self) -> float:
@@ -271,22 +252,23 @@ class PushPeriod(_Period):
     @cached_property
     def last_slot_pmf(self) -> Floats:
         """P(X = j) for j = 0..L; entry 0 is the probability that no push is received."""
-        if (n := self._number) is None:
+        if self.ready is not None:
             return super().last_slot_pmf
-        return _ratios(last_slot_counts(self.slots, n), self.slots**n)
+        slots = range(self.slots + 1)
+        below = [last_slot_at_most(slot, self.slots, self._start, self.probability) for slot in slots]
+        return np.diff(below, prepend=0.0).clip(min=0.0)
 
     @cached_property
     def last_slot_mean(self) -> float:
-        """E[X], the push part of the expected cost, by the closed form of `docs/explanation/access.md` if possible."""
-        if (n := self._number) is None:
+        """E[X], the push part of the expected cost."""
+        if self.ready is not None:
             return super().last_slot_mean
-        outcomes: int = self.slots**n
-        return last_slot_total(self.slots, n) / outcomes
+        return float(push_moments(np.array([float(self.slots)]), self._start, np.array([self.probability]))[1][0])
 
     def expected_cost_paper(self, pull: int) -> float:
-        """Return the paper's eq. (5), averaged over the number of UEs that send; see `costs.paper_cost`."""
+        """Return the paper's eq. (5), averaged over the number of UEs that send; see `costs.paper_push_costs`."""
         sending = sending_pmf(self._start, min(1.0, float(self.slot_probabilities.sum())))
-        return pull + paper_push_cost(self.slots, sending)
+        return pull + float(paper_push_costs(np.array([float(self.slots)]), sending)[0])
 
     def paper_error(self, pull: int = 0) -> float:
         """Return the relative error of the paper's expected cost; with pull = 0, that of its push part alone."""
@@ -319,21 +301,14 @@ class TimedPushPeriod(_Period):
 
     @cached_property
     def _arrivals(self) -> Sequence[int]:
-        return [int(k) for k in np.bincount(np.asarray(self.earliest, int), minlength=self.slots + 1)][
-            1 : self.slots + 1
-        ]
+        return [list(self.earliest).count(slot) for slot in range(1, self.slots + 1)]
 
     @property
     def _hazards(self) -> Floats:
         return 1 / np.arange(self.slots, 0, -1)
 
 
-def _one_of(n: NDArray[np.int64], p: float) -> Floats:
-    """Return P(exactly one of n) = n p (1-p)^(n-1)."""
-    chance: Floats = n * p * (1 - p) ** np.maximum(n - 1, 0)
-    return chance
-
-
-def _ratios(counts: Sequence[int], total: int) -> Floats:
-    """Return counts / total, each with a single rounding however large the integers are."""
-    return np.array([count / total for count in counts])
+def _one_of(pmf: Floats, p: float) -> float:
+    """Return the probability that exactly one of a random number of UEs sends, E[n p (1-p)^(n-1)]."""
+    n = np.arange(len(pmf))
+    return float(pmf @ (n * p * (1 - p) ** np.maximum(n - 1, 0)))

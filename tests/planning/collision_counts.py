@@ -2,7 +2,7 @@
 
 L is the number of push slots, N that of contenders; each contender picks one of the slots and is received if no
 other picked the same. The sums are inclusion-exclusion: they alternate and cancel almost entirely, so they are
-done in integers.
+done in integers. They are the reference for what the planner computes in floats.
 """
 
 from __future__ import annotations

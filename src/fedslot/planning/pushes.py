@@ -1,6 +1,6 @@
 """What push slots are expected to yield, and when the last push is received: computed, or simulated.
 
-The collision channel is computed exactly (`generating.py`), any other channel is simulated.
+The collision channel is computed (`collision.py`, and `period.py` if UEs are ready late), others are simulated.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.access.analysis import PushPeriod
-from fedslot.access.channels import Channel, Collision
-from fedslot.access.contenders import Floats, sending_pmf
-from fedslot.access.costs import paper_push_costs
-from fedslot.access.generating import last_slot_at_most, push_moments, received_mean
+from fedslot.planning.cell import Progress, PushCell
+from fedslot.planning.collision import last_slot_at_most, push_moments, received_mean
+from fedslot.planning.contenders import Floats, sending_pmf
+from fedslot.planning.costs import paper_push_costs
+from fedslot.planning.period import PushPeriod
 from fedslot.support.rng import PLAN, PLAN_BARRING, stream
 
 BATCH = 200_000
@@ -27,10 +26,6 @@ BATCH_SLOTS = 4_000_000
 """Number of slots that are simulated at once."""
 FEW = 500
 """Number of frames after which a simulation first looks whether it is precise enough."""
-
-Barring: TypeAlias = float | Literal["best"]
-Progress: TypeAlias = Callable[[float, int], None]
-"""Is told how many numbers of slots are done, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -62,60 +57,47 @@ class PushYield:
 
 @dataclass(frozen=True)
 class Pushes:
-    """The contenders and the channel of a cell, whose push slots are looked at for several numbers of them.
+    """Computes or simulates what push slots of a cell yield.
 
-    pmf: entry n is the probability of n contenders. barring: probability of sending, or "best" for each number.
-    frames: most frames to simulate. precision: if given, stop as soon as the standard errors of N' and X are at most
-    this part of their means, or of 1 if those are below 1.
+    pmf: entry n is the probability of n contenders.
     first_slots: returns for L push slots the distribution (L,) of the first of them that a contender may use, the rest
     to 1 being never; None: all contenders may use all slots.
     """
 
-    channel: Channel
+    cell: PushCell
     pmf: Floats
-    barring: Barring = 1.0
-    frames: int = 4000
-    precision: float | None = None
-    seed: int = 0
     first_slots: Callable[[int], Floats] | None = None
-
-    @property
-    def computed(self) -> bool:
-        """Whether there is nothing to simulate."""
-        return type(self.channel) is Collision
 
     def expect(self, numbers: Sequence[int], progress: Progress | None = None) -> list[PushYield]:
         """Return what each number of push slots is expected to yield."""
         tell = progress or (lambda done, of: None)
         tell(0, len(numbers))
         results: list[PushYield] = []
-        at_once = 1000 if self.computed and self.first_slots is None else 1
+        at_once = 1000 if self.cell.computed and self.first_slots is None else 1
         for first in range(0, len(numbers), at_once):
-            if self.computed:
-                compute = self._compute if self.first_slots is None else self._compute_late
-                results += compute(numbers[first : first + at_once])
-            else:
+            if not self.cell.computed:
                 results.append(self._simulate(numbers[first], partial(_tell_part, tell, first, len(numbers))))
+            elif self.first_slots is None:
+                results += self._compute(numbers[first : first + at_once])
+            else:
+                results.append(self._compute_late(numbers[first], self.first_slots(numbers[first])))
             tell(len(results), len(numbers))
         return results
 
     def received(self, slots: int) -> float:
         """Return E[N'] alone, which on the collision channel takes far less time than all that `expect` returns."""
-        if not self.computed or self.first_slots is not None:
+        if not self.cell.computed or self.first_slots is not None:
             return self.expect([slots])[0].received
-        chance = np.array([best_barring(slots, self.pmf) if self.barring == "best" else self.barring], dtype=float)
-        numbers = np.flatnonzero(self.pmf).tolist()
-        return math.fsum(self.pmf[n] * received_mean(np.array([float(slots)]), n, chance)[0] for n in numbers)
+        return received_mean(slots, self.pmf, self._barring(slots))
+
+    def _barring(self, slots: int, shares: Floats | None = None) -> float:
+        """Return the probability of sending on the collision channel."""
+        return best_barring(slots, self.pmf, shares) if self.cell.barring == "best" else self.cell.barring
 
     def _compute(self, numbers: Sequence[int]) -> list[PushYield]:
-        chances = [best_barring(slots, self.pmf) if self.barring == "best" else self.barring for slots in numbers]
+        chances = [self._barring(slots) for slots in numbers]
         slots, probability = np.array(numbers, dtype=float), np.array(chances, dtype=float)
-        received, last, nothing = np.zeros((3, len(numbers)))
-        for n in np.flatnonzero(self.pmf).tolist():
-            moments = push_moments(slots, n, probability)
-            received += self.pmf[n] * received_mean(slots, n, probability)
-            last += self.pmf[n] * moments[0]
-            nothing += self.pmf[n] * moments[1]
+        received, last, nothing = (moments.tolist() for moments in push_moments(slots, self.pmf, probability))
         paper = np.zeros(len(numbers))
         for chance in set(chances):
             same = probability == chance
@@ -127,52 +109,41 @@ class Pushes:
                 probability=chance,
                 sending=mean * chance,
                 sent=mean * chance if count else 0.0,
-                received=float(received[i]),
-                last_slot=float(last[i]),
-                nothing=min(1.0, float(nothing[i])),
-                slot_sum=float(received[i]) * (count + 1) / 2,  # by symmetry of the slots
+                received=received[i],
+                last_slot=last[i],
+                nothing=nothing[i],
+                slot_sum=received[i] * (count + 1) / 2,  # by symmetry of the slots
                 paper=float(paper[i]),
-                at_most=_at_most(self.pmf, count, chance),
+                at_most=partial(last_slot_at_most, slots=count, pmf=self.pmf, probability=chance),
             )
             for i, (count, chance) in enumerate(zip(numbers, chances, strict=True))
         ]
 
-    def _compute_late(self, numbers: Sequence[int]) -> list[PushYield]:
+    def _compute_late(self, slots: int, usable: Floats) -> PushYield:
         """Return what push slots yield that contenders may use only after they are ready."""
         contenders = {n: float(self.pmf[n]) for n in np.flatnonzero(self.pmf).tolist()}
-        results = []
-        for slots in numbers:
-            usable = self._usable(slots)
-            shares = np.cumsum(usable / np.arange(slots, 0, -1))
-            chance = best_barring(slots, self.pmf, shares) if self.barring == "best" else self.barring
-            push = PushPeriod(slots, contenders, chance, ready=tuple(usable.tolist()))
-            results.append(
-                PushYield(
-                    slots=slots,
-                    probability=chance,
-                    sending=push.sending_mean,
-                    sent=push.sending_mean,
-                    received=push.received_mean,
-                    last_slot=push.last_slot_mean,
-                    nothing=min(1.0, push.nothing_probability),
-                    slot_sum=float(np.arange(1, slots + 1) @ push.singleton_probabilities),
-                    paper=push.expected_cost_paper(0),
-                    at_most=partial(_cdf_at, push),
-                )
-            )
-        return results
-
-    def _usable(self, slots: int) -> Floats:
-        """Return the distribution of the first push slot that a contender may use."""
-        assert self.first_slots is not None
-        return self.first_slots(slots)
+        chance = self._barring(slots, np.cumsum(usable / np.arange(slots, 0, -1)))
+        push = PushPeriod(slots, contenders, chance, ready=tuple(usable.tolist()))
+        return PushYield(
+            slots=slots,
+            probability=chance,
+            sending=push.sending_mean,
+            sent=push.sending_mean,
+            received=push.received_mean,
+            last_slot=push.last_slot_mean,
+            nothing=min(1.0, push.nothing_probability),
+            slot_sum=float(np.arange(1, slots + 1) @ push.singleton_probabilities),
+            paper=push.expected_cost_paper(0),
+            at_most=lambda slot: float(push.last_slot_cdf[min(slot, slots)]),
+        )
 
     def _simulate(self, slots: int, tell: Callable[[float], None]) -> PushYield:
-        probability = self._search_barring(slots) if self.barring == "best" else self.barring
+        cell = self.cell
+        probability = self._search_barring(slots) if cell.barring == "best" else cell.barring
         # Another stream than that of the search, whose maximum is biased upwards.
-        frames = self._play(slots, probability, self.frames, PLAN, self.precision, tell)
+        frames = self._play(slots, probability, cell.frames, PLAN, cell.precision, tell)
         received, last, slot_sum, sent = frames.T
-        in_time = 1.0 if self.first_slots is None else float(self._usable(slots).sum())
+        in_time = 1.0 if self.first_slots is None else float(self.first_slots(slots).sum())
         return PushYield(
             slots=slots,
             probability=probability,
@@ -192,7 +163,7 @@ class Pushes:
         if slots == 0 or len(self.pmf) == 1:
             return 1.0
         trials = [k / 20 for k in range(20, 0, -1)]
-        few = max(2, self.frames // 10)
+        few = max(2, self.cell.frames // 10)
         yields = [self._play(slots, p, few, PLAN_BARRING)[:, 0].mean() for p in trials]
         return trials[int(np.argmax(yields))]
 
@@ -207,7 +178,7 @@ class Pushes:
     ) -> Floats:
         """Play frames. Returns (F, 4), the columns of `PushYield.frames`."""
         most = len(self.pmf) - 1
-        rng = stream(self.seed, purpose, slots)
+        rng = stream(self.cell.seed, purpose, slots)
         batch = max(1, min(BATCH // max(1, most), BATCH_SLOTS // (slots + 1), frames if precision is None else FEW))
         rows: list[Floats] = []
         for start in range(0, frames, batch):
@@ -218,13 +189,13 @@ class Pushes:
             contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
             first: int | NDArray[np.int64] = 1
             if self.first_slots is not None:
-                usable = self._usable(slots)
-                first = 1 + np.searchsorted(np.cumsum(usable), rng.random((count, most)), "right")
+                usable = np.cumsum(self.first_slots(slots))
+                first = 1 + np.searchsorted(usable, rng.random((count, most)), "right")
             earliest = np.where(contends, first, slots + 1).astype(np.int64)
             sent, slot = np.zeros((count, most, 0), dtype=np.int64), np.zeros((count, most), dtype=np.int64)
             if earliest.size and slots:
-                sent = self.channel.send(earliest, slots, rng)
-                slot = self.channel.receive(sent, slots, rng)
+                sent = self.cell.channel.send(earliest, slots, rng)
+                slot = self.cell.channel.receive(sent, slots, rng)
             sums = [(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1), (sent > 0).sum(axis=(1, 2))]
             rows.append(np.stack(sums, axis=1).astype(float))
             if precision is not None and start + count >= FEW and _is_precise(np.concatenate(rows)[:, :2], precision):
@@ -238,7 +209,7 @@ def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float
     pmf: entry n is the probability of n contenders. For a known number N the result is min(1, L/N).
     shares: (L,) probability that a contender that is not barred sends in each slot; None: 1/L.
 
-    >>> from fedslot.access.contenders import contender_pmf
+    >>> from fedslot.planning.contenders import contender_pmf
     >>> best_barring(10, contender_pmf(25)), best_barring(10, contender_pmf(5))
     (0.4, 1.0)
     """
@@ -270,20 +241,6 @@ def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float
 
 def _tell_part(tell: Progress, done: int, of: int, part: float) -> None:
     tell(done + part, of)
-
-
-def _cdf_at(push: PushPeriod, slot: int) -> float:
-    return float(push.last_slot_cdf[min(slot, push.slots)])
-
-
-def _at_most(pmf: Floats, slots: int, probability: float) -> Callable[[int], float]:
-    """Return the distribution function of the last received push slot."""
-
-    def at_most(slot: int) -> float:
-        numbers = np.flatnonzero(pmf).tolist()
-        return min(1.0, math.fsum(pmf[n] * last_slot_at_most(slot, slots, n, probability) for n in numbers))
-
-    return at_most
 
 
 def _is_precise(samples: Floats, precision: float) -> bool:

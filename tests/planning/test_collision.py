@@ -6,17 +6,22 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
+from collision_counts import last_slot_counts, last_slot_total
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedslot.access.analysis import PushPeriod
-from fedslot.access.counting import last_slot_counts, last_slot_total
-from fedslot.access.generating import last_slot_at_most, push_moments, received_mean
+from fedslot.planning.collision import last_slot_at_most, push_moments, received_mean, received_pmf
+from fedslot.planning.period import PushPeriod
 
 
 def moments(slots: int, contenders: int, probability: float = 1.0) -> tuple[float, float]:
-    last, nothing = push_moments(np.array([float(slots)]), contenders, np.array([probability]))
+    _, last, nothing = push_moments(np.array([float(slots)]), number(contenders), np.array([probability]))
     return float(last[0]), float(nothing[0])
+
+
+def number(contenders: int) -> np.ndarray:
+    """The distribution of a given number."""
+    return np.eye(1, contenders + 1, contenders)[0]
 
 
 # around 2000 contenders the circle is cut off; with many more contenders than slots nearly nothing is received
@@ -32,7 +37,7 @@ def test_the_integers_agree(slots: int, contenders: int) -> None:
     assert nothing == pytest.approx(counts[0] / outcomes, abs=1e-12)
     below = [count / outcomes for count in accumulate(counts)]
     for slot in {0, 1, slots // 2, slots - 1, slots}:
-        assert last_slot_at_most(slot, slots, contenders, 1.0) == pytest.approx(below[slot], abs=1e-12)
+        assert last_slot_at_most(slot, slots, number(contenders), 1.0) == pytest.approx(below[slot], abs=1e-12)
 
 
 @given(st.integers(0, 12), st.integers(0, 40), st.floats(0, 1))
@@ -40,15 +45,15 @@ def test_the_integers_agree(slots: int, contenders: int) -> None:
 @example(12, 40, 1e-306)
 @settings(max_examples=60)
 def test_the_recursion_over_slots_agrees(slots: int, contenders: int, probability: float) -> None:
-    push = PushPeriod(slots, contenders, probability)
+    ready = tuple(float(slot == 0) for slot in range(slots))  # all are ready for the first slot
+    push, crowd = PushPeriod(slots, contenders, probability, ready), number(contenders)
     last, nothing = moments(slots, contenders, probability)
     assert last == pytest.approx(push.last_slot_mean, rel=1e-9, abs=1e-12)
     assert nothing == pytest.approx(push.nothing_probability, abs=1e-11)
-    count, chance = np.array([float(slots)]), np.array([probability])
-    assert received_mean(count, contenders, chance)[0] == pytest.approx(push.received_mean, rel=1e-10, abs=1e-12)
+    assert received_mean(slots, crowd, probability) == pytest.approx(push.received_mean, rel=1e-10, abs=1e-12)
+    assert received_pmf(slots, crowd, probability) == pytest.approx(push.received_pmf, abs=1e-11)
     for slot in range(slots + 1):
-        within = last_slot_at_most(slot, slots, contenders, probability)
-        assert within == pytest.approx(push.last_slot_cdf[slot], abs=1e-11)
+        assert last_slot_at_most(slot, slots, crowd, probability) == pytest.approx(push.last_slot_cdf[slot], abs=1e-11)
 
 
 @pytest.mark.parametrize("slots", [10**6, 10**9])
@@ -62,7 +67,7 @@ def test_many_slots_agree_with_what_they_tend_to(slots: int) -> None:
 
 def test_all_numbers_of_slots_at_once_are_as_one_by_one() -> None:
     slots, probability = np.arange(0, 700.0), np.linspace(0.5, 1, 700)
-    last, nothing = push_moments(slots, 12, probability)
+    _, last, nothing = push_moments(slots, number(12), probability)
     for i in (0, 1, 2, 255, 256, 257, 699):
         one = moments(int(slots[i]), 12, float(probability[i]))
         assert (last[i], nothing[i]) == pytest.approx(one, rel=1e-11, abs=1e-13)

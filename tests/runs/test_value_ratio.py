@@ -1,4 +1,4 @@
-"""The value ratio of a run, against the values that the PS computed, and its interval against trial."""
+"""The value ratio of a run, against values by hand, and its interval against trial."""
 
 from __future__ import annotations
 
@@ -7,40 +7,17 @@ import pandas as pd
 import pytest
 
 import fedslot
-from fedslot.planning.value_ratio import estimate_value_ratio, ratio_interval, update_values
-from fedslot.strategies.push_pull import PushPull
+from fedslot.runs.value_ratio import estimate_value_ratio, ratio_interval
 from fedslot.support.errors import RefusedError
-
-SEEN: list[tuple[int, float]] = []
-
-
-class Spy(PushPull):
-    """Push-pull that tells the values of updates before they are smoothed."""
-
-    def observe(self, state, receipt, values):
-        SEEN.extend(zip(receipt.received.tolist(), values.tolist(), strict=True))
-        return super().observe(state, receipt, values)
-
-
-@pytest.mark.parametrize("memory", [0.5, 0.9, 0.0, "mean"])
-def test_the_values_of_updates_are_those_before_smoothing(memory) -> None:
-    SEEN.clear()
-    fields = {"rounds": 16, "strategy.name": Spy, "strategy.memory": memory, "training.epochs": 1}
-    result = fedslot.run(fedslot.Scenario.load("quickstart", fields))
-    received = result.frames[result.frames["event"].isin(["pulled", "pushed"])]
-    values = update_values(received, memory)
-    assert len(values) == len(SEEN) > 100
-    assert values["ue"].tolist() == [ue for ue, _ in SEEN]
-    assert values["value"].tolist() == pytest.approx([value for _, value in SEEN], abs=1e-9)
 
 
 def trace(pulled: np.ndarray, pushed: np.ndarray) -> pd.DataFrame:
-    """A trace with one new UE of each kind in each round, so that its value is that of its update."""
+    """A trace with one UE of each kind in each round, whose smoothed values say nothing."""
     rows = []
     for round, pair in enumerate(zip(pulled, pushed, strict=True)):
         for kind, (event, value) in enumerate(zip(("pulled", "pushed"), pair, strict=True)):
-            rows.append((round, kind + 1, event, 2 * round + kind, value, None))
-    return pd.DataFrame(rows, columns=["round", "slot", "event", "ue", "value", "noise"])
+            rows.append((round, kind + 1, event, kind, 0.0, None, value))
+    return pd.DataFrame(rows, columns=["round", "slot", "event", "ue", "value", "noise", "update_value"])
 
 
 SCENARIO = fedslot.Scenario.load("quickstart")
@@ -48,7 +25,7 @@ SCENARIO = fedslot.Scenario.load("quickstart")
 
 def test_rounds_with_both_kinds_count_alike() -> None:
     frames = trace(np.array([4.0, 2, 1, 1, 2]), np.array([8.0, 1, 1, 3, 2]))
-    alone = pd.DataFrame([(9, 1, "pulled", 99, 1000.0, None)], columns=frames.columns)
+    alone = pd.DataFrame([(9, 1, "pulled", 99, 0.0, None, 1000.0)], columns=frames.columns)
     twice = frames.iloc[[1]].assign(slot=7)  # a copy in another slot is the same update
     found = estimate_value_ratio(SCENARIO, pd.concat([frames, twice, alone]).sort_values("round"), "x")
     assert (found.ratio, found.pulled_value, found.pushed_value) == (1.5, 2.0, 3.0)
@@ -92,7 +69,12 @@ def test_what_does_not_tell_a_ratio_is_refused_in_one_line() -> None:
     for found, scenario, line in [
         (None, SCENARIO, "has no frames.csv"),
         (frames.iloc[:0], SCENARIO, "no update was received"),
-        (frames.assign(value=np.nan), SCENARIO.replace({"strategy.name": "merit-push"}), "merit-push keeps none"),
+        (frames.drop(columns="update_value"), SCENARIO, "an older version wrote frames.csv"),
+        (
+            frames.assign(update_value=np.nan),
+            SCENARIO.replace({"strategy.name": "merit-push"}),
+            "merit-push keeps none",
+        ),
         (frames[frames["event"] == "pulled"], SCENARIO, "no rounds with pulled and pushed updates"),
         (frames[frames["round"] < 4], SCENARIO, "only 4 rounds with pulled and pushed updates"),
     ]:

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedslot.access.contenders import Floats
-from fedslot.access.costs import last_success_mean
+from fedslot.planning.contenders import Floats
+from fedslot.planning.costs import last_success_mean
 from fedslot.support.checks import check_probability
 from fedslot.support.errors import InputError, shorten
 
@@ -65,9 +65,9 @@ class ReadinessBySlot:
         """Return the probability that no UE of the pull slots after `slot` is ready."""
         return float(np.prod(1 - self.probabilities[slot:pull]))
 
-    def first_slots(self, pull: int, push: int) -> Floats:
-        """Return the distribution (L,) of the first push slot that a contender may use; the rest to 1 is never."""
-        return np.diff(self.probabilities[pull : pull + push], prepend=0.0)
+    def first_slots(self, slots: int, push: int) -> Floats:
+        """Return the distribution (L,) of the first of the last `push` slots that a contender may use; else never."""
+        return np.diff(self.probabilities[slots - push : slots], prepend=0.0)
 
 
 Readiness: TypeAlias = SameReadiness | ReadinessBySlot

@@ -1,9 +1,9 @@
 """The value of pushed updates relative to pulled ones, estimated from the trace of a run.
 
-`frames.csv` has the value of each received UE after the round, smoothed over rounds. Undoing the smoothing gives the
-value of each update in its round. Rounds in which both pulled and pushed updates were received are compared: the ratio
-is that of the mean value of a pushed update to that of a pulled one, and every such round has the same weight. Updates
-are worth more in the first rounds than in the last, so that only those of the same round are alike.
+`frames.csv` has the value of each received update in its round. Rounds in which both pulled and pushed updates were
+received are compared: the ratio is that of the mean value of a pushed update to that of a pulled one, and every such
+round has the same weight. Updates are worth more in the first rounds than in the last, so that only those of the same
+round are alike.
 
 The interval is Fieller's, for the ratio of two means over the same rounds. It contains each ratio q for which the mean
 of pushed - q * pulled is not significantly different from 0. It is bounded only if the mean of pulled is clearly not 0.
@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedslot.rounds.effects import without_effect
 from fedslot.rounds.trace import PULLED, PUSHED
 from fedslot.scenario import Scenario
 from fedslot.support.errors import RefusedError
@@ -61,15 +59,15 @@ def estimate_value_ratio(scenario: Scenario, frames: pd.DataFrame | None, source
     """
     if frames is None:
         raise RefusedError(f"{source} has no frames.csv, which has the values of updates; run without --no-frames")
-    received = frames[frames["event"].isin([PULLED, PUSHED])]
+    if "update_value" not in frames:
+        raise RefusedError(f"{source}: an older version wrote frames.csv, without the values of updates; run it again")
+    received = frames[frames["event"].isin([PULLED, PUSHED])].drop_duplicates(["round", "ue"])  # copies are one update
     if not len(received):
         raise RefusedError(f"{source}: no update was received, so there are no values")
-    if received["value"].isna().all():
+    if received["update_value"].isna().all():
         name = scenario.strategy.name
         raise RefusedError(f"{source} has no values of updates: {name} keeps none; take a run of push-pull or planned")
-    memory = 0.0 if "strategy.memory" in without_effect(scenario) else scenario.strategy.memory
-    values = update_values(received, memory)
-    means = values.pivot_table(index="round", columns="event", values="value", aggfunc="mean", observed=True)
+    means = received.pivot_table(index="round", columns="event", values="update_value", aggfunc="mean", observed=True)
     means = means.reindex(columns=[PULLED, PUSHED]).dropna()
     if len(means) < LEAST:
         rounds = f"only {len(means)} rounds" if len(means) else "no rounds"
@@ -83,7 +81,7 @@ def estimate_value_ratio(scenario: Scenario, frames: pd.DataFrame | None, source
             f"{source}: a value ratio means nothing where pulled updates are worth {told}, not clearly above 0, "
             f"over {len(means)} rounds; give --value-ratio"
         )
-    counts = values.loc[values["round"].isin(means.index), "event"].value_counts()
+    counts = received.loc[received["round"].isin(means.index), "event"].value_counts()
     return ValueRatio(
         ratio=float(pushed.mean() / pulled.mean()),
         low=interval[0],
@@ -96,20 +94,6 @@ def estimate_value_ratio(scenario: Scenario, frames: pd.DataFrame | None, source
         pushed_value=float(pushed.mean()),
         pushed_error=errors[1],
     )
-
-
-def update_values(received: pd.DataFrame, memory: float | Literal["mean"]) -> pd.DataFrame:
-    """Return round, event and value of each received update from the smoothed values of the UEs after each round.
-
-    received: the rows of a trace with a received update, in the order of rounds; a UE of a round may have several.
-    memory: the weight of the old value, as in `Ledger`; `mean`: (n - 1) / n for the n-th value of a UE.
-    """
-    once = received.drop_duplicates(["round", "ue"])[["round", "event", "ue", "value"]]
-    of_ue = once.groupby("ue")["value"]
-    before, times = of_ue.shift(), of_ue.cumcount() + 1
-    keep = (times - 1) / times if memory == "mean" else pd.Series(memory, index=once.index)
-    fresh = (once["value"] - keep * before) / (1 - keep)
-    return once.assign(value=fresh.where(times > 1, once["value"]))
 
 
 def ratio_interval(

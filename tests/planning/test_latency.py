@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fedslot.access.latency import hoeffding_bound, printed_bound
+from fedslot.planning.latency import hoeffding_bound, printed_bound
 from fedslot.support.errors import InputError
 
 FRAME = 20.0  # T_F = M tau with M = 20 and the slot as the unit of time

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fedslot.access.channels import Collision, make_channel
 from fedslot.access.clock import cost_max, cost_sum
 from fedslot.access.frame import play
-from fedslot.access.planner import plan
-from fedslot.access.pushes import best_barring
-from fedslot.access.readiness import ReadinessBySlot, SameReadiness, make_readiness
 from fedslot.messages import Grant
+from fedslot.planning.planner import plan
+from fedslot.planning.pushes import best_barring
+from fedslot.planning.readiness import ReadinessBySlot, SameReadiness, make_readiness
 from fedslot.support.errors import InputError
 
 rising = st.lists(st.floats(0, 1), min_size=1, max_size=6).map(sorted)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedslot.access import PushPeriod, least_slots, most_contenders, plan
-from fedslot.access.goals import MOST_SLOTS
+from fedslot.planning import PushPeriod, least_slots, most_contenders, plan
+from fedslot.planning.goals import MOST_SLOTS
 from fedslot.support.errors import InputError
 
 contenders = st.integers(0, 12) | st.just({0: 0.25, 3: 0.5, 9: 0.25})
@@ -35,6 +35,10 @@ def test_the_shortest_frame_against_a_scan(updates, contenders, ready: float, ba
 
 def test_pull_slots_alone_suffice_where_ues_are_ready() -> None:
     assert least_slots(7.2, 10).pull == 8
+
+
+@pytest.mark.long
+def test_the_largest_number_of_updates_is_planned() -> None:
     assert least_slots(10_000, 10).pull == 10_000
 
 

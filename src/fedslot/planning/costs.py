@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedslot.access.contenders import Floats, contender_pmf
+from fedslot.planning.contenders import Floats
 
 
 def expected_cost_max(pull: int, last_slot_mean: float, nothing: float, last_pull_mean: float) -> float:
@@ -38,22 +38,14 @@ def last_success_mean(trials: Floats | float, p: Floats | float) -> Floats:
     return np.where(several, closed, series)
 
 
-def paper_cost(slots: int, contenders: int, pull: int = 0) -> float:
-    """Return the paper's expected cost (eq. 5), which takes successes as independent and slots as continuous.
-
-    slots: push slots, L; contenders: N; pull: Q. The printed success probability is undefined without push slots
-    and above 1 without contenders; nothing can be received then, and the cost is Q.
-    """
-    return pull + paper_push_cost(slots, contender_pmf(contenders))
-
-
-def paper_push_cost(slots: int, pmf: Floats) -> float:
-    """Return the push part of eq. (5), averaged over the number of contenders: `pmf[n]` is the probability of n."""
-    return float(paper_push_costs(np.array([float(slots)]), pmf)[0])
-
-
 def paper_push_costs(slots: Floats, pmf: Floats) -> Floats:
-    """Return the push part of eq. (5) for several numbers of push slots, (S,)."""
+    """Return the push part of the paper's expected cost (eq. 5) for several numbers of push slots, (S,).
+
+    It takes successes as independent and slots as continuous. The printed success probability is undefined without
+    push slots and above 1 without contenders; nothing can be received then, and the cost is 0.
+
+    pmf: entry n is the probability of n contenders, over which the cost is averaged.
+    """
     numbers = np.flatnonzero(pmf[1:]) + 1
     n: Floats = numbers.astype(float)
     costs = np.zeros(len(slots))

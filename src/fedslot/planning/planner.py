@@ -17,20 +17,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.access.channels import Channel, make_channel
-from fedslot.access.contenders import (
-    Binomial,
-    Contenders,
-    Floats,
-    contender_pmf,
-    contenders_among,
-    most_who_contend,
-)
-from fedslot.access.costs import expected_cost_max
-from fedslot.access.limits import chance_within, within
-from fedslot.access.pushes import Barring, Progress, Pushes, PushYield
-from fedslot.access.readiness import Readiness, ReadinessBySlot, Ready, make_readiness
-from fedslot.access.renewal import expected_frames
+from fedslot.access.channels import Channel
+from fedslot.planning.cell import Barring, Progress, PushCell
+from fedslot.planning.contenders import Contenders, Floats
+from fedslot.planning.costs import expected_cost_max
+from fedslot.planning.limits import chance_within, cost_pmf, expected_frames, within
+from fedslot.planning.pushes import Pushes, PushYield
+from fedslot.planning.readiness import Readiness, ReadinessBySlot, Ready, make_readiness
 from fedslot.support.checks import check_number, check_probability, check_whole
 from fedslot.support.errors import InputError
 
@@ -44,10 +37,6 @@ MOST_STATES = 10**8
 MOST_PROBABILITIES, MOST_STEPS, LONG_BUDGET = 40_000, 10**9, 10**7
 """The largest numbers of probabilities of costs, of steps of a recursion, and of slots, to count frames exactly."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
-MOST_BEYOND = 1e-9
-"""Largest probability of more contenders than UEs that is ignored, as at the end of a Poisson distribution."""
-NEAR = 7
-"""Number of splits in the table of a plan."""
 
 
 @dataclass(frozen=True)
@@ -138,25 +127,37 @@ class Plan:
         )
 
     def _repr_html_(self) -> str:
-        from fedslot.views.html import table
+        from fedslot.views.plan import plan_html  # slow to import
 
-        ranked = sorted(self.splits, key=lambda split: -getattr(split, self.by))[:NEAR]
-        header = ["", "pull", "push", "probability of sending", "received", "of them pushed", "value", "cost in slots"]
-        rows = [
-            [
-                "best" if split is self.best else "",
-                f"{split.pull}",
-                f"{split.push}",
-                f"{split.probability:.3g}",
-                f"{split.expected_received:.2f}",
-                f"{split.expected_received_push:.2f}",
-                f"{split.expected_value:.2f}",
-                f"{split.expected_cost_max:.2f}",
-            ]
-            for split in sorted(ranked, key=lambda split: split.pull)
-        ]
-        note = f"The best {len(rows)} of {len(self.splits)} splits, by {self.by.replace('_', ' ')}."
-        return table(header, rows, f"Plan of a frame of {self.slots} slots", note)
+        return plan_html(self)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What the splits of a frame are compared by, and what a frame may cost; fields as in `plan`."""
+
+    value_ratio: float = 1.0
+    budget: float | None = None
+    frame_limit: float | None = None
+    confidence: float | None = None
+
+    def check(self, slots: int) -> None:
+        """Refuse numbers that make no sense for a frame of `slots` uplink slots."""
+        if self.budget is not None and not 1 + slots <= self.budget <= MOST_BUDGET:
+            raise InputError(
+                "budget", self.budget, f"a number of slots from {1 + slots}, one frame, to {MOST_BUDGET:,}"
+            )
+        if self.frame_limit is not None:
+            check_number("frame_limit", self.frame_limit, 1, MOST_BUDGET)
+        if self.confidence is not None:
+            check_probability("confidence", self.confidence)
+            if self.frame_limit is None:
+                raise InputError("confidence", self.confidence, "left out without a frame_limit")
+        check_number("value_ratio", self.value_ratio, 0, MOST_VALUE)
+
+
+MOST_RECEIVED = Objective()
+"""All updates are worth the same, and frames may cost any number of slots."""
 
 
 def plan(
@@ -206,66 +207,61 @@ def plan(
     >>> best.pull, best.push, round(best.expected_cost_max, 6)
     (14, 1, 15.0)
     """
-    pmf = contender_pmf(contenders)
-    check_whole("slots", slots, least=1, most=MOST_SLOTS)
-    _check_limits(slots, budget, frame_limit, confidence)
-    check_number("value_ratio", value_ratio, 0, MOST_VALUE)
-    if barring != "best":
-        check_probability("barring", barring)
-    if precision is not None:
-        check_number("precision", precision, 0, 1)
-    check_whole("frames", frames, least=2, most=10**7)
-    check_whole("seed", seed)
-    if ues is not None:
-        check_whole("ues", ues, least=1)
-        number = most_who_contend(contenders)
-        if number > ues and (isinstance(contenders, Binomial) or pmf[ues + 1 :].sum() > MOST_BEYOND):
-            raise InputError("contenders", number, f"at most the number of UEs ({ues})")
-    readiness = make_readiness(ready, slots)
-    if frame_limit is not None and isinstance(readiness, ReadinessBySlot):
-        raise InputError("frame_limit", frame_limit, "left out where readiness depends on the slot")
-    compared = _pulls_to_compare(pulls, slots, ues)
+    cell = PushCell.of(
+        contenders,
+        channel=channel,
+        ready=ready,
+        ues=ues,
+        barring=barring,
+        frames=frames,
+        precision=precision,
+        seed=seed,
+    )
+    return compare(cell, slots, pulls, Objective(value_ratio, budget, frame_limit, confidence), progress)
 
-    medium = make_channel(channel) if isinstance(channel, str) else channel
-    first_slots = _first_slots(readiness, slots)
+
+def compare(
+    cell: PushCell,
+    slots: int,
+    pulls: Iterable[int] | None = None,
+    objective: Objective = MOST_RECEIVED,
+    progress: Progress | None = None,
+) -> Plan:
+    """Compare the splits of a frame of a cell; pulls and progress as in `plan`."""
+    check_whole("slots", slots, least=1, most=MOST_SLOTS)
+    objective.check(slots)
+    limit, budget = objective.frame_limit, objective.budget
+    readiness = make_readiness(cell.ready, slots)
+    first_slots: Callable[[int], Floats] | None = None
+    if isinstance(readiness, ReadinessBySlot):
+        if limit is not None:
+            raise InputError("frame_limit", limit, "left out where readiness depends on the slot")
+        first_slots = partial(readiness.first_slots, slots)
+    compared = _pulls_to_compare(pulls, slots, cell.ues)
     by_contenders: dict[int, list[int]] = {}  # numbers of pull slots by the most UEs that may contend beside them
     for pull in compared:
-        most = most_who_contend(contenders)
-        by_contenders.setdefault(most if ues is None else min(most, ues - pull), []).append(pull)
-    pushes = {
-        most: Pushes(medium, contenders_among(most, contenders), barring, frames, precision, seed, first_slots)
-        for most in by_contenders
-    }
+        by_contenders.setdefault(cell.most_beside(pull), []).append(pull)
+    pushes = {most: Pushes(cell, cell.pmf_among(most), first_slots) for most in by_contenders}
     tries = 1
-    if frame_limit is not None and len(by_contenders) > 1:  # numbers of push slots that are tried for each pull
-        tries = slots + 1 if confidence is not None and barring == "best" else slots.bit_length() + 1
-    _check_work(by_contenders, pushes, slots, tries)
+    if limit is not None and len(by_contenders) > 1:  # numbers of push slots that are tried for each pull
+        tries = slots + 1 if objective.confidence is not None and cell.barring == "best" else slots.bit_length() + 1
+    if compared:
+        _check_work(compared, pushes[max(pushes)], slots, tries)
     yields: list[tuple[int, PushYield]] = []
     for most, group in by_contenders.items():
         tell = None if progress is None else partial(_tell_after, progress, len(yields), len(compared))
-        if frame_limit is None:
+        if limit is None:
             yields += zip(group, pushes[most].expect([slots - pull for pull in group], tell), strict=True)
         else:
-            yields += within(frame_limit, confidence, group, slots, readiness, pushes[most], tell)
+            yields += within(limit, objective.confidence, group, slots, readiness, pushes[most], tell)
     if not yields:
         allowed = f"enough for {compared[0] if compared else 0} pull slots and the downlink slot"
-        raise InputError("frame_limit", frame_limit, allowed)
+        raise InputError("frame_limit", limit, allowed)
     yields.sort(key=itemgetter(0))
-    likely = int(np.count_nonzero(pmf)) if pushes[max(pushes)].computed else 1
-    count = partial(_count_frames, budget, _can_count_exactly(budget, yields, likely), readiness)
-    splits = [_split(pull, push, readiness, value_ratio, count, frame_limit) for pull, push in yields]
+    likely = int(np.count_nonzero(cell.pmf)) if cell.computed else 1
+    exactly = _can_count_exactly(budget or 0.0, yields, likely)
+    splits = [_split(pull, push, readiness, objective, exactly) for pull, push in yields]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
-
-
-def _check_limits(slots: int, budget: float | None, frame_limit: float | None, confidence: float | None) -> None:
-    if budget is not None and not 1 + slots <= budget <= MOST_BUDGET:
-        raise InputError("budget", budget, f"a number of slots from {1 + slots}, one frame, to {MOST_BUDGET:,}")
-    if frame_limit is not None:
-        check_number("frame_limit", frame_limit, 1, MOST_BUDGET)
-    if confidence is not None:
-        check_probability("confidence", confidence)
-        if frame_limit is None:
-            raise InputError("confidence", confidence, "left out without a frame_limit")
 
 
 def _pulls_to_compare(pulls: Iterable[int] | None, slots: int, ues: int | None) -> list[int]:
@@ -284,26 +280,18 @@ def _tell_after(progress: Progress, before: int, count: int, done: float, of: in
     progress(before + done, max(count, of))
 
 
-def _first_slots(readiness: Readiness, slots: int) -> Callable[[int], Floats] | None:
-    if isinstance(readiness, ReadinessBySlot):
-        return lambda push: readiness.first_slots(slots - push, push)
-    return None
+def _check_work(pulls: Sequence[int], pushes: Pushes, slots: int, tries: int) -> None:
+    """Refuse a plan that would take hours.
 
-
-def _check_work(
-    by_contenders: Mapping[int, Sequence[int]], all_pushes: Mapping[int, Pushes], slots: int, tries: int
-) -> None:
-    """Refuse a plan that would take hours. tries: numbers of push slots that are looked at for each pull."""
-    if not by_contenders:
-        return
-    pulls, pushes = [pull for group in by_contenders.values() for pull in group], all_pushes[max(by_contenders)]
-    number = len(pushes.pmf) - 1
-    if pushes.computed and pushes.first_slots is not None:
+    pushes: those with the most contenders. tries: numbers of push slots that are looked at for each pull.
+    """
+    cell, number = pushes.cell, len(pushes.pmf) - 1
+    if cell.computed and pushes.first_slots is not None:
         states = min(number, 20 * math.sqrt(number) + 40) ** 2 + 1  # of the recursion over slots
         if states * sum(slots - pull for pull in pulls) > MOST_STATES:
             raise InputError("slots", slots, "fewer, with fewer contenders or a single pull, if UEs are ready late")
         return
-    if pushes.computed:
+    if cell.computed:
         likely = int(np.count_nonzero(pushes.pmf))
         points = tries * likely * (40 + 9 * min(math.sqrt(number), 10))
         if len(pulls) * points > MOST_WORK:
@@ -312,46 +300,31 @@ def _check_work(
             raise InputError("slots", slots, allowed)
         return
     work = tries * sum(number + slots - pull for pull in pulls) + 1
-    trials = 3 if pushes.barring == "best" else 1  # the search takes twice as many frames as the result
-    if work * trials * pushes.frames > MOST_WORK:
+    trials = 3 if cell.barring == "best" else 1  # the search takes twice as many frames as the result
+    if work * trials * cell.frames > MOST_WORK:
         most = int(MOST_WORK / work / trials)
         if most < 2:
             raise InputError("slots", slots, "simulated with fewer slots, fewer contenders or a single pull")
         allowed = f"at most {most:,} with these numbers of splits, slots and contenders; a single pull allows more"
-        raise InputError("frames", pushes.frames, allowed)
+        raise InputError("frames", cell.frames, allowed)
 
 
-def _can_count_exactly(budget: float | None, yields: Sequence[tuple[int, PushYield]], likely: int) -> bool:
+def _can_count_exactly(budget: float, yields: Sequence[tuple[int, PushYield]], likely: int) -> bool:
     """Return whether the frames in a budget can be counted within a second or two; likely: numbers of contenders."""
     probabilities = sum(likely * (1 + push.slots) for _, push in yields)
-    steps = sum((budget or 0.0) * (1 + pull + push.slots) for pull, push in yields)
-    return probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS and (budget or 0.0) <= LONG_BUDGET
+    steps = sum(budget * (1 + pull + push.slots) for pull, push in yields)
+    return probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS and budget <= LONG_BUDGET
 
 
-def _count_frames(
-    budget: float | None, exactly: bool, ready: Readiness, pull: int, push: PushYield, cost_max: float
-) -> float | None:
-    """Return the expected number of frames in the budget; None without one."""
-    if budget is None:
-        return None
-    if not exactly:
-        return budget / cost_max
-    within = [chance_within(cost, pull, push, ready) for cost in range(1, pull + push.slots + 2)]
-    return expected_frames(budget, np.diff(within, prepend=0.0).clip(min=0.0))
-
-
-def _split(
-    pull: int,
-    push: PushYield,
-    ready: Readiness,
-    value_ratio: float,
-    count: Callable[[int, PushYield, float], float | None],
-    frame_limit: float | None,
-) -> FrameSplit:
-    """Return the numbers of a split; count: returns the expected number of frames in the budget."""
+def _split(pull: int, push: PushYield, ready: Readiness, objective: Objective, exactly: bool) -> FrameSplit:
+    """Return the numbers of a split; exactly: count the frames in the budget, not only budget / E[cost_max]."""
+    budget, limit, ratio = objective.budget, objective.frame_limit, objective.value_ratio
     pulled, last_pull = ready.pulled(pull), ready.last_pull(pull)
     cost_max = expected_cost_max(pull, push.last_slot, push.nothing, last_pull)
-    value, frames = pulled + value_ratio * push.received, count(pull, push, cost_max)
+    value = pulled + ratio * push.received
+    frames = None
+    if budget is not None:
+        frames = expected_frames(budget, cost_pmf(pull, push, ready)) if exactly else budget / cost_max
     return FrameSplit(
         pull=pull,
         push=push.slots,
@@ -369,8 +342,8 @@ def _split(
         value_per_slot=value / cost_max,
         expected_frames=frames,
         value_in_budget=None if frames is None else frames * value,
-        within_limit=None if frame_limit is None else chance_within(frame_limit, pull, push, ready),
-        standard_errors={} if push.frames is None else _standard_errors(push.frames, pull, last_pull, value_ratio),
+        within_limit=None if limit is None else chance_within(limit, pull, push, ready),
+        standard_errors={} if push.frames is None else _standard_errors(push.frames, pull, last_pull, ratio),
     )
 
 
