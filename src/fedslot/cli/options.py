@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedslot.experiments.tasks import Listener, Task
+    from fedslot.experiments.study import Study
+    from fedslot.experiments.tasks import Listener
     from fedslot.rounds.round import Round
     from fedslot.scenario import Scenario
     from fedslot.views.progress import Display
@@ -151,17 +152,17 @@ def note_effects(source: str, scenarios: Sequence[Scenario]) -> None:
         typer.secho(f"note: {line}", err=True)
 
 
-def read_targets(words: str) -> list[float]:
+def read_targets(words: str) -> tuple[float, ...]:
     """Parse target accuracies with commas between."""
     from fedslot.support.errors import InputError
 
     try:
-        found = [float(word) for word in words.split(",") if word]
+        targets = tuple(float(word) for word in words.split(",") if word)
     except ValueError:
-        found = []
-    if not found:
+        targets = ()
+    if not targets:
         raise InputError("targets", words, "numbers with commas between, e.g. 0.8,0.9")
-    return found
+    return targets
 
 
 def say_more(folder: Path, *, shown: bool = False) -> None:
@@ -219,26 +220,33 @@ def live_view(out: Path, live: bool, open: bool, port: int | None) -> Iterator[N
                     view.wait()
 
 
+def check_study(study: Study, source: str, dask: str | None) -> None:
+    """Refuse a study that cannot be computed, before anything is written, and note what has no effect in it."""
+    check_cluster(dask)
+    study.check(data=dask is None)
+    note_effects(source, study.scenarios)
+
+
 @contextmanager
-def tracking(
-    display: Display, names: Sequence[str], tasks: Sequence[Task], labels: Sequence[str], out: Path
-) -> Iterator[Listener]:
-    """Yield a listener that shows the rounds of many runs and tracks them."""
-    if not names:
-        yield display
-        return
-    from fedslot.tracking.trackers import RunTrackers
+def study_listener(study: Study, out: Path, trackers: Sequence[str]) -> Iterator[Listener]:
+    """Yield a listener that shows the rounds of all runs of a study and tracks them."""
+    tasks, labels = study.tasks(out), study.run_labels
+    with watch(labels, [task.scenario for task in tasks], SAME_AND_RESUME) as display:
+        if not trackers:
+            yield display
+            return
+        from fedslot.tracking.trackers import RunTrackers
 
-    trackers = RunTrackers(names, tasks, labels, out)
+        tracked = RunTrackers(trackers, tasks, labels, out)
 
-    def hear(index: int, round: Round | None) -> None:
-        display(index, round)
-        trackers(index, round)
+        def listen(index: int, round: Round | None) -> None:
+            display(index, round)
+            tracked(index, round)
 
-    try:
-        yield hear
-    finally:
-        trackers.close()
+        try:
+            yield listen
+        finally:
+            tracked.close()
 
 
 @contextmanager

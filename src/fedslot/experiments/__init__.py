@@ -1,9 +1,11 @@
 """Experiments of many runs.
 
+study.py        cases of a scenario with the same seeds: names, checks and runs of comparisons and sweeps
+variants.py     the study of a comparison: strategies with options, an aggregation or scenario fields of their own
+grid.py         the study of a sweep: a grid of scenario fields and its combinations
+measures.py     what is measured of the runs of a study, and its tables
 comparison.py   several strategies under the same seeds
-variants.py     strategies with options, an aggregation or scenario fields of their own
-study.py        a grid of scenario fields and its combinations
-sweeps.py       all combinations of a study, with one table of all runs
+sweeps.py       all combinations of a grid
 loading.py      the results in a folder: of a run, a comparison or a sweep
 estimates.py    means over seeds with confidence intervals
 curves.py       curves of finished runs, many in one small file

@@ -8,6 +8,7 @@ tables.py       tables of comparisons and sweeps in the terminal
 sweep.py        figures of a sweep
 plan.py         the figure of a plan
 plan_tables.py  the answers of a plan in the terminal
+notebook.py     what a notebook shows of results, by their type
 html.py         tables and facts in a notebook
 text_plot.py    a small plot in the terminal
 progress.py     live progress of runs

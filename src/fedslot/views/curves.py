@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from fedslot.experiments.estimates import ACCURACY, LEAST, interval
+from fedslot.runs.results import X
 from fedslot.support.errors import InputError
 from fedslot.views.style import looks, style
 
@@ -20,7 +21,6 @@ BANDS = 3  # curves that have a band, if there are more than these and one; more
 SIZE = (5.5, 3.4)  # inches, of a figure in a notebook
 
 Array = NDArray[np.float64]
-X = Literal["slots", "rounds"]
 
 
 def plot_accuracy(

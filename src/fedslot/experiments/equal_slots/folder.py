@@ -13,11 +13,11 @@ from pathlib import Path
 import pandas as pd
 
 from fedslot import __version__
-from fedslot.experiments.comparison import Comparison, plan_tasks, run_labels
+from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.curves import load_curves, save_curves
 from fedslot.experiments.equal_slots.settings import SETTINGS, Setting, chosen
 from fedslot.experiments.tasks import Task
-from fedslot.experiments.variants import make_variants
+from fedslot.experiments.variants import VariantStudy, make_variants
 from fedslot.runs.execution import load
 from fedslot.runs.folders import EQUAL_SLOTS, Claim, claim
 from fedslot.runs.results import Result
@@ -34,9 +34,9 @@ def claim_folder(out: Path) -> Claim:
 
 def runs_left(key: str, setting: Setting, seeds: int, out: Path) -> dict[str, Task]:
     """Return the runs of a setting that have no curve yet, by name."""
-    variants, known = make_variants(setting.strategies), load_curves(_curves_file(out, key, setting))
-    tasks = plan_tasks(setting.scenario(), variants, seeds, out / "runs" / _name(key, setting))
-    named = zip(run_labels(variants, tasks), tasks, strict=True)
+    known = load_curves(_curves_file(out, key, setting))
+    study = VariantStudy(setting.scenario(), make_variants(setting.strategies), seeds, setting.targets)
+    named = zip(study.run_labels, study.tasks(out / "runs" / _name(key, setting)), strict=True)
     return {name: task for name, task in named if name not in known}
 
 
