@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedslot.experiments.study import Study
-    from fedslot.experiments.tasks import Listener
+    from fedslot.experiments.tasks import Listener, Task
     from fedslot.rounds.round import Round
     from fedslot.scenario import Scenario
     from fedslot.views.progress import Display
@@ -179,6 +179,15 @@ def watch(labels: Sequence[str], scenarios: Sequence[Scenario], again: str) -> I
 
     with stoppable(again), Display(labels, scenarios) as display:
         yield display
+
+
+def compute_study(tasks: Mapping[str, Task], curves: Path, prefix: str, workers: int | None, dask: str | None) -> None:
+    """Compute the runs that a study lacks, keep their curves and show their progress; prefix: of the names shown."""
+    from fedslot.studies.frame import compute
+
+    labels, scenarios = [f"{prefix}{name}" for name in tasks], [task.scenario for task in tasks.values()]
+    with watch(labels, scenarios, "the same command continues") as display:
+        compute(tasks, curves, workers=workers, dask=dask, listener=display)
 
 
 def continue_with(context: typer.Context) -> str:

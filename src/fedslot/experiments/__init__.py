@@ -8,11 +8,29 @@ comparison.py   several strategies under the same seeds
 sweeps.py       all combinations of a grid
 loading.py      the results in a folder: of a run, a comparison or a sweep
 estimates.py    means over seeds with confidence intervals
-curves.py       curves of finished runs, many in one small file
 tasks.py        a task: one run into a folder of its own
 pool.py         many tasks: in this process, in several processes or on a Dask cluster
 processes.py    tasks in several local processes
 cluster.py      tasks, or the local training of one run, on a Dask cluster
-reproduction/   the paper's figures from our own runs
-equal_slots/    which strategies win at equal slots, on three data sets
 """
+
+from fedslot.experiments.estimates import ACCURACY, ACCURACY_DIFFERENCE, LEAST, SLOTS, Estimate
+from fedslot.experiments.pool import failure_of, run_all
+from fedslot.experiments.tasks import Listener, Settings, Task, check
+from fedslot.experiments.variants import VariantStudy, make_variants
+
+__all__ = [
+    "ACCURACY",
+    "ACCURACY_DIFFERENCE",
+    "LEAST",
+    "SLOTS",
+    "Estimate",
+    "Listener",
+    "Settings",
+    "Task",
+    "VariantStudy",
+    "check",
+    "failure_of",
+    "make_variants",
+    "run_all",
+]

@@ -7,3 +7,7 @@ folders.py     folders of results: claims, locks, files that are never half-writ
 provenance.py  fingerprints of data and own parts
 callbacks.py   objects that are told what happens
 """
+
+from fedslot.runs.folders import EQUAL_SLOTS, REPRODUCTION, Claim, Kind, claim, write_atomically
+
+__all__ = ["EQUAL_SLOTS", "REPRODUCTION", "Claim", "Kind", "claim", "write_atomically"]

@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 
 from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.curves import load_curves, save_curves
-from fedslot.experiments.equal_slots.folder import finished, runs_left
-from fedslot.experiments.equal_slots.measures import Aim, Measures, aims
-from fedslot.experiments.equal_slots.page import write
-from fedslot.experiments.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
 from fedslot.experiments.estimates import SLOTS, Estimate
 from fedslot.experiments.tasks import check
 from fedslot.experiments.variants import VariantStudy, make_variants
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
+from fedslot.studies.curves import load_curves, save_curves
+from fedslot.studies.equal_slots.folder import finished, runs_left
+from fedslot.studies.equal_slots.measures import Aim, Measures, aims
+from fedslot.studies.equal_slots.page import write
+from fedslot.studies.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
 from fedslot.support.errors import InputError, RefusedError
 
 
