@@ -1,4 +1,4 @@
-# make demo | demo-mqtt | docs | docs-serve | test | test-portable | test-engines | test-browser | test-docs | test-lowest | package | lint | format | bench |
+# make demo | demo-mqtt | docs | docs-serve | test | long | test-long | test-portable | test-engines | test-browser | test-docs | test-lowest | package | lint | format | bench |
 # reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ BIN := .venv/bin
 DEMO := out/demo
 SITE := out/site
 
-.PHONY: demo demo-mqtt docs docs-serve test test-portable test-engines test-browser test-docs test-lowest package mosquitto chromium lint format bench reproduce equal-slots clean
+.PHONY: demo demo-mqtt docs docs-serve test long test-long test-portable test-engines test-browser test-docs test-lowest package mosquitto chromium lint format bench reproduce equal-slots clean
 
 # 50 labelled samples at the PS, and as many slots as 60 frames of full length
 demo: .venv/ready
@@ -30,14 +30,25 @@ docs-serve: .venv/docs
 # apart from those that need other programs or another environment
 APART := --ignore tests/engines --ignore tests/browser --ignore tests/site --ignore tests/package
 test: .venv/ready
-	$(BIN)/pytest -n auto $(APART)
+	$(BIN)/pytest -n auto -m 'not long' $(APART)
 
-# the tests that compute, as other processors would run them
+# the tests that `make test` leaves out; LONG=tests/cli runs those of a folder only
+LONG ?= tests
+long: .venv/ready
+	$(BIN)/pytest -n auto -m long $(APART) $(LONG)
+
+# all that takes minutes: those tests, a second processor and many more drawn inputs
+test-long: long
+	$(MAKE) test-portable PROFILES=avx2
+	FEDSLOT_FUZZ=500 $(BIN)/pytest -n auto tests/fuzz
+
+# the tests that compute, as other processors would run them; numbers on pages are not compared, so pages are not among them
+PROFILES ?= x86-64
 COMPUTING := tests/access tests/data/test_partition.py tests/learning tests/strategies tests/valuation \
-    tests/test_docs.py tests/test_pages.py tests/test_fleet.py tests/test_portable.py tests/test_simulation.py
+    tests/test_docs.py tests/fleet tests/test_portable.py tests/rounds/test_simulation.py
 test-portable: .venv/ready
-	for profile in avx2 x86-64; do \
-	    (set -a && . tests/profiles/$$profile.env && $(BIN)/pytest -n auto --hypothesis-profile few $(COMPUTING)) || exit 1; \
+	for profile in $(PROFILES); do \
+	    (set -a && . tests/profiles/$$profile.env && $(BIN)/pytest -n auto -m 'not long' --hypothesis-profile few $(COMPUTING)) || exit 1; \
 	done
 
 # real Dask, Flower and MQTT processes on the loopback
@@ -57,7 +68,7 @@ test-lowest: .venv-lowest/ready
 	CI=1 .venv-lowest/bin/pytest -n auto $(APART) --deselect tests/test_portable.py::test_a_profile_takes_effect
 
 # source distribution and wheel in dist/, and the wheel tried in an empty environment
-package: .venv/ready
+package: .venv/mqtt mosquitto
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/pytest tests/package

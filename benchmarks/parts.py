@@ -54,7 +54,7 @@ def training(setting: Setting, repeats: int, count: int, rounds: int = ROUND) ->
     """Local training of one round, by engine."""
     with Threads(count) as threads:
         simulation, now = middle(setting, threads, rounds)
-        received = schedule(simulation.strategy, simulation.scenario, now.state, now.round).pull
+        received = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
         usual = plain.PlainTraining(simulation.train)  # type: ignore[arg-type]
 
         def train(how: Callable[..., object]) -> Callable[[], object]:
@@ -71,7 +71,7 @@ def utilities(setting: Setting, repeats: int, count: int, number: int, rounds: i
     """Utilities of random coalitions, first layers included; the plain way does some of them, each taking the same."""
     with Threads(count) as threads:
         simulation, now = middle(setting, threads, rounds)
-        received = schedule(simulation.strategy, simulation.scenario, now.state, now.round).pull
+        received = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
         trained = simulation.train(now.model, received, now.round)
         models = torch.cat([now.model.unsqueeze(0), trained.models])
         members = np.random.default_rng(0).random((number, len(received))) < 0.5
@@ -90,22 +90,24 @@ def utilities(setting: Setting, repeats: int, count: int, number: int, rounds: i
     )
 
 
-def growth(most: int = 1_000_000) -> list[str]:
+def growth(fleets: tuple[int, ...] = (200, 1_000, 100_000, 1_000_000), rounds: int = 16) -> list[str]:
     """Seconds per round and memory by number of UEs, each in a process of its own for its memory."""
     lines, first = [], None
-    for ues in (200, 1_000, 100_000, most):
-        done = subprocess.run([sys.executable, __file__, str(ues)], capture_output=True, text=True, check=True)
+    for ues in fleets:
+        done = subprocess.run(
+            [sys.executable, __file__, str(ues), str(rounds)], capture_output=True, text=True, check=True
+        )
         seconds, megabytes = map(float, done.stdout.split())
         first = first or seconds
         lines.append(f"| {ues:,} | {1e3 * seconds:.0f} ms | {seconds / first:.2f} | {megabytes:.0f} MB |")
     return lines
 
 
-def one_fleet(ues: int) -> None:
+def one_fleet(ues: int, rounds: int) -> None:
     """Print the median seconds of a push-pull round after warm-up, checkpoints included, and the process's memory."""
     overrides = {"data.ues": ues, "data.samples_per_ue": 300, "strategy.warmup": 2}
     with tempfile.TemporaryDirectory() as folder:
-        result = run(Setting("paper", overrides, rounds=16).scenario(), Path(folder) / "run")
+        result = run(Setting("paper", overrides, rounds=rounds).scenario(), Path(folder) / "run")
     # ru_maxrss would carry over the peak of the process that started this one
     peak = next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
     print(statistics.median(result.rounds["seconds"].iloc[3:]), int(peak) / 1024)
@@ -128,10 +130,10 @@ def orchestration(repeats: int) -> str:
     return f"| 200 UEs, 20 slots | {1e3 * taken / scenario.rounds:.1f} ms |"
 
 
-def access(repeats: int) -> list[str]:
+def access(repeats: int, most: int = 1_000_000) -> list[str]:
     """Playing frames, against drawing the random numbers that they need."""
     channel, lines = Collision(), []
-    for frames, contenders, slots in ((1, 1_000_000, 1_000_000), (100_000, 10, 20)):
+    for frames, contenders, slots in ((1, most, most), (most // 10, 10, 20)):
         earliest = np.ones((frames, contenders), dtype=np.int64)
         taken = race(
             repeats,
@@ -158,4 +160,4 @@ def startup(repeats: int) -> str:
 
 
 if __name__ == "__main__":
-    one_fleet(int(sys.argv[1]))
+    one_fleet(*map(int, sys.argv[1:]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,11 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedslot.fleet import Fleet
+from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
-from fedslot.rounds.local_training import LocalTraining, Trained
-from fedslot.rounds.round import add_noise, local_job
+from fedslot.rounds.held_out import HeldOut
+from fedslot.rounds.local_training import LocalTraining, Trained, local_job
 from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
 from fedslot.support.rng import VALUATION, stream
@@ -26,7 +26,7 @@ from fedslot.valuation.coalitions import coalition_weights
 def simulation(scenario: Scenario) -> Simulation:
     """Return the simulation of a scenario with plain training, plain evaluation and GTG-Shapley."""
     made = Simulation(scenario, lambda local: PlainTraining(local))
-    made.held_out = PlainHeldOut(made)  # type: ignore[assignment]
+    made.held_out = made.ps.held_out = PlainHeldOut(made)
     return made
 
 
@@ -72,18 +72,11 @@ class PlainTraining:
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
         jobs = [local_job(self.scenario, self.fleet, ue, round) for ue in received.tolist()]
         models = train(self.trainer.model, start, jobs, self.x, self.y, self.trainer.recipe)
-        for model, ue in zip(models, received.tolist(), strict=True):
-            add_noise(model, ue, self.scenario, self.fleet, round)
         return Trained(models, received, self.fleet.sizes[received])
 
 
-@dataclass(frozen=True)
-class PlainEvaluator:
+class PlainEvaluator(Evaluator):
     """Loss and accuracy of one model at a time."""
-
-    model: Model
-    x: Tensor
-    y: Tensor
 
     @torch.no_grad()
     def evaluate(self, flat: Tensor) -> tuple[float, float]:
@@ -94,12 +87,13 @@ class PlainEvaluator:
         return float(loss), float((logits.argmax(1) == self.y).float().mean())
 
 
-class PlainHeldOut:
+class PlainHeldOut(HeldOut):
     """Held-out evaluation with `PlainEvaluator`, valuation with GTG-Shapley over rebuilt models."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self.scenario, self.model = simulation.scenario, simulation.model
         held_out = simulation.held_out
+        vars(self).update(vars(held_out))  # also what aggregations and strategies may ask for, which is not timed
+        self.model = simulation.model
         self.test, self.validation, self.utility = (
             PlainEvaluator(self.model, part.x.contiguous(), part.y)
             for part in (held_out.test, held_out.validation, held_out.utility)

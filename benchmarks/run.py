@@ -1,7 +1,8 @@
 """Measure fedslot against the plain implementation, and write RESULTS.md.
 
-    python benchmarks/run.py [--threads 2] [--repeats 5]
+    python benchmarks/run.py [--threads 2] [--repeats 5] [--quick]
 
+With --quick it passes through all of the code in seconds and prints numbers that mean nothing.
 Contestants take turns; absolute times are those of the machine at that moment, ratios are what to compare.
 """
 
@@ -19,25 +20,27 @@ import parts
 import torch
 import valuation
 import whole_runs
-from whole_runs import SETTINGS
 
 Lines = list[str]
 
 
-def report(count: int, repeats: int) -> Lines:
+def report(count: int, repeats: int, quick: bool = False) -> Lines:
     """Measure everything; the lines of RESULTS.md."""
-    quickstart, fedavg, greedy, _, cifar = SETTINGS
-    few = max(2, repeats // 2)
+    quickstart, fedavg, greedy, _, cifar = whole_runs.settings(quick)
+    few = 1 if quick else max(2, repeats // 2)
+    middle, early = (2, 2) if quick else (parts.ROUND, 4)
+    most = 1_000 if quick else 1_000_000
+    fleets = (20,) if quick else (200, 1_000, 100_000, 1_000_000)
     tables: list[tuple[str, str, Callable[[], Lines]]] = [
         (
             "Whole runs",
             "Rounds of the contestants in turns, each in its own run, at the scenario's own noise.",
-            lambda: whole_runs.table(count),
+            lambda: whole_runs.table(count, quick),
         ),
         (
             "Errors of values",
             "Rounds drawn from whole runs; errors are root mean squares over UEs against a long reference.",
-            lambda: valuation.table(count),
+            lambda: valuation.table(count, 1, "quickstart") if quick else valuation.table(count),
         ),
         (
             "Local training of a round",
@@ -45,9 +48,9 @@ def report(count: int, repeats: int) -> Lines:
             lambda: [
                 "| round | plain | fedslot | times faster |",
                 "|---|---|---|---|",
-                parts.training(fedavg, repeats, count),
-                parts.training(quickstart, repeats, count),
-                parts.training(cifar, few, count, rounds=4),
+                parts.training(fedavg, repeats, count, middle),
+                parts.training(quickstart, repeats, count, middle),
+                parts.training(cifar, few, count, early),
             ],
         ),
         (
@@ -56,9 +59,9 @@ def report(count: int, repeats: int) -> Lines:
             lambda: [
                 "| round | plain | fedslot | times faster |",
                 "|---|---|---|---|",
-                parts.utilities(greedy, few, count, 100),
-                parts.utilities(greedy, few, count, 1000),
-                parts.utilities(cifar, 2, count, 60, rounds=4),
+                parts.utilities(greedy, few, count, 100, middle),
+                parts.utilities(greedy, few, count, 1000, middle),
+                parts.utilities(cifar, few if quick else 2, count, 60, early),
             ],
         ),
         (
@@ -69,12 +72,20 @@ def report(count: int, repeats: int) -> Lines:
         (
             "Growth with the number of UEs",
             "",
-            lambda: ["| UEs | per round | of 200 UEs | memory |", "|---|---|---|---|", *parts.growth()],
+            lambda: [
+                "| UEs | per round | of 200 UEs | memory |",
+                "|---|---|---|---|",
+                *parts.growth(fleets, 4 if quick else 16),
+            ],
         ),
         (
             "Access alone",
             "",
-            lambda: ["| frames | drawing the numbers | playing | ratio |", "|---|---|---|---|", *parts.access(few)],
+            lambda: [
+                "| frames | drawing the numbers | playing | ratio |",
+                "|---|---|---|---|",
+                *parts.access(few, most),
+            ],
         ),
         (
             "Start-up",
@@ -103,8 +114,12 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--quick", action="store_true", help="all of the code on small settings; writes no file")
     chosen = options.parse_args()
-    lines = report(chosen.threads, chosen.repeats)
+    lines = report(chosen.threads, 1 if chosen.quick else chosen.repeats, chosen.quick)
+    if chosen.quick:
+        print("\n".join(lines))
+        return
     Path(__file__).with_name("RESULTS.md").write_text("\n".join(lines), "utf-8")
 
 

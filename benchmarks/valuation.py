@@ -129,14 +129,16 @@ def measure(preset: str, strategy: str, rounds: int, threads: int) -> list[str]:
     return lines
 
 
-def table(threads: int = 2, rounds: int = 200) -> list[str]:
-    """Measure all settings; the lines of the table."""
+def table(threads: int = 2, rounds: int = 200, only: str = "") -> list[str]:
+    """Measure all settings, or one; the lines of the table."""
     lines = [
         "| run | method | run [s] | valuation of a round: mean [ms] | median | max | utilities: mean | max "
         "| error / spread: mean | max | error | actual / stated error: mean | range |",
         "|---" * 13 + "|",
     ]
     for name, (preset, strategy) in SETTINGS.items():
+        if only not in preset:
+            continue
         for line in measure(preset, strategy, rounds, threads):
             lines.append(f"| {name} | {line} |")
             print(lines[-1], file=sys.stderr, flush=True)

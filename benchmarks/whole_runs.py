@@ -47,7 +47,7 @@ class Setting:
         fields = {"rounds": self.rounds, **self.overrides, **changes}
         known = Scenario.load(self.preset).data.dataset
         if known != "digits" and cache.state(known) != "cached":
-            fields["data.dataset"] = "digits"
+            fields |= {"data.dataset": "digits", "valuation.samples": 200}
         return Scenario.load(self.preset, fields)
 
 
@@ -58,6 +58,14 @@ SETTINGS = (
     Setting("paper", {"strategy.name": "push-pull"}),
     Setting("paper-cifar10", {"strategy.name": "push-pull", "strategy.warmup": 2}, rounds=6),
 )
+
+SMALL = {"data.dataset": "digits", "data.ues": 12, "training.epochs": 1, "frame.slots": 4, "frame.pull": 2}
+
+
+def settings(quick: bool) -> tuple[Setting, ...]:
+    """All settings, or small ones of two rounds that pass through the same code."""
+    small = {**SMALL, "data.samples_per_ue": 20, "push.contenders": 2, "strategy.warmup": 1, "valuation.samples": 50}
+    return tuple(Setting(s.preset, {**s.overrides, **small}, rounds=2) for s in SETTINGS) if quick else SETTINGS
 
 
 def contestants(setting: Setting, threads: Threads) -> dict[str, Simulation]:
@@ -97,18 +105,18 @@ def measure(setting: Setting, count: int) -> tuple[float, dict[str, list[float]]
     return once, seconds
 
 
-def table(count: int) -> list[str]:
-    """Measure all settings; the lines of the table."""
+def table(count: int, quick: bool = False) -> list[str]:
+    """Measure all settings, or a small one; the lines of the table."""
     lines = [
         "| run | rounds | implementation, valuation | total | per round: mean | slowest but the first | times faster "
         "| compiling, once per machine | times faster with it |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for number, setting in enumerate(SETTINGS):
+    for number, setting in enumerate(settings(quick)[: 1 if quick else None]):
         with tempfile.TemporaryDirectory() as compiled:
             done = subprocess.run(
-                [sys.executable, __file__, "--setting", str(number), "--threads", str(count)],
-                env={**os.environ, "NUMBA_CACHE_DIR": compiled},
+                [sys.executable, __file__, "--setting", str(number), "--threads", str(count), *["--quick"] * quick],
+                env={**os.environ, **({} if quick else {"NUMBA_CACHE_DIR": compiled})},
                 capture_output=True,
                 text=True,
                 check=True,
@@ -132,8 +140,9 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--setting", type=int, required=True)
     options.add_argument("--threads", type=int, required=True)
+    options.add_argument("--quick", action="store_true")
     chosen = options.parse_args()
-    print(json.dumps(measure(SETTINGS[chosen.setting], chosen.threads)))
+    print(json.dumps(measure(settings(chosen.quick)[chosen.setting], chosen.threads)))
 
 
 if __name__ == "__main__":

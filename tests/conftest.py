@@ -52,6 +52,14 @@ def _kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_core() -> Iterator[None]:
+    """Let comparisons and sweeps start no processes by default: each would import PyTorch anew."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
+        yield
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts processes that end with the test."""

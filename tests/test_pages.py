@@ -77,7 +77,6 @@ def test_the_session_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))  # to which the command line adds
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # no more processes than a page asks for
     monkeypatch.setenv("COLUMNS", "100")
     before = set(sys.modules)
     names: dict[str, object] = {"__name__": "__main__"}

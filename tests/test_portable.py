@@ -1,6 +1,6 @@
 """Results of a seed that are the same on every processor: fleet, contention, grants that do not go by value, and costs.
 
-`make test-portable` runs this file, and other tests that compute, under the profiles in `tests/profiles`.
+`make test-portable` and `make test-long` run this file, and others that compute, under profiles of `tests/profiles`.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def contention():
             for seed in range(3):
                 fields = {"seed": seed, "push.channel": channel, "rounds": 6, "training.epochs": 1}
                 simulation = Simulation(Scenario.load(preset, fields))
-                simulation.strategy = RandomPulls(simulation.strategy.cell)
+                simulation.ps.strategy = RandomPulls(simulation.ps.strategy.cell)
                 yield [[getattr(row, name) for name in FRAME] for row, _, _ in simulation.rounds()]
-                yield simulation.strategy.receipts
+                yield simulation.ps.strategy.receipts
 
 
 def costs():

@@ -12,10 +12,11 @@ The public names below are imported on first use, so that `import fedslot` is qu
 
 from __future__ import annotations
 
-import importlib
 import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+from fedslot.support.extras import import_name
 
 if TYPE_CHECKING:
     from fedslot.access.channels import Channel
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from fedslot.scenario import Scenario, parse_overrides, presets
     from fedslot.strategies import Cell, Ledger, NoState, Strategy, warm_up
     from fedslot.support.errors import InputError, RefusedError
+    from fedslot.updates import Link, Outgoing, Sender
     from fedslot.valuation import Game, Valuation, ValuationMethod
 
 __version__ = version("fedslot")
@@ -61,6 +63,7 @@ _NAMES = {  # by module
     "learning.models": ["Model"],
     "rounds.held_out": ["HeldOut"],
     "rounds.local_training": ["LocalTraining", "make_model"],
+    "updates": ["Link", "Outgoing", "Sender"],
     "deployment.server": ["ParameterServer"],
     "rounds.effects": ["without_effect"],
     "support.errors": ["InputError", "RefusedError"],
@@ -81,17 +84,20 @@ __all__ = [
     "HeldOut",
     "InputError",
     "Ledger",
+    "Link",
     "LocalTraining",
     "Measured",
     "Merit",
     "Model",
     "NoState",
+    "Outgoing",
     "ParameterServer",
     "Receipt",
     "RefusedError",
     "Result",
     "Round",
     "Scenario",
+    "Sender",
     "Strategy",
     "Sweep",
     "Updates",
@@ -113,7 +119,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        return getattr(importlib.import_module(f"fedslot.{_HOMES[name]}"), name)
+        return import_name("fedslot", name, f"fedslot.{_HOMES[name]}")
     # with name and object, the traceback suggests the nearest name
     raise AttributeError(f"module 'fedslot' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 

@@ -291,6 +291,7 @@ def peak_throughput(channel: Coded, slots: int, loads: np.ndarray, ues: int) -> 
     return float(max(throughputs))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("channel", [crdsa(3), irsa()], ids=["crdsa3", "irsa"])
 def test_peak_throughput_comes_up_to_the_threshold_from_below(channel: Coded) -> None:
     loads = np.array([0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0, 1.05])

@@ -83,15 +83,13 @@ def test_contenders_ready_in_the_pull_period_use_all_push_slots_and_late_ones_on
     assert slots == {2: {3, 4, 5, 6}, 3: {5, 6}}
 
 
-def test_idle_push_slots():
-    receipt = play(Grant(_ues(1), push=False), 5, _ues(2, 3), None, Collision(), _rng(), _rng())
-    assert (receipt.contenders, len(receipt.pushed), receipt.cost_max) == (0, 0, 2)
-
-
-def test_all_slots_pull_leaves_no_room_to_push():
-    receipt = play(Grant(_ues(0, 1), push=True), 2, _ues(2, 3), None, Collision(), _rng(), _rng())
+@pytest.mark.parametrize(("grant", "slots"), [(Grant(_ues(0, 1), push=False), 5), (Grant(_ues(0, 1), push=True), 2)])
+def test_nobody_pushes_where_it_is_not_granted_or_no_slot_is_left(grant, slots):
+    receipt = play(grant, slots, _ues(2, 3), None, Collision(), _rng(), _rng())
     assert receipt.received.tolist() == [0, 1]
-    assert receipt.contenders == 0
+    assert (receipt.contenders, receipt.collided.tolist(), receipt.cost_max) == (0, [], 3)
+    assert (receipt.idle_slots, receipt.collided_slots) == (0, 0)
+    assert (receipt.attempts.slots.shape, receipt.attempts.barred.tolist()) == ((0, 1), []), "one column, no UE"
 
 
 def test_an_empty_frame():

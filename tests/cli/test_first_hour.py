@@ -11,6 +11,7 @@ import pytest
 from fedslot import Scenario, compare, load, presets, run, sweep
 from fedslot.cli import main
 from fedslot.scenario import keys
+from fedslot.support.extras import EXTRAS, Extra
 
 QUICK = {"rounds": 3, "data.ues": 20, "training.epochs": 1, "frame.slots": 4, "frame.pull": 2, "push.contenders": 3}
 
@@ -69,7 +70,7 @@ def test_doctor_tells_versions_data_and_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FEDSLOT_DATA", str(tmp_path / "cache"))
-    monkeypatch.setitem(_extras(), "nonsense", ("no_such_module", "nothing"))
+    monkeypatch.setitem(EXTRAS, "nonsense", Extra("nothing", {"no_such_module": "no-such-package"}))
     assert main(["doctor"]) == 0
     told = capsys.readouterr().out
     assert "torch" in told
@@ -83,15 +84,11 @@ def test_doctor_tells_versions_data_and_what_is_missing(
 def test_doctor_helps_where_the_installation_is_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "fedslot.experiments.pool", None)
     assert main(["doctor"]) == 0
     told = capsys.readouterr().out
-    assert "unknown  ModuleNotFoundError: import of torch halted" in told
-    assert told.index("torch halted") < told.index("digits"), "the other sections are told all the same"
-
-
-def _extras() -> dict[str, tuple[str, str]]:
-    return sys.modules["fedslot.cli.doctor"].EXTRAS  # the package has a command of the same name
+    assert "unknown  ModuleNotFoundError: import of fedslot.experiments.pool halted" in told
+    assert told.index("halted") < told.index("digits"), "the other sections are told all the same"
 
 
 def test_show_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 import pytest
 
 import fedslot
-from fedslot.views.live import extra
 
 Start = Callable[..., subprocess.Popen[str]]
 Refusal = Callable[[list[str]], str]
@@ -135,8 +134,8 @@ def test_what_cannot_be_watched(refusal: Refusal, words: list[str], expected: st
 def test_without_bokeh_one_line_says_what_to_install(
     refusal: Refusal, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extra, "has_bokeh", lambda: False)
-    assert "needs Bokeh; install it with: pip install 'fedslot[live]'" in refusal(words)
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    assert "needs bokeh; type: pip install 'fedslot[live]'" in refusal(words)
 
 
 def test_a_port_in_use_ends_a_run_before_it_begins(refusal: Refusal) -> None:
@@ -177,6 +176,7 @@ def test_a_run_with_a_page_beside_it_and_ctrl_c_ends_both(start: Start, tmp_path
     until(lambda: is_gone(address, tmp_path))
 
 
+@pytest.mark.long
 def test_the_page_ends_with_a_run_that_is_killed(start: Start, tmp_path: Path) -> None:
     words = ["run", "quickstart", "-o", "rounds=1000000", "--live", "--out", str(tmp_path / "run")]
     process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
@@ -186,6 +186,7 @@ def test_the_page_ends_with_a_run_that_is_killed(start: Start, tmp_path: Path) -
     until(lambda: is_gone(address, tmp_path))
 
 
+@pytest.mark.long
 def test_a_run_does_not_die_of_its_page(start: Start, tmp_path: Path) -> None:
     """The viewer is killed in the middle; the run ends as ever."""
     words = ["compare", "quickstart", *QUICK, "--strategies", "fedavg", "--seeds", "1", "--workers", "1"]

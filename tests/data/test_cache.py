@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import sys
 import tarfile
 import tempfile
 import threading
@@ -18,8 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from platformdirs import user_cache_dir
 
@@ -171,13 +170,6 @@ def test_fetch_then_read_offline(mirror: Mirror, entry: Entry, cache_folder: Pat
     assert loaded.y_train.dtype == np.int64
 
 
-def test_force_fetches_again(mirror: Mirror, entry: Entry) -> None:
-    cache.fetch("tiny")
-    cache.fetch("tiny", force=True)
-    assert len(mirror.asked) == 8
-    assert_tiny(cache.read("tiny"))
-
-
 def test_failed_force_keeps_what_is_there(mirror: Mirror, entry: Entry) -> None:
     cache.fetch("tiny")
     mirror.status = 503
@@ -251,12 +243,6 @@ def test_wrong_content_is_refused(mirror: Mirror, entry: Entry, cache_folder: Pa
     assert [name for name, _ in mirror.asked] == [IMAGES]
     assert list(cache_folder.glob("**/*.part")) == []
     assert cache.state("tiny") == "absent"
-
-
-def test_shorter_file_is_refused(mirror: Mirror, entry: Entry) -> None:
-    mirror.files[IMAGES] = FILES[IMAGES][:-1]
-    with pytest.raises(RefusedError, match=f"offers {len(FILES[IMAGES]) - 1} bytes"):
-        cache.fetch("tiny")
 
 
 def test_huge_content_length_is_refused_before_reading(mirror: Mirror, entry: Entry, cache_folder: Path) -> None:
@@ -339,25 +325,6 @@ def test_damaged_cache_is_found_and_mended(entry: Entry, damage: str) -> None:
             use("tiny")
     cache.fetch("tiny")
     assert_tiny(cache.read("tiny"))
-
-
-def test_any_changed_byte_of_the_cache_is_harmless(entry: Entry) -> None:
-    file = cache.fetch("tiny")
-    whole = file.read_bytes()
-
-    @settings(max_examples=60, deadline=None)
-    @given(st.one_of(st.integers(0, 400), st.integers(len(whole) - 800, len(whole) - 1)), st.integers(1, 255))
-    def change(place: int, by: int) -> None:
-        content = bytearray(whole)
-        content[place] ^= by
-        file.write_bytes(content)
-        try:
-            arrays = cache.read("tiny")
-        except RefusedError:
-            return
-        assert_tiny(arrays)  # the byte belonged to the archive's metadata
-
-    change()
 
 
 def test_cache_folder_that_cannot_be_made(entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,6 +466,15 @@ def test_cifar_binary_and_png_give_the_same(tmp_path: Path) -> None:
     (tmp_path / "binary.tgz").write_bytes(tar(records))
     with pytest.raises(ValueError, match="a wrong length"):
         formats.cifar_binary(tmp_path / "binary.tgz")
+
+
+def test_without_pillow_pictures_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = {f"package/{name}.png": b"" for name in batches(cifar_like())}
+    labels = {f"package/{part}_lables.json": b"[]" for part in ("train", "test")}
+    (tmp_path / "png.tgz").write_bytes(tar(pictures | labels))
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(RefusedError, match=r"needs pillow; type: pip install 'fedslot\[png\]'$"):
+        formats.cifar_png(tmp_path / "png.tgz")
 
 
 def test_archive_members_are_checked(tmp_path: Path) -> None:

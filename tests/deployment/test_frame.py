@@ -39,7 +39,7 @@ def over_the_network(turn: Turn) -> Turn:
 def test_seeded_frames_end_as_in_the_simulator(channel: str, seed: int, push: int, probability: float) -> None:
     announced = frame(channel, True, push, probability, seed)
     used = {ue: over_the_network(turn).draw() for ue, turn in announced.turns.items()}
-    found = announced.receipt(used, used.keys())
+    found = announced.resolve(used).receipt(used.keys())
     random = stream(seed, CONTENTION, 3), stream(seed, CHANNEL, 3)
     expected = play(announced.grant, 8, announced.backlogged, None, make_channel(channel), *random)
     for name, ues in vars(expected).items():
@@ -92,14 +92,14 @@ def test_an_unusable_message_occupies_its_slot(sound: bool) -> None:
     """UEs 10 and 11 collide whether or not 10's message can be used, UE 12 is received, and UE 0's slot is wasted."""
     announced = frame(push=3)
     used = {4: [1], 0: [2], 9: [3], 10: [5], 11: [5], 12: [8]}
-    receipt = announced.receipt(used, {4, 9, 11, 12} | ({10} if sound else set()))
+    receipt = announced.resolve(used).receipt({4, 9, 11, 12} | ({10} if sound else set()))
     assert receipt.collided.tolist() == [10, 11]
     assert (receipt.pushed.tolist(), receipt.push_slots.tolist()) == ([12], [8])
     assert (receipt.pulled.tolist(), receipt.wasted.tolist()) == ([4, 9], [0])
 
 
 def test_an_unusable_message_alone_in_its_slot_counts_as_collided() -> None:
-    receipt = frame(push=3).receipt({10: [4]}, set())
+    receipt = frame(push=3).resolve({10: [4]}).receipt(set())
     assert (receipt.pushed.tolist(), receipt.collided.tolist()) == ([], [10])
 
 
@@ -188,8 +188,8 @@ def test_of_free_ues_those_count_that_sent() -> None:
     assert announced.expected == [4, 0, 9]
     assert len(announced.turns) == 30
     used = {4: [1], 9: [3], 20: [5], 21: [5], 29: [8]}
-    assert announced.on_air(used) == {4, 9, 29}
-    receipt = announced.receipt(used, {4, 20, 21, 29})
+    assert set(announced.resolve(used).received) == {4, 9, 29}
+    receipt = announced.resolve(used).receipt({4, 20, 21, 29})
     assert receipt.pulled.tolist() == [4]
     assert receipt.wasted.tolist() == [0, 9]
     assert (receipt.pushed.tolist(), receipt.collided.tolist()) == ([29], [20, 21])
@@ -237,7 +237,7 @@ def test_whom_the_ps_expects(
     """One that must have sent and is not heard is lost; one that need not have sent and says nothing is barred."""
     announced = of_kind(unasked, seeded, merit)
     assert (announced.open, announced.foreseen, announced.expected) == (is_open, foreseen, expected)
-    attempts = announced.receipt({}, set()).attempts
+    attempts = announced.resolve({}).receipt(set()).attempts
     assert attempts is not None
     assert (attempts.ues.tolist(), attempts.barred.tolist()) == ([], barred)
 
@@ -245,7 +245,7 @@ def test_whom_the_ps_expects(
 @pytest.mark.parametrize("unasked", [False, True])
 def test_a_ue_that_names_no_slots_was_barred(unasked: bool) -> None:
     announced = of_kind(unasked, True, None)
-    attempts = announced.receipt({10: [], 12: [5], 14: []}, {12}).attempts
+    attempts = announced.resolve({10: [], 12: [5], 14: []}).receipt({12}).attempts
     assert attempts is not None
     assert attempts.ues.tolist() == [12]
     assert attempts.barred.tolist() == ([10, 11, 13, 14, 15] if unasked else [10, 14])

@@ -85,16 +85,23 @@ def test_other_arrays_than_the_models_are_refused(arrays: dict[str, bytes]) -> N
         update(extra=b"")
 
 
-@pytest.mark.parametrize("examples", [0, -7, 0.5, float("nan"), [1, 2], None, True, "5", 2**63])
+@pytest.mark.parametrize("examples", [0, -7, 0.5, float("nan"), [1, 2], None, True, "5", 2**40 + 1])
 def test_bad_numbers_of_samples_are_refused(examples: object) -> None:
     with pytest.raises(Refusal, match="examples"):
         update(examples=examples)
 
 
+@pytest.mark.parametrize("examples", [1, 2**40])
+def test_the_least_and_the_most_samples_are_allowed(examples: int) -> None:
+    assert update(examples=examples).examples == examples
+
+
 def test_sizes_are_limited() -> None:
-    check_size(100, SHAPES)
+    """15 numbers of 4 bytes, 1 KiB for the header of each of two arrays, and 64 KiB for metrics."""
+    most = 15 * 4 + 2 * 1024 + 65536
+    check_size(most, SHAPES)
     with pytest.raises(Refusal, match="size"):
-        check_size(1 << 20, SHAPES)
+        check_size(most + 1, SHAPES)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 import fedslot
 from fedslot import Grant, InputError, Receipt, RefusedError, Scenario
-from fedslot.aggregation import average
-from fedslot.deployment.aggregation import Received
+from fedslot.aggregation import Aggregate, Updates, average
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits, Refusal
 from fedslot.deployment.server import ParameterServer
@@ -155,8 +154,8 @@ class Recording:
 def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path) -> None:
     wanted = scenario(**{"rounds": 10, "push__contenders": 3, **changes})
     simulation, cell = Simulation(wanted), Cell(wanted, out=tmp_path / "out")
-    simulated, deployed = Recording(simulation.strategy), Recording(cell.server.strategy)
-    simulation.strategy, cell.server.strategy = simulated, deployed
+    simulated, deployed = Recording(simulation.ps.strategy), Recording(cell.server.ps.strategy)
+    simulation.ps.strategy, cell.server.ps.strategy = simulated, deployed
     rows, snapshots, frames = zip(*simulation.rounds(), strict=True)
     server = cell.run()
 
@@ -251,25 +250,26 @@ def test_a_training_that_never_began_leaves_no_folder(tmp_path: Path) -> None:
 # Restarts -----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Velocity:
+    """The state of `Momentum`."""
+
+    velocity: NDArray[np.float32]
+
+
 class Momentum:
     """Server momentum: an aggregation that carries an array from round to round."""
 
-    def __init__(self) -> None:
-        self.velocity: NDArray[Any] = np.zeros(1, dtype=np.float32)
+    def init(self, model: torch.Tensor, ues: int) -> Velocity:
+        return Velocity(np.zeros(len(model), dtype=np.float32))
 
-    def __call__(self, model: torch.Tensor, received: Received, round: int) -> tuple[torch.Tensor, torch.Tensor]:
-        move = (average(received.models, received.sizes) - model).numpy()
-        self.velocity = np.float32(0.5) * self.velocity + move
-        if not np.isfinite(self.velocity).all():
+    def apply(self, state: Velocity, updates: Updates) -> Aggregate[Velocity]:
+        move = (average(updates.local, updates.sizes) - updates.start).numpy()
+        after = np.float32(0.5) * state.velocity + move
+        if not np.isfinite(after).all():
             raise FloatingPointError("overflow")
-        new = model + torch.from_numpy(self.velocity)
-        return new, new
-
-    def memory(self) -> dict[str, NDArray[Any]]:
-        return {"velocity": self.velocity.copy()}
-
-    def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        self.velocity = memory["velocity"]
+        new = updates.start + torch.from_numpy(after)
+        return Aggregate(new, new, Velocity(after))
 
 
 def test_one_server_at_a_time_and_no_simulation(tmp_path: Path) -> None:
@@ -492,11 +492,11 @@ def test_updates_that_overflow_only_together_do_not_end_the_training() -> None:
 
 def test_a_failed_aggregation_is_undone() -> None:
     """The first round is poisoned: neither the model nor the momentum keeps anything of it."""
-    momentum = Momentum()
-    server = Cell(scenario(), _overflowing_together(only=0), aggregate=momentum, limits=Limits(norm=1e38)).run(rounds=1)
+    poisoned = _overflowing_together(only=0)
+    server = Cell(scenario(), poisoned, aggregate=Momentum(), limits=Limits(norm=1e38)).run(rounds=1)
     assert "aggregate" in {reason for _, _, reason in faults(server)}
     assert torch.equal(server.now.model, server.model.initial)
-    assert not momentum.velocity.any()
+    assert not server.now.aggregation.velocity.any()
 
 
 def test_nobody_raises_the_limit_of_the_norm() -> None:

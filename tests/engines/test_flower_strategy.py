@@ -353,7 +353,7 @@ def test_a_failed_aggregation_leaves_no_trace_in_the_moments(kind: type[SlotAcce
     strategy = deploy(scenario(), tmp_path, rounds=2, kind=kind, **{**OPTIONS[kind], rate: float("inf")})
     assert torch.equal(strategy.server.now.model, strategy.server.model.initial)
     assert [fault.reason for fault in strategy.server.faults.all] == ["aggregate"] * 2
-    assert strategy.stock.memory() == {}
+    assert not strategy.server.now.aggregation.begun
 
 
 # Barring ------------------------------------------------------------------------------------------

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import tarfile
-import tomllib
-import venv
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-REPOSITORY = Path(__file__).parent.parent.parent
-VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+from wheel import REPOSITORY, VERSION, WHEEL, built, clean_environment, install
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def _built(name: str) -> Path:
-    file = REPOSITORY / "dist" / name
-    assert file.is_file(), "`make package` builds it"
-    return file
 
 
 def _tracked(folder: str = ".") -> set[str]:
@@ -34,18 +23,23 @@ def _tracked(folder: str = ".") -> set[str]:
 
 
 def test_the_wheel_has_the_package_and_nothing_else() -> None:
-    with zipfile.ZipFile(_built(f"fedslot-{VERSION}-py3-none-any.whl")) as wheel:
+    with zipfile.ZipFile(built(WHEEL)) as wheel:
         files = set(wheel.namelist())
     package = {name for name in files if not name.startswith(f"fedslot-{VERSION}.dist-info/")}
     assert {f"src/{name}" for name in package} == _tracked("src/fedslot")
-    assert {"fedslot/py.typed", "fedslot/presets/quickstart.yaml", "fedslot/views/report.html"} <= package
+    assert {
+        "fedslot/py.typed",
+        "fedslot/data/digits.npz",
+        "fedslot/data/digits.md",
+        "fedslot/views/report.html",
+    } <= package
     assert f"fedslot-{VERSION}.dist-info/licenses/LICENSE" in files
 
 
 def test_the_source_distribution_has_what_it_needs_and_nothing_odd() -> None:
     """The wheel was built from it, so that nothing is missing."""
     top = f"fedslot-{VERSION}/"
-    with tarfile.open(_built(f"fedslot-{VERSION}.tar.gz")) as source:
+    with tarfile.open(built(f"fedslot-{VERSION}.tar.gz")) as source:
         files = {member.name.removeprefix(top) for member in source.getmembers() if member.isfile()}
     made = {"PKG-INFO", "setup.cfg"} | {name for name in files if name.startswith("src/fedslot.egg-info/")}
     ours = files - made
@@ -59,14 +53,9 @@ def test_the_source_distribution_has_what_it_needs_and_nothing_odd() -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts of an environment with nothing but the wheel and what it asks for."""
-    folder = tmp_path_factory.mktemp("empty") / "venv"
-    venv.create(folder, with_pip=True)
-    wheel, constraints = _built(f"fedslot-{VERSION}-py3-none-any.whl"), REPOSITORY / "constraints.txt"
+    """The scripts of an environment with nothing but the wheel and its laboratory."""
     # the source files that are used are compiled when they are; compiling all of PyTorch takes longer
-    words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "-c", str(constraints)]
-    subprocess.run([folder / "bin" / "python", *words, str(wheel)], env=_environment(), check=True)
-    return folder / "bin"
+    return install(tmp_path_factory.mktemp("empty") / "venv", "sim", "--no-compile")
 
 
 @pytest.fixture(scope="module")
@@ -80,20 +69,13 @@ def command(installed: Path, folder: Path) -> Command:
     """A function that runs a program of the empty environment, by default `fedslot`."""
 
     def run(*words: str, program: str = "fedslot", code: int = 0) -> subprocess.CompletedProcess[str]:
-        environment = _environment() | {"FEDSLOT_DATA": str(folder / "data")}
+        environment = clean_environment() | {"FEDSLOT_DATA": str(folder / "data")}
         words = (str(installed / program), *words)
         done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stdout + done.stderr
         return done
 
     return run
-
-
-def _environment() -> dict[str, str]:
-    """The environment without what would lead back to the repository or to the Python of these tests."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "FEDSLOT"))
-    }
 
 
 def _python(command: Command, script: str) -> str:
@@ -140,7 +122,7 @@ def test_a_comparison_with_its_report(command: Command, folder: Path) -> None:
 
 def test_pages_and_published_numbers_are_inside(command: Command) -> None:
     script = """
-from fedslot.experiments.reproduction.published import INDEX, published
+from fedslot.studies.reproduction.published import INDEX, published
 from importlib.resources import files
 for figure in INDEX:
     print(figure, len(published(figure)))

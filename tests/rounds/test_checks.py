@@ -11,7 +11,7 @@ import torch
 from fedslot.aggregation import Aggregate
 from fedslot.messages import Grant, Merit, NoState
 from fedslot.rounds.checks import check_aggregate, check_grant, check_state
-from fedslot.runs.records import restore_state, state_arrays
+from fedslot.rounds.states import restore_state, state_arrays
 from fedslot.scenario import Scenario
 from fedslot.support.errors import RefusedError
 

@@ -227,7 +227,7 @@ def test_noise_has_the_level_of_its_ue():
     noisy, clean = Simulation(_scenario(overrides)), Simulation(_scenario({**overrides, "fleet.noise": 0.0}))
     ues = np.arange(6)
     noise, again = (
-        noisy.train(noisy.model.initial, ues, round).models - clean.train(clean.model.initial, ues, round).models
+        noisy.local(noisy.model.initial, ues, round).models - clean.local(clean.model.initial, ues, round).models
         for round in (1, 2)
     )
     count = noisy.model.size
@@ -244,7 +244,7 @@ def test_only_received_ues_have_influence():
     plain, spoilt = Simulation(_scenario({"rounds": 1})), Simulation(_scenario({"rounds": 1}))
     received = set(range(5))  # the warm-up pulls the first five
     others = [spoilt.fleet.shares.share(ue) for ue in range(12) if ue not in received]
-    spoilt.train.trainer.x[np.concatenate(others)] = torch.nan
+    spoilt.local.trainer.x[np.concatenate(others)] = torch.nan
     (_, one, _), (_, other, _) = next(plain.rounds()), next(spoilt.rounds())
     torch.testing.assert_close(one.model, other.model, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(one.state.value[:5], other.state.value[:5], rtol=1e-4)
@@ -316,7 +316,7 @@ def test_power_of_choice_pulls_the_highest_local_losses():
     found = simulation.local.losses(simulation.model.initial, np.arange(12))
     np.testing.assert_allclose(found, losses, rtol=1e-4)
     received: list[int] = []
-    simulation.strategy.observe = lambda state, receipt, values: received.extend(receipt.received.tolist()) or state
+    simulation.ps.strategy.observe = lambda state, receipt, values: received.extend(receipt.received.tolist()) or state
     ((record, _, _),) = simulation.rounds()
     assert received == sorted(range(12), key=lambda ue: -losses[ue])[:5]
     assert (record.cost_max, record.cost_sum) == (2 + 6, 5 * 2 + sum(range(2, 7)))
@@ -324,7 +324,7 @@ def test_power_of_choice_pulls_the_highest_local_losses():
 
 def test_candidates_are_drawn_by_the_sizes_of_the_fleet():
     simulation = Simulation(_scenario({"strategy.name": "power-of-choice"}))
-    np.testing.assert_array_equal(simulation.strategy.cell.sizes, simulation.fleet.sizes)
+    np.testing.assert_array_equal(simulation.ps.strategy.cell.sizes, simulation.fleet.sizes)
 
 
 class AsksTooMany(STRATEGIES["power-of-choice"]):

@@ -30,16 +30,16 @@ def test_a_frame_by_hand() -> None:
     attempts = Attempts(_ues(9, 7, 8), np.array([[3, 0], [5, 0], [3, 6]]), _ues(6))
     receipt = Receipt(_ues(4), _ues(1), _ues(7), _ues(5), _ues(9, 8), _ues(2), slots=7, attempts=attempts)
     value = np.array([-np.inf] * 7 + [0.5, 0.25, -np.inf])
-    assert [tuple(event) for event in trace_frame(3, receipt, value=value)] == [
-        (3, 0, "barred", 6, None, None),
-        (3, 1, "pulled", 4, None, None),
-        (3, 2, "wasted", 2, None, None),
-        (3, 3, "collided", 8, 0.25, None),
-        (3, 3, "collided", 9, None, None),
-        (3, 4, "idle", None, None, None),
-        (3, 5, "pushed", 7, 0.5, None),
-        (3, 6, "collided", 8, 0.25, None),
-        (3, 7, "idle", None, None, None),
+    assert [tuple(event) for event in trace_frame(3, receipt, value=value, update_values=np.array([0.75, -0.5]))] == [
+        (3, 0, "barred", 6, None, None, None),
+        (3, 1, "pulled", 4, None, None, 0.75),
+        (3, 2, "wasted", 2, None, None, None),
+        (3, 3, "collided", 8, 0.25, None, None),
+        (3, 3, "collided", 9, None, None, None),
+        (3, 4, "idle", None, None, None, None),
+        (3, 5, "pushed", 7, 0.5, None, -0.5),
+        (3, 6, "collided", 8, 0.25, None, None),
+        (3, 7, "idle", None, None, None, None),
     ]
 
 
@@ -101,7 +101,7 @@ def test_frames_agree_with_rounds(strategy: str, channel: str, late: bool, seed:
     result = fedslot.run(fedslot.Scenario.load("quickstart", {**SMALL, **changes}))
     frames = result.frames
     assert frames is not None
-    assert list(frames.columns) == ["round", "slot", "event", "ue", "value", "noise"]
+    assert list(frames.columns) == ["round", "slot", "event", "ue", "value", "noise", "update_value"]
     assert (frames["event"].cat.categories.tolist(), str(frames["ue"].dtype)) == (list(EVENTS), "Int64")
 
     def count(*events: str) -> list[int]:
@@ -119,6 +119,19 @@ def test_frames_agree_with_rounds(strategy: str, channel: str, late: bool, seed:
     assert frames.groupby("round")["slot"].max().tolist() == result.rounds["slots"][result.rounds["slots"] > 0].tolist()
     assert set(frames.loc[frames["event"] == "idle", "ue"].isna()) <= {True}
     _check_known(result, frames)
+
+
+def test_values_of_updates_are_those_before_smoothing() -> None:
+    """Smoothing them again, value <- (value + new) / 2, gives the values that the trace shows beside them."""
+    result = fedslot.run(fedslot.Scenario.load("quickstart", {**SMALL, "rounds": 8, "strategy.memory": 0.5}))
+    assert result.frames is not None
+    received = result.frames[result.frames["event"].isin(["pulled", "pushed"])]
+    assert result.frames["update_value"].notna().sum() == len(received)
+    smoothed: dict[int, float] = {}
+    for row in received.itertuples():
+        smoothed[row.ue] = (smoothed.get(row.ue, row.update_value) + row.update_value) / 2
+        assert smoothed[row.ue] == pytest.approx(row.value)
+    assert len(received) > len(smoothed)
 
 
 def _check_known(result: fedslot.Result, frames: pd.DataFrame) -> None:

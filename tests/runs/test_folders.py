@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import fedslot
 from fedslot.cli import app
-from fedslot.experiments.reproduction.experiments import Reproduction
+from fedslot.studies.reproduction.experiments import Reproduction
 from fedslot.runs.folders import COMPARISON, KINDS, REPRODUCTION, RUN, SWEEP, Claim, Kind, claim, write_atomically
 from fedslot.scenario import Scenario, read_fields
 from fedslot.support.errors import RefusedError

@@ -104,7 +104,7 @@ def test_the_cleanest_push_and_the_load_is_kept():
     fields = {"strategy.name": "merit-push", "aggregation.name": "filtered", "rounds": 150, "push.contenders": 12}
     simulation = Simulation(Scenario.load("quickstart", fields))
     noise, pushed, contenders, slots = simulation.fleet.noise, [], 0, 0
-    observe = simulation.strategy.observe
+    observe = simulation.ps.strategy.observe
 
     def listen(state, receipt, values):
         nonlocal contenders, slots
@@ -114,7 +114,7 @@ def test_the_cleanest_push_and_the_load_is_kept():
             slots += receipt.slots - len(receipt.pulled)
         return observe(state, receipt, values)
 
-    simulation.strategy.observe = listen
+    simulation.ps.strategy.observe = listen
     for _ in simulation.rounds():
         pass
     assert 0.6 < contenders / slots < 1.5

@@ -39,6 +39,14 @@ def test_progress_and_spread_are_those_of_the_updates():
     assert survey.seen.tolist() == [60] * 4
 
 
+def test_two_updates_suffice_to_measure_progress():
+    """By hand: the inner product of (3, 4) and (1, 0) is 3, their mean squared length 13."""
+    measured = Measured(np.zeros(2), np.array([[25.0, 3.0], [3.0, 1.0]]), 1.0)
+    survey = Survey.blank(2).add(receipt([0, 1], measured))
+    assert survey.paired == 1
+    assert (survey.progress, survey.energy, survey.spread) == pytest.approx((3, 13, 10))
+
+
 def test_a_noise_estimate_is_the_mean_over_receptions():
     survey = Survey.blank(3)
     for noise in (0.1, 0.2, 0.6):

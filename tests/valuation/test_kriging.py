@@ -118,6 +118,28 @@ def test_utilities_are_evaluated_once_in_one_batch_within_the_budget(players: in
     assert len(found.values) == len(found.errors) == players
 
 
+def test_sizes_are_sampled_in_proportion_to_their_definition() -> None:
+    """Beside the corners, 22 coalitions and complements of sizes 2 to Y - 2, each drawn by 1 / (size (Y - size))."""
+    players, seeds = 24, 300
+    batches: list[NDArray[np.bool_]] = []
+
+    def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
+        batches.append(members)
+        raise InterruptedError
+
+    for seed in range(seeds):
+        with pytest.raises(InterruptedError):
+            Kriging(utilities_per_ue=3)(Game(players, utility), np.random.default_rng(seed))
+    sizes = np.array([members.sum(axis=1) for members in batches])
+    counts = np.bincount(np.minimum(sizes, players - sizes).ravel())
+    assert counts[:2].tolist() == [2 * seeds, 2 * players * seeds], "the corners alone"
+    weights = np.array([(2 - (2 * size == players)) / (size * (players - size)) for size in range(2, 13)])
+    drawn, share = 11 * seeds, weights / weights.sum()
+    assert counts.sum() - counts[:2].sum() == 2 * drawn
+    errors = counts[2:] / 2 - drawn * share
+    assert (np.abs(errors) < 4 * np.sqrt(drawn * share * (1 - share))).all()
+
+
 def test_few_players_and_large_budgets_are_exact() -> None:
     small = learning(6, 0)
     np.testing.assert_allclose(Kriging()(small.game(), np.random.default_rng(0)).values, exact(small.game()).values)

@@ -347,7 +347,7 @@ def _real_games() -> list[Table]:
     now = simulation.start()
     for _, after, _ in simulation.rounds():
         if now.round % 3 == 0:
-            pulled = schedule(simulation.strategy, simulation.scenario, now.state, now.round).pull
+            pulled = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
             trained = simulation.train(now.model, pulled, now.round)
             models = torch.cat([now.model.unsqueeze(0), trained.models])
             weights = torch.from_numpy(coalition_weights(members, trained.sizes)).to(models)

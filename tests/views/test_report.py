@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -239,7 +240,7 @@ def test_without_bokeh_the_report_says_how_to_get_the_panels(
     comparison: Comparison, pages: Callable[[int], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "fs-frames" in pages(3)
-    monkeypatch.setattr("fedslot.views.report.has_bokeh", lambda: False)
+    monkeypatch.setitem(sys.modules, "bokeh", None)
     page = write_report(comparison, tmp_path).read_text("utf-8")
     assert "fedslot[live]" in page
     assert "<script" not in page

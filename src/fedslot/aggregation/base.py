@@ -9,7 +9,7 @@ The state is a frozen dataclass of tensors, NumPy arrays and plain numbers, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
@@ -42,6 +42,7 @@ class Updates:
     values: (Y,) values of this round; zeros where the strategy needs none.
     inputs: (V, *shape) inputs that the PS has, without labels. statistics: of the layers' inputs on these samples.
     val_losses: returns the validation losses of models (n, P); the only use of labels.
+    metrics: what each UE measured and sent with its update, in a deployment; empty in a simulation.
     """
 
     model: Model
@@ -53,6 +54,7 @@ class Updates:
     inputs: Tensor
     statistics: LayerStatistics
     val_losses: Callable[[Tensor], list[float]]
+    metrics: Sequence[Mapping[str, float]] = ()
 
     @cached_property
     def steps(self) -> Tensor:

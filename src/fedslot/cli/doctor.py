@@ -5,21 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 
 import typer
 
+from fedslot.support.extras import EXTRAS, how_to_install, is_installed
+
 CORE = ("torch", "numpy", "scipy", "pandas", "numba")
-EXTRAS = {  # the module that shows whether an extra is installed, and what the extra is for
-    "dask": ("distributed", "sweeps and comparisons on a cluster"),
-    "flower": ("flwr", "deployment over Flower"),
-    "mqtt": ("paho", "deployment over MQTT"),
-    "live": ("bokeh", "the live view in a browser, and panels in reports"),
-    "tensorboard": ("tensorboard", "--track tensorboard"),
-    "mlflow": ("mlflow", "--track mlflow"),
-}
-PACKAGES = {"paho": "paho-mqtt", "mlflow": "mlflow-skinny"}  # where the module has another name than its package
 
 
 def doctor() -> None:
@@ -59,13 +52,17 @@ def _version(package: str) -> str:
 
 
 def _machine() -> dict[str, str]:
+    machine = {
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "processor": _processor(),
+    }
+    if not is_installed("torch"):
+        return machine
     import torch
 
     from fedslot.experiments.pool import cores
 
-    return {
-        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-        "processor": _processor(),
+    return machine | {
         "cores": f"{cores()} for this process, {torch.backends.cpu.get_cpu_capability()} instructions",
         "CUDA": torch.cuda.get_device_name() if torch.cuda.is_available() else "none; training.device must be cpu",
     }
@@ -81,10 +78,9 @@ def _processor() -> str:
 
 
 def _engines() -> dict[str, str]:
-    numba = _version("numba") if util.find_spec("numba") else "missing: pip install numba"
     return {
-        "torch": "every network",
-        "compiled": f"perceptrons, by Numba ({numba}); the first run on a machine compiles",
+        "torch": f"every network ({_state('sim')})",
+        "compiled": f"perceptrons, by Numba ({_state('fast')}); the first run on a machine compiles",
     }
 
 
@@ -108,11 +104,13 @@ def _space(folder: Path) -> str:
 
 
 def _extras() -> dict[str, str]:
-    found = {}
-    for extra, (module, purpose) in EXTRAS.items():
-        package = PACKAGES.get(module, module)
-        state = _version(package) if util.find_spec(module) else f"missing: pip install 'fedslot[{extra}]'"
-        found[extra] = f"{state} ({purpose})"
+    found = {name: f"{_state(name)} ({extra.purpose})" for name, extra in EXTRAS.items()}
     broker = shutil.which("mosquitto", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
     found["mosquitto"] = f"{broker or 'missing: on Debian, apt-get install mosquitto'} (broker for MQTT)"
     return found
+
+
+def _state(extra: str) -> str:
+    """Return the version of an extra's first package, or how to install it."""
+    module = EXTRAS[extra].module
+    return _version(EXTRAS[extra].packages[module]) if is_installed(module) else f"missing: {how_to_install(extra)}"

@@ -23,6 +23,7 @@ from typing import Any
 import typer
 
 from fedslot.support.errors import InputError, RefusedError, did_you_mean, ended
+from fedslot.support.extras import explain
 
 BAD_INPUT, SYSTEM_FAULT, CLOSED_PIPE = 2, 1, 128 + 13
 PLAIN = {
@@ -54,6 +55,11 @@ def exit_code(command: Callable[[], object]) -> int:
         return code if isinstance(code, int) else 0
     except (InputError, RefusedError) as error:
         return _tell(str(error), BAD_INPUT)
+    except ModuleNotFoundError as error:
+        lack = explain("this command", error)
+        if lack is None:
+            raise
+        return _tell(str(lack), BAD_INPUT)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
             return _leave(BAD_INPUT)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedslot.support.extras import require
+
 if TYPE_CHECKING:
     from fedslot.deployment.mqtt import Broker
 
@@ -52,6 +54,7 @@ KeyOption = Annotated[
 
 def read_broker(url: str, ca: str | None, cert: str | None, key: str | None) -> Broker:
     """Return the broker that the options describe."""
+    require("this command", "sim")
     from fedslot.deployment.mqtt import Broker
 
     return Broker(url, ca, cert, key)

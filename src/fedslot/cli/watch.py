@@ -40,9 +40,9 @@ def watch(
 
     Example: fedslot watch out/compare --open
     """
-    from fedslot.views.live.extra import require_bokeh
+    from fedslot.support.extras import require
 
-    require_bokeh("fedslot watch")
+    require("fedslot watch", "live")
 
     from fedslot.views.live.address import Where
     from fedslot.views.live.server import serve

@@ -6,6 +6,7 @@ catalogue.py    the data sets that can be fetched: sizes, hashes, sources
 cache.py        the cache of fetched data sets
 download.py     downloads over HTTPS, npm and apt
 formats.py      readers of the published file formats
+digits.npz      the embedded data set `digits`; digits.md has its source and licence
 """
 
 from fedslot.data.sources import Dataset, load

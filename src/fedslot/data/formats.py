@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedslot.support.extras import require
+
 Bytes = NDArray[np.uint8]
 Arrays = dict[str, Bytes]
 
@@ -117,6 +119,7 @@ def _idx(data: bytes) -> Bytes:
 
 
 def _png_rows(data: bytes) -> Bytes:
+    require("CIFAR-10 from PNG pictures", "png")
     from PIL import Image
 
     with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:

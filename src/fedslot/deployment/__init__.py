@@ -5,7 +5,6 @@
     timing.py       when the slots of a frame are
     screening.py    the checks of a UE's slots and update; nothing from the network is trusted
     reception.py    all replies to a frame, screened
-    aggregation.py  the scenario's own aggregation, or one that a transport brings
     faults.py       faults.csv: whose update was lost, and why
     roster.py       which device stands for which UE
     server.py       ParameterServer: from an announced frame to the next global model, recorded and saved

@@ -200,23 +200,15 @@ class Frame:
         """Whether no other UE than those expected can send, because the PS repeats every draw."""
         return bool(self.window.seed) and self.window.attribute not in OWN
 
-    def on_air(self, used: Mapping[int, list[int]]) -> set[int]:
-        """Return the UEs whose message comes through the channel, whatever it holds. used: as for `receipt`."""
-        return set(self.receipt(used, used.keys()).received.tolist())
-
-    def receipt(self, used: Mapping[int, list[int]], sound: AbstractSet[int]) -> Receipt:
-        """Resolve the slots on the channel and return the receipt of the frame.
-
-        used: the slots in which each UE that answered sent; none if it was barred.
-        sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides
-            with others in a push slot and wastes a reserved one.
-        """
-        in_time = np.array([ue in sound for ue in self.grant.pull.tolist()], dtype=bool)
+    def resolve(self, used: Mapping[int, list[int]]) -> OnAir:
+        """Resolve the slots on the channel. used: those in which each UE that answered sent; none if it was barred."""
         # of UEs that know by themselves whether they have an update, the PS knows those that sent
         known = self.backlogged[np.isin(self.backlogged, list(used))] if self.open else self.backlogged
-        sent = self._sent(known, used)
-        outcome, barred = self._outcome(known, sent, sound), self._barred(known, used)
-        return tally(self.grant, self.slots, in_time, known, sent, outcome, barred)
+        sent, outcome = self._sent(known, used), np.empty(0, dtype=np.int64)
+        if len(sent):
+            fading = stream(self.seed, CHANNEL, self.round)
+            outcome = resolve(sent, self.push_slots, read_channel(self.window.channel), fading)
+        return OnAir(self, used, known, sent, outcome, self._barred(known, used))
 
     def _barred(self, backlogged: UEs, used: Mapping[int, list[int]]) -> NDArray[np.bool_]:
         """Return whether each backlogged UE (N,) was barred: it says so, or says nothing and was not expected to.
@@ -236,14 +228,38 @@ class Frame:
             sent[rank, : len(own)] = [slot - window.first + 1 for slot in own]
         return sent
 
-    def _outcome(self, backlogged: UEs, sent: UEs, sound: AbstractSet[int]) -> UEs:
-        """Return the outcome (N,) of each backlogged UE's push."""
-        if not len(sent):
-            return np.empty(0, dtype=np.int64)
-        fading = stream(self.seed, CHANNEL, self.round)
-        outcome = resolve(sent, self.push_slots, read_channel(self.window.channel), fading)
-        usable = np.array([ue in sound for ue in backlogged.tolist()])
-        return np.where(usable, outcome, np.minimum(outcome, COLLIDED))
+
+@dataclass(frozen=True, eq=False)
+class OnAir:
+    """A frame after its slots were resolved on the channel, before its messages are read.
+
+    used: the slots of each UE that answered. backlogged: (N,) UEs that could push. sent: (N, C) the slots of their
+    copies. outcome: (N,) of each, as `access.frame.resolve` returns it. barred: (N,) whether each was barred.
+    """
+
+    frame: Frame
+    used: Mapping[int, list[int]]
+    backlogged: UEs
+    sent: UEs
+    outcome: UEs
+    barred: NDArray[np.bool_]
+
+    @property
+    def received(self) -> list[int]:
+        """The UEs whose message came through the channel, whatever it holds."""
+        return [*(ue for ue in self.frame.grant.pull.tolist() if ue in self.used), *self.backlogged[self.outcome > 0]]
+
+    def receipt(self, sound: AbstractSet[int]) -> Receipt:
+        """Return the receipt of the frame.
+
+        sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides
+            with others in a push slot and wastes a reserved one.
+        """
+        grant = self.frame.grant
+        in_time = np.array([ue in sound for ue in grant.pull.tolist()], dtype=bool)
+        usable = np.array([ue in sound for ue in self.backlogged.tolist()], dtype=bool)
+        outcome = np.where(usable, self.outcome, np.minimum(self.outcome, COLLIDED))
+        return tally(grant, self.frame.slots, in_time, self.backlogged, self.sent, outcome, self.barred)
 
 
 def _condition(merit: Merit) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 from fedslot.deployment.faults import NO_NODE, Fault
 from fedslot.deployment.frame import Frame, Turn
 from fedslot.deployment.screening import Refusal, Shapes, Update, check_move, check_size, check_slots, read_update
+from fedslot.messages import Receipt
 
 
 class Reply(Protocol):
@@ -57,13 +58,13 @@ class Criteria:
 class Heard:
     """The result of screening the replies to a frame.
 
-    used: the slots in which each UE that answered sent, none if it was barred.
+    receipt: of the frame, with the sound updates as received.
     updates: the sound updates by UE. faults: everything else.
     """
 
-    used: dict[int, list[int]] = field(default_factory=dict)
-    updates: dict[int, Update] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    receipt: Receipt
+    updates: dict[int, Update]
+    faults: list[Fault]
 
 
 def hear(frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]], criteria: Criteria) -> Heard:
@@ -71,10 +72,11 @@ def hear(frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, 
 
     reached: the nodes of the UEs that must answer, by UE. replies: with the UE that each comes from.
     """
-    heard, answered = Heard(), dict[int, Reply]()
+    answered, used = dict[int, Reply](), dict[int, list[int]]()
+    updates, faults = dict[int, Update](), list[Fault]()
 
     def fault(ue: int, reason: str, detail: str = "") -> None:
-        heard.faults.append(Fault(frame.round, ue, reached.get(ue, NO_NODE), reason, detail))
+        faults.append(Fault(frame.round, ue, reached.get(ue, NO_NODE), reason, detail))
 
     order = {ue: position for position, ue in enumerate(frame.turns)}  # rather than the order of arrival
     for ue, reply in sorted(replies, key=lambda pair: order[pair[0]]):
@@ -83,25 +85,26 @@ def hear(frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, 
             continue
         answered[ue] = reply
         try:
-            heard.used[ue] = _slots(reply, frame.turns[ue])  # whatever follows: the message was on the air
+            used[ue] = _slots(reply, frame.turns[ue])  # whatever follows: the message was on the air
         except Refusal as refusal:
             fault(ue, refusal.reason, refusal.detail)
-    received = frame.on_air(heard.used)
-    for ue in heard.used:
+    on_air = frame.resolve(used)
+    received = set(on_air.received)
+    for ue in used:
         if ue in received:  # the others collided and are dropped unread
             try:
-                heard.updates[ue] = _update(answered[ue], criteria)
+                updates[ue] = _update(answered[ue], criteria)
             except Refusal as refusal:
                 fault(ue, refusal.reason, refusal.detail)
-    for ue, missing in _incomplete(heard.updates).items():
-        del heard.updates[ue]
+    for ue, missing in _incomplete(updates).items():
+        del updates[ue]
         fault(ue, "metrics", f"{missing} is missing")
     for ue in frame.expected:
         if ue not in reached:
             fault(ue, "absent")
         elif ue not in answered:
             fault(ue, "silent")
-    return heard
+    return Heard(on_air.receipt(updates.keys()), updates, faults)
 
 
 @contextmanager

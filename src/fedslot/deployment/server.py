@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,44 +14,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.deployment.aggregation import Aggregator, Received, ScenarioAggregation
+from fedslot.aggregation import Aggregation, make_aggregation
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
 from fedslot.deployment.reception import Criteria, Reply, hear
 from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import WEIGHT, Limits, Update
 from fedslot.learning.models import Model
-from fedslot.messages import Grant, Receipt, UEs
-from fedslot.rounds.held_out import HeldOut, no_values
-from fedslot.rounds.round import (
-    Round,
-    Snapshot,
-    backlogged,
-    cell,
-    first_waiting,
-    frame_fits,
-    gather,
-    measure,
-    observe,
-    record,
-    refuse_asking,
-    schedule,
-    spend,
-    start,
-    still_waiting,
-    trace,
-)
+from fedslot.messages import UEs
+from fedslot.rounds.held_out import HeldOut
+from fedslot.rounds.local_training import Trained
+from fedslot.rounds.ps import PS, Excuse
+from fedslot.rounds.round import Round, backlogged, cell, refuse_asking
 from fedslot.rounds.trace import Event
 from fedslot.runs.callbacks import Callback, Callbacks
-from fedslot.runs.provenance import Fingerprints, part_fingerprints
+from fedslot.runs.provenance import FORMAT, Fingerprints, part_fingerprints
 from fedslot.runs.records import RunFolder, checksum
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
-from fedslot.strategies import NoState, make_strategy
-from fedslot.support.errors import InputError, RefusedError
-from fedslot.valuation import Valuation
-
-AGGREGATION = "aggregation/"  # what names of the aggregation's arrays begin with in a checkpoint
+from fedslot.strategies import make_strategy
+from fedslot.support.errors import InputError
 
 
 class ParameterServer:
@@ -82,7 +64,7 @@ class ParameterServer:
         scenario: Scenario,
         model: Model,
         held_out: HeldOut,
-        aggregate: Aggregator | None = None,
+        aggregate: Aggregation[Any] | None = None,
         *,
         out: str | Path | None = None,
         resume: bool = False,
@@ -95,11 +77,13 @@ class ParameterServer:
         callbacks: Sequence[Callback] = (),
         frames: bool = True,
     ) -> None:
-        self.strategy = make_strategy(scenario.strategy.name, cell(scenario))
+        strategy = make_strategy(scenario.strategy.name, cell(scenario))
         _check(scenario)
-        refuse_asking(self.strategy, scenario)
+        refuse_asking(strategy, scenario)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
-        self.aggregate = aggregate
+        self.own_aggregation = aggregate is not None
+        options = scenario.aggregation
+        self.ps = PS(scenario, model, held_out, strategy, aggregate or make_aggregation(options.name, options.options))
         self.seeded, self.unasked, self.resume, self.force, self.weight = seeded, unasked, resume, force, weight
         self.folder = None if out is None else RunFolder(Path(out))
         self.frames, self.stopped, self._told = frames, False, Callbacks(callbacks)
@@ -112,9 +96,7 @@ class ParameterServer:
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
         model = self.model.initial if initial is None else initial
-        state = start(self.strategy, self.scenario)
-        self.now = Snapshot(0, 0, first_waiting(self.scenario), model, model, state, NoState())
-        self._aggregator = self.aggregate or ScenarioAggregation(self.scenario, self.model, self.held_out, model)
+        self.now = self.ps.start(model)
         # relative to the initial model, because a device could raise the norm of the present one round by round
         self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
         try:
@@ -129,7 +111,7 @@ class ParameterServer:
 
     def announce(self) -> Frame | None:
         """Return the next frame, or None if the training is over."""
-        self._began, grant = time.perf_counter(), self._next_grant()
+        self._began, grant = time.perf_counter(), self.ps.grant(self.now)
         if grant is None or self.stopped:
             return None
         known = self.seeded or not self.unasked
@@ -144,22 +126,9 @@ class ParameterServer:
         """
         heard = hear(frame, reached, replies, self._criteria())
         self.faults.add(*heard.faults)
-        receipt = frame.receipt(heard.used, heard.updates.keys())
-        received = self._received(receipt, heard.updates, frame.round)
-        valuation = self._value(received, frame.round)
-        model, report = self._aggregate(replace(received, values=valuation.values), frame.round)
-        parts = received.models, received.ues, received.sizes, valuation.values
-        updates = gather(self.model, self.held_out, self.now.model, *parts)
-        receipt = replace(receipt, measured=measure(self.strategy, updates))
-        state = observe(self.strategy, self.scenario, self.now.state, receipt, valuation.values, frame.round)
-
-        began = self.now.slots_spent
-        spent = began + spend(self.scenario, receipt)
-        waiting = still_waiting(self.scenario, self.now.waiting, receipt.received, began, spent)
-        self.now = Snapshot(frame.round + 1, spent, waiting, model, report, state, NoState())
-        row = record(self.held_out, frame.round, receipt, valuation, self.now, self._began)
-        self.received = receipt.received
-        events = trace(self.scenario, frame.round, receipt, state, getattr(self._aggregator, "state", None))
+        trained = self._trained(heard.receipt.received, heard.updates, frame.round)
+        row, self.now, events = self.ps.close(self.now, heard.receipt, trained, self._began, self._excuse(frame.round))
+        self.received = heard.receipt.received
         self._save(row, events)
         self.stopped = self._told.round(row, events)
         return row
@@ -170,7 +139,7 @@ class ParameterServer:
             return
         self._running, result = False, None
         try:
-            is_over = self.now.round > 0 and self._next_grant() is None
+            is_over = self.now.round > 0 and self.ps.grant(self.now) is None
             if is_over or self.stopped:
                 result = self._result(stopped=not is_over)
             if self.folder and result and is_over:
@@ -196,24 +165,17 @@ class ParameterServer:
     def _path(self) -> Path | None:
         return None if self.folder is None else self.folder.path
 
-    def _next_grant(self) -> Grant | None:
-        """Return the grant of the next frame; None if the scenario's rounds or its time budget are used up."""
-        if self.now.round >= self.scenario.rounds:
-            return None
-        grant = schedule(self.strategy, self.scenario, self.now.state, self.now.round)
-        return grant if frame_fits(self.scenario, self.now.slots_spent, grant) else None
-
     def _criteria(self) -> Criteria:
         shapes = {name: tuple(shape) for name, shape in self.model.shapes.items()}
         return Criteria(self.now.model.cpu().numpy(), shapes, self.weight, self._longest, self._loss)
 
-    def _received(self, receipt: Receipt, updates: Mapping[int, Update], round: int) -> Received:
-        ues = receipt.received
+    def _trained(self, ues: UEs, updates: Mapping[int, Update], round: int) -> Trained:
+        """Return the models of the received UEs (Y,), in the order of their slots."""
         mine = [updates[ue] for ue in ues.tolist()]
         models = np.array([update.model for update in mine], dtype=np.float32).reshape(len(mine), self.model.size)
         sizes = self._sizes(ues, np.array([update.examples for update in mine], dtype=np.int64), round)
         metrics = [update.metrics for update in mine]
-        return Received(ues, torch.from_numpy(models).to(self.now.model), sizes, np.zeros(len(ues)), metrics)
+        return Trained(torch.from_numpy(models).to(self.now.model), ues, sizes, metrics=metrics)
 
     def _sizes(self, ues: UEs, claimed: NDArray[np.int64], round: int) -> NDArray[np.int64]:
         """Return the training samples that count for each UE: claims are limited by the median of all UEs' claims."""
@@ -226,33 +188,14 @@ class ParameterServer:
                 self.faults.add(Fault(round, ue, node, "weight", f"{claim}, counted as {most}"))
         return np.minimum(claimed, most)
 
-    def _value(self, received: Received, round: int) -> Valuation:
-        if not self.strategy.needs_values:
-            return no_values(len(received.ues))
-        try:
-            return self.held_out.value(self.now.model, received.models, received.sizes, round)
-        except RefusedError as error:  # every update has a finite loss, but an average of some may not
-            self.faults.add(Fault(round, -1, NO_NODE, "values", str(error)))
-            return no_values(len(received.ues))
+    def _excuse(self, round: int) -> Excuse:
+        """Return the function that logs a failed step of a round: updates are to blame, and must not end a training."""
 
-    def _aggregate(self, received: Received, round: int) -> tuple[Tensor, Tensor]:
-        """Return the models to broadcast and to report; the present ones if nothing came or the aggregation fails."""
-        present = self.now.model, self.now.report
-        if not len(received.ues):
-            return present
-        before = self._aggregator.memory()
-        try:
-            new = self._aggregator(self.now.model, received, round)
-            if not all(torch.isfinite(model).all() and math.isfinite(self._loss(model)) for model in new):
-                raise ArithmeticError("the new model is not finite")
-            if not all(np.isfinite(array).all() for array in self._aggregator.memory().values()):
-                raise ArithmeticError("the aggregation's memory is not finite")
-        except Exception as error:  # the updates are to blame, and must not end the training
-            self._aggregator.restore(before)
-            detail = f"{type(error).__name__}: {error}; the present model stays"
-            self.faults.add(Fault(round, -1, NO_NODE, "aggregate", detail))
-            return present
-        return new
+        def excuse(step: str, error: Exception) -> None:
+            detail = str(error) if step == "values" else f"{type(error).__name__}: {error}; the present model stays"
+            self.faults.add(Fault(round, -1, NO_NODE, step, detail))
+
+        return excuse
 
     def _loss(self, model: Tensor) -> float:
         return self.held_out.validation.evaluate(model.to(self.now.model))[0]
@@ -263,28 +206,24 @@ class ParameterServer:
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
             self.claims, self.received = saved["claims"], saved.get("received", self.received)
-            memory = {name.removeprefix(AGGREGATION): saved[name] for name in saved if name.startswith(AGGREGATION)}
-            self._aggregator.restore(memory)
         self.faults = FaultLog(folder.path, self.now.round)
 
     def _made_of(self) -> Fingerprints:
         """Return the hashes of what determines the rounds at the PS, apart from the scenario: parts and samples."""
         parts = [self.scenario.strategy.name, self.scenario.valuation.method]
-        parts += [] if self.aggregate else [self.scenario.aggregation.name]
+        parts += [] if self.own_aggregation else [self.scenario.aggregation.name]
         samples = {
             f"{name}.{field}": getattr(getattr(self.held_out, name), field).cpu().numpy()
             for name in ("test", "validation")
             for field in ("x", "y")
         }
-        return {"made by": "deployment", "held-out samples": checksum(samples), **part_fingerprints(parts)}
+        return {"made by": "deployment", **FORMAT, "held-out samples": checksum(samples), **part_fingerprints(parts)}
 
     def _save(self, row: Round, frame: list[Event]) -> None:
         self._rows.append(row)
         if self.folder:
             self.folder.append(row, frame, self.now)
-            memory = {AGGREGATION + name: array for name, array in self._aggregator.memory().items()}
-            known = {"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received}
-            self.folder.save(known | memory)
+            self.folder.save({"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received})
 
 
 def _check(scenario: Scenario) -> None:

@@ -33,6 +33,7 @@ from fedslot.rounds.simulation import Distribute
 from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError, reason
+from fedslot.support.extras import lacking
 from fedslot.support.threads import Threads
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def connect(address: str) -> Iterator[Client]:
     try:
         from distributed import Client
     except ImportError:
-        raise RefusedError("--dask needs Dask; type: pip install 'fedslot[dask]'") from None
+        raise lacking("--dask", "distributed", "dask") from None
     try:
         with ThreadPoolExecutor(1) as thread:  # the main thread of a notebook already runs an event loop
             thread.submit(asyncio.run, _check_scheduler(address)).result()
@@ -260,7 +261,7 @@ def _train(scenario: Sent, start: NDArray[np.float32], ues: UEs, round: int, ver
     with _one_task, Threads():
         _check_versions(versions, _versions(), f"worker {get_worker().address}")
         train = _local_training(scenario)
-        trained = train(torch.tensor(start).to(train.trainer.model.initial), ues, round)
+        trained = train.train(torch.tensor(start).to(train.trainer.model.initial), ues, round)
         models: NDArray[np.float32] = trained.models.cpu().numpy()
         return models
 

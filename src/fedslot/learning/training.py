@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -13,6 +12,7 @@ from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model, perceptron_layers
 from fedslot.learning.stacked_training import StackedTraining
 from fedslot.support.errors import InputError
+from fedslot.support.extras import how_to_install, is_installed
 from fedslot.support.threads import ONE_THREAD, Threads
 
 if TYPE_CHECKING:
@@ -92,4 +92,4 @@ def _why_not_compiled(model: Model, recipe: Recipe) -> str:
         return "only plain ReLU perceptrons are compiled"
     if model.initial.device.type != "cpu":
         return "compiled code runs on a CPU only"
-    return "" if find_spec("numba") else "Numba is not installed"
+    return "" if is_installed("numba") else f"Numba is not installed (type: {how_to_install('fast')})"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -19,11 +21,13 @@ from fedslot.learning.models import Model
 from fedslot.learning.training import Trainer
 from fedslot.messages import UEs
 from fedslot.rounds.held_out import finite, tensors
-from fedslot.rounds.round import add_noise, local_job
 from fedslot.scenario import Scenario
 from fedslot.support.rng import ALONE, DROPOUT, SHUFFLE, stream, torch_seed
 from fedslot.support.threads import ONE_THREAD, Threads
+from fedslot.updates import Chain, Memory, Sender
+from fedslot.updates.noise import Noise
 
+NO_MEMORY: Memory = MappingProxyType({})
 LONE_MINIBATCH = 10
 LONE_EPOCHS, LONE_PASSES = 500, 400_000  # largest number of epochs, and of samples that are trained on
 
@@ -35,11 +39,17 @@ class Trained:
     models: (R, P), one per received UE, or a single one where the PS trains on pooled data.
     ues: (R,) the UE that trained each; -1 stands for the PS.
     sizes: (R,) training samples behind each.
+    bits: (R,) size of each update on the air, 0 for a model that the PS trained; None before it is sent.
+    links: the states of the UEs' chains after these updates.
+    metrics: what each UE measured, in a deployment.
     """
 
     models: Tensor
     ues: UEs
     sizes: NDArray[np.int64]
+    bits: NDArray[np.int64] | None = None
+    links: Memory = field(default_factory=dict)
+    metrics: Sequence[Mapping[str, float]] = ()
 
 
 class Training(Protocol):
@@ -50,7 +60,7 @@ class Training(Protocol):
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """Every received UE trains on its own samples and adds its noise (ClientUpdate of Algorithm 1).
+    """The part of a round that UEs do (ClientUpdate of Algorithm 1): train on their own samples, then send.
 
     Only received UEs are trained: a collided update influences nothing.
     """
@@ -58,20 +68,39 @@ class LocalTraining:
     scenario: Scenario
     fleet: Fleet
     trainer: Trainer
+    chain: Chain
 
     @classmethod
     def of(cls, scenario: Scenario) -> LocalTraining:
         """Prepare the local training of a scenario by itself, as a device or a worker of a cluster does it."""
         data = load(scenario.data.dataset)
         fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
-        return cls(scenario, fleet, make_trainer(scenario, make_model(scenario, data), data))
+        return cls(scenario, fleet, make_trainer(scenario, make_model(scenario, data), data), make_chain(scenario))
 
-    def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
-        models = self.trainer(start, self._jobs(received, round))
-        self.trainer.threads.map(
-            lambda pair: add_noise(*pair, self.scenario, self.fleet, round), zip(models, received.tolist(), strict=True)
-        )
-        return Trained(finite(models, self.scenario, round), received, self.fleet.sizes[received])
+    def __call__(self, start: Tensor, received: UEs, round: int, links: Memory = NO_MEMORY) -> Trained:
+        """Train UEs and return what they send; links: the states of their chains, which the result has updated."""
+        return self.send(start, self.train(start, received, round), round, links)
+
+    def train(self, start: Tensor, received: UEs, round: int) -> Trained:
+        """Train UEs on their own samples, without sending."""
+        return Trained(self.trainer(start, self._jobs(received, round)), received, self.fleet.sizes[received])
+
+    def send(self, start: Tensor, trained: Trained, round: int, links: Memory = NO_MEMORY) -> Trained:
+        """Pass the models of UEs through the update chain; they are changed in place."""
+        fleet, seed = self.fleet, self.scenario.seed
+
+        def one(row: int) -> tuple[int, Tensor]:
+            ue = int(trained.ues[row])
+            sender = Sender(ue, round, seed, float(fleet.noise[ue]), int(trained.sizes[row]))
+            update, state = self.chain.send(start, trained.models[row], sender, links.get(ue))
+            if update.model is not trained.models[row]:
+                trained.models[row] = update.model
+            return update.bits, state
+
+        sent = self.trainer.threads.map(one, range(len(trained.ues)))
+        finite(trained.models, self.scenario, round)
+        states = {ue: state for ue, (_, state) in zip(trained.ues.tolist(), sent, strict=True) if len(state)}
+        return replace(trained, bits=np.array([bits for bits, _ in sent], dtype=np.int64), links={**links, **states})
 
     @torch.no_grad()
     def losses(self, model: Tensor, ues: UEs) -> NDArray[np.float64]:
@@ -90,6 +119,13 @@ class LocalTraining:
         return [local_job(self.scenario, self.fleet, ue, round) for ue in received.tolist()]
 
 
+def local_job(scenario: Scenario, fleet: Fleet, ue: int, round: int) -> Job:
+    """Return the local training of one UE in one round."""
+    seed = scenario.seed
+    shuffle, dropout = stream(seed, SHUFFLE, round, ue), torch_seed(seed, DROPOUT, round, ue)
+    return Job(fleet.shares.share(ue), int(fleet.epochs[ue]), shuffle, dropout)
+
+
 @dataclass(frozen=True)
 class PooledTraining:
     """Received UEs send their samples, and the PS trains one model on all of them: no stragglers, no noise."""
@@ -101,12 +137,12 @@ class PooledTraining:
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
         ues, seed = received.tolist(), self.scenario.seed
         if not ues:
-            return Trained(start.new_empty(0, len(start)), received, received)
+            return Trained(start.new_empty(0, len(start)), received, received, received)
         samples = np.concatenate([self.fleet.shares.share(ue) for ue in ues])
         key = round, self.fleet.ues  # the PS counts as one more UE
         job = Job(samples, self.scenario.epochs, stream(seed, SHUFFLE, *key), torch_seed(seed, DROPOUT, *key))
         models = self.trainer(start, [job])
-        return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([len(samples)]))
+        return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([len(samples)]), np.array([0]))
 
 
 class LoneTraining:
@@ -125,13 +161,18 @@ class LoneTraining:
         epochs, seed = max(1, min(LONE_EPOCHS, LONE_PASSES // self.samples)), self.scenario.seed
         job = Job(np.arange(self.samples), epochs, stream(seed, ALONE), torch_seed(seed, ALONE))
         models = self.trainer(start, [job])
-        return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([self.samples]))
+        return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([self.samples]), np.array([0]))
 
 
 def make_model(scenario: Scenario, data: Dataset) -> Model:
     """Build the network of a scenario for its data."""
     options = scenario.training
     return Model.build(options.model, data.x_train.shape[1:], data.classes, scenario.seed, options.device)
+
+
+def make_chain(scenario: Scenario) -> Chain:
+    """Build the update chain of a scenario."""
+    return Chain([Noise()], ["noise"])
 
 
 def make_trainer(scenario: Scenario, model: Model, data: Dataset, threads: Threads = ONE_THREAD) -> Trainer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,19 +18,17 @@ from fedslot.access.channels import make_channel
 from fedslot.access.frame import draw_backlogged
 from fedslot.access.planner import plan
 from fedslot.access.pushes import Barring
-from fedslot.aggregation import Aggregate, Aggregation, Updates
-from fedslot.fleet import Fleet
-from fedslot.learning.jobs import Job
-from fedslot.learning.models import Model
+from fedslot.aggregation import Updates
 from fedslot.messages import Grant, Measured, Receipt, UEs
-from fedslot.rounds.checks import check_aggregate, check_grant, check_state, check_traced, distinct_ues
+from fedslot.rounds.checks import check_grant, check_state, check_traced, distinct_ues
 from fedslot.rounds.held_out import HeldOut, finite
 from fedslot.rounds.trace import Event, trace_frame
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Cell, Split, Strategy
 from fedslot.support.checks import check_whole
 from fedslot.support.errors import InputError, RefusedError
-from fedslot.support.rng import ARRIVALS, ASK, BACKLOGGED, DROPOUT, NOISE, SCHEDULE, SHUFFLE, stream, torch_seed
+from fedslot.support.rng import ARRIVALS, ASK, BACKLOGGED, SCHEDULE, stream
+from fedslot.updates import Memory
 from fedslot.valuation import Valuation
 
 Losses = Callable[[UEs], NDArray[np.float64]]
@@ -85,6 +83,7 @@ class Snapshot:
     waiting: (K,) whether each UE is backlogged; empty without `push.arrivals`.
     model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
     state: the strategy's state. aggregation: the aggregation's state.
+    links: the states of the UEs' update chains, of those that have one.
     """
 
     round: int
@@ -94,6 +93,7 @@ class Snapshot:
     report: Tensor
     state: Any
     aggregation: Any
+    links: Memory = field(default_factory=dict)
 
 
 def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
@@ -149,13 +149,6 @@ def frame_fits(scenario: Scenario, slots_spent: int, grant: Grant) -> bool:
 def spend(scenario: Scenario, receipt: Receipt) -> int:
     """Return the slots that a frame spent, by the scenario's cost rule."""
     return receipt.cost_max if scenario.cost_rule == "max" else receipt.cost_frame
-
-
-def start(strategy: Strategy[Any], scenario: Scenario) -> Any:
-    """Return the state of a strategy before the first round; one that a checkpoint cannot save is refused."""
-    state = strategy.init()
-    check_state(f"strategy {scenario.strategy.name}", "init", state)
-    return state
 
 
 def ask(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int, losses: Losses) -> Any:
@@ -232,43 +225,6 @@ def still_waiting(
     return after
 
 
-def local_job(scenario: Scenario, fleet: Fleet, ue: int, round: int) -> Job:
-    """Return the local training of one UE in one round."""
-    seed = scenario.seed
-    shuffle, dropout = stream(seed, SHUFFLE, round, ue), torch_seed(seed, DROPOUT, round, ue)
-    return Job(fleet.shares.share(ue), int(fleet.epochs[ue]), shuffle, dropout)
-
-
-def add_noise(update: Tensor, ue: int, scenario: Scenario, fleet: Fleet, round: int) -> None:
-    """Add a UE's noise to its update (P,), in place."""
-    if fleet.noise[ue] > 0:
-        noise = stream(scenario.seed, NOISE, round, ue).standard_normal(len(update), dtype=np.float32)
-        update.add_(torch.from_numpy(noise).to(update), alpha=float(fleet.noise[ue]))
-
-
-def gather(
-    network: Model,
-    held_out: HeldOut,
-    start: Tensor,
-    local: Tensor,
-    ues: UEs,
-    sizes: NDArray[np.int64],
-    values: NDArray[np.float64],
-) -> Updates:
-    """Return the updates of a round, local models (Y, P) trained from `start` (P,), for the aggregation."""
-    return Updates(
-        network,
-        start,
-        local,
-        ues,
-        sizes,
-        values,
-        held_out.inputs,
-        held_out.statistics,
-        held_out.validation.losses,
-    )
-
-
 def measure(strategy: Strategy[Any], updates: Updates) -> Measured | None:
     """Return the measurements of a round's updates, if there are any and the strategy needs them."""
     if not getattr(strategy, "needs_measurements", False) or not len(updates.local):
@@ -277,23 +233,17 @@ def measure(strategy: Strategy[Any], updates: Updates) -> Measured | None:
     return Measured(updates.noise, (responses @ responses.mT).cpu().numpy(), gain)
 
 
-def start_aggregation(aggregation: Aggregation[Any], scenario: Scenario, model: Tensor) -> Any:
-    """Return the state of an aggregation before the first round; one that a checkpoint cannot save is refused."""
-    state = aggregation.init(model, scenario.data.ues)
-    check_state(f"aggregation {scenario.aggregation.name}", "init", state)
-    return state
-
-
-def aggregate(
-    aggregation: Aggregation[Any], state: Any, updates: Updates, scenario: Scenario, round: int
-) -> Aggregate[Any]:
-    """Return what the aggregation makes of a round's updates; models unlike the one broadcast are refused."""
-    new = aggregation.apply(state, updates)
-    return check_aggregate(f"round {round}: aggregation {scenario.aggregation.name}", new, updates.start, state)
-
-
-def trace(scenario: Scenario, round: int, receipt: Receipt, state: Any, aggregation: Any) -> list[Event]:
+def trace(
+    scenario: Scenario,
+    round: int,
+    receipt: Receipt,
+    state: Any,
+    aggregation: Any,
+    values: NDArray[np.float64] | None,
+) -> list[Event]:
     """Return the rows of a frame in `frames.csv`.
+
+    values: (Y,) of this round's updates, in the order of `receipt.received`; None if they were not valued.
 
     state, aggregation: the states of the strategy and of the aggregation after the round. Each may have a method
     `traced`, which returns by name (`value`, `noise`) what the PS knows of each UE, (K,); the strategy goes first.
@@ -305,7 +255,7 @@ def trace(scenario: Scenario, round: int, receipt: Receipt, state: Any, aggregat
     ):
         if callable(traced := getattr(part, "traced", None)):
             known |= check_traced(f"round {round}: the state of {kind} {name}", traced(), scenario.data.ues)
-    return trace_frame(round, receipt, **known)
+    return trace_frame(round, receipt, **known, update_values=values)
 
 
 def record(

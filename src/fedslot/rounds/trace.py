@@ -32,6 +32,8 @@ class Event(NamedTuple):
     """The UE's value at the PS after the round; None if it is not known."""
     noise: float | None
     """The PS's estimate of the UE's noise after the round; None if it is not known."""
+    update_value: float | None
+    """The value of the update that was received in this round, before smoothing; None if there is none."""
 
 
 def trace_frame(
@@ -39,6 +41,7 @@ def trace_frame(
     receipt: Receipt,
     value: NDArray[np.float64] | None = None,
     noise: NDArray[np.float64] | None = None,
+    update_values: NDArray[np.float64] | None = None,
 ) -> list[Event]:
     """Return the events of a frame in the order of its slots, and of the UEs within a slot.
 
@@ -46,13 +49,17 @@ def trace_frame(
     UEs with the lowest numbers.
 
     value, noise: (K,) what the PS knows of each UE after the round, not finite where it knows nothing.
+    update_values: (Y,) values of the received updates, in the order of `receipt.received`; None if there are none.
     """
     rows = _events(receipt)
     rows.sort()
-    known = [_of(rows, value), _of(rows, noise)]
+    received = (
+        {} if update_values is None else dict(zip(receipt.received.tolist(), update_values.tolist(), strict=True))
+    )
+    columns = _of(rows, value), _of(rows, noise)
     return [
-        Event(round, slot, event, None if ue < 0 else ue, value_of, noise_of)
-        for (slot, ue, event), value_of, noise_of in zip(rows, *known, strict=True)
+        Event(round, slot, event, None if ue < 0 else ue, value_of, noise_of, received.get(ue))
+        for (slot, ue, event), value_of, noise_of in zip(rows, *columns, strict=True)
     ]
 
 

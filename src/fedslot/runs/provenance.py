@@ -11,6 +11,7 @@ from fedslot.support.errors import RefusedError
 
 NO_SOURCE = "no source"
 DATA = "data.dataset"
+FORMAT = {"format": "2"}  # of checkpoints and rows; a run is continued by a version that writes the same
 
 Fingerprints = Mapping[str, str]
 """Hashes of data and sources by name; runs with equal scenarios and fingerprints have equal results."""
@@ -19,7 +20,12 @@ Fingerprints = Mapping[str, str]
 def fingerprints(scenario: Scenario) -> Fingerprints:
     """Return the fingerprints of a run of the simulator."""
     own = digest(scenario.data.dataset)
-    return {"made by": "simulation", **({} if own is None else {DATA: own}), **part_fingerprints(scenario.own_parts)}
+    return {
+        "made by": "simulation",
+        **FORMAT,
+        **({} if own is None else {DATA: own}),
+        **part_fingerprints(scenario.own_parts),
+    }
 
 
 def part_fingerprints(names: Iterable[str]) -> Fingerprints:
@@ -29,6 +35,8 @@ def part_fingerprints(names: Iterable[str]) -> Fingerprints:
 
 def refuse_change(where: object, held: Fingerprints, now: Fingerprints) -> None:
     """Refuse to continue a run in the folder `where` whose data or own parts have changed since it began."""
+    if held.get("format") != now["format"]:
+        raise RefusedError(f"{where} was begun by another version of fedslot; finish it with that, or use --force")
     for name in {**held, **now}:
         if NO_SOURCE in (held.get(name), now.get(name)):
             why = f"the source of {name} cannot be read, so that a change would not be noticed; put it into a module"

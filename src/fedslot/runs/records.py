@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_integer_dtype
 
 from fedslot.rounds.round import Round, Snapshot
+from fedslot.rounds.states import as_array, restore_like, restore_state, state_arrays
 from fedslot.rounds.trace import EVENTS, Event
 from fedslot.runs.folders import RUN, Claim, claim, lock, refuse_foreign, refusing, write_atomically
 from fedslot.runs.provenance import NO_SOURCE, Fingerprints, refuse_change
@@ -31,6 +32,7 @@ CHECKPOINT, SUMMARY = "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, FRAMES, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
 PLAIN = ("round", "slots_spent", "waiting", "model", "report")  # fields of a snapshot that are arrays or numbers
 STATES = ("state", "aggregation")  # the others, dataclasses
+LINKED_UES, LINKS = "links.ues", "links.states"  # the states of the UEs' update chains
 _PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
 EXACTLY: Any = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}  # from then on always, and the word warns
 LENGTH = ("rounds", "time_budget")  # fields of a scenario that may change when a run is continued
@@ -253,12 +255,16 @@ class RunFolder:
     def _restored(self, start: Snapshot, saved: Mapping[str, NDArray[Any]]) -> Snapshot:
         """Return the snapshot of a checkpoint, whose arrays must have the shapes of `start`."""
         try:
-            plain = {name: _like(getattr(start, name), saved[name]) for name in PLAIN}
+            plain = {name: restore_like(getattr(start, name), saved[name]) for name in PLAIN}
             states = {part: restore_state(getattr(start, part), saved, f"{part}.") for part in STATES}
         except (ValueError, KeyError, TypeError) as error:
             why = f"does not fit the scenario ({error})"
             raise RefusedError(f"{self.path / CHECKPOINT} {why}; start over with --force") from None
-        return Snapshot(**plain, **states)
+        links = {}
+        if LINKS in saved:
+            rows = torch.from_numpy(saved[LINKS]).to(start.model.device)
+            links = dict(zip(saved[LINKED_UES].tolist(), rows, strict=True))
+        return Snapshot(**plain, **states, links=links)
 
     def _kept_rows(self, name: str, count: int, digest: str) -> bytes:
         """Return the header and the `count` rows before the checkpoint, which must not have changed since."""
@@ -323,6 +329,7 @@ FRAME_TYPES: dict[str, Any] = {
     "event": pd.CategoricalDtype(list(EVENTS)),
     "value": "float64",
     "noise": "float64",
+    "update_value": "float64",
 }
 
 
@@ -371,42 +378,9 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 def snapshot_arrays(now: Snapshot) -> dict[str, NDArray[Any]]:
     """Return all that a snapshot holds as arrays by name."""
-    arrays = {name: _array(getattr(now, name)) for name in PLAIN}
+    arrays = {name: as_array(getattr(now, name)) for name in PLAIN}
     for part in STATES:
         arrays |= {f"{part}.{name}": array for name, array in state_arrays(getattr(now, part)).items()}
+    if now.links:
+        arrays |= {LINKED_UES: np.array(list(now.links)), LINKS: np.stack([as_array(s) for s in now.links.values()])}
     return arrays
-
-
-def _array(value: Any) -> NDArray[Any]:
-    """Convert a tensor, an array or a number into an array."""
-    return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-
-
-def state_arrays(state: Any) -> dict[str, NDArray[Any]]:
-    """Return copies of the fields of a state, a dataclass of tensors, arrays and numbers, as arrays by name."""
-    arrays = {field.name: _array(getattr(state, field.name)).copy() for field in fields(state)}
-    for name, array in arrays.items():
-        if array.dtype.hasobject:
-            kind = type(getattr(state, name)).__name__
-            raise RefusedError(f"the field {name} of a {type(state).__name__} must be an array or a number, not {kind}")
-    return arrays
-
-
-def restore_state(pattern: Any, saved: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
-    """Rebuild a state from its `state_arrays`; each must have the dtype and shape of that field of `pattern`."""
-    restored = {
-        field.name: _like(getattr(pattern, field.name), saved[prefix + field.name]) for field in fields(pattern)
-    }
-    return type(pattern)(**restored)
-
-
-def _like(pattern: Any, array: NDArray[Any]) -> Any:
-    """Convert a saved array into a tensor, an array or a number, as `pattern` is; refuse another dtype or shape."""
-    expected = _array(pattern)
-    if array.dtype != expected.dtype or array.shape != expected.shape:
-        raise ValueError(f"{array.dtype}{array.shape} instead of {expected.dtype}{expected.shape}")
-    if isinstance(pattern, torch.Tensor):
-        return torch.from_numpy(array).to(pattern.device)
-    if isinstance(pattern, np.ndarray):
-        return array
-    return array[()] if isinstance(pattern, np.generic) else array.item()

@@ -1,6 +1,7 @@
 """What every other package may use, and what uses none of them.
 
 errors.py     errors of one line: `InputError`, `RefusedError`; the nearest name
+extras.py     optional packages: what they are for, what to type where one is missing
 checks.py     whole numbers and numbers of arguments
 plain.py      plain Python values out of NumPy's, YAML's and others
 yaml_text.py  YAML in and out

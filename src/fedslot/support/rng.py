@@ -19,7 +19,7 @@ INITIAL_MODEL, HELD_OUT, ALONE = "initial-model", "held-out", "alone"
 # each round; names are part of the key, so that renaming one changes every result
 ASK, SCHEDULE, BACKLOGGED, CONTENTION, CHANNEL = "ask", "schedule", "hopefuls", "push", "channel"
 ARRIVALS = "arrivals"  # each slot
-SHUFFLE, DROPOUT, NOISE, VALUATION = "shuffle", "dropout", "noise", "valuation"
+SHUFFLE, DROPOUT, NOISE, LINKS, VALUATION = "shuffle", "dropout", "noise", "links", "valuation"
 # simulated plans
 PLAN, PLAN_BARRING = "plan", "plan-barring"
 

@@ -11,6 +11,7 @@ from fedslot.rounds.round import Round
 from fedslot.rounds.trace import Event
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
+from fedslot.support.extras import lacking
 
 AGAINST_SLOTS = ("test_accuracy", "test_loss", "val_loss")  # these are tracked against slots too
 
@@ -48,8 +49,7 @@ def refusing(tool: str, extra: str) -> Iterator[None]:
     except (InputError, RefusedError):
         raise
     except ModuleNotFoundError as error:
-        line = f"tracking by {tool} needs {error.name}; type: pip install 'fedslot[{extra}]'"
-        raise RefusedError(line) from None
+        raise lacking(f"tracking by {tool}", str(error.name), extra) from None
     except Exception as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise RefusedError(f"tracking by {tool} failed ({why}); the run can be continued with --resume") from error

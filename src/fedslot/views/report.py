@@ -13,8 +13,8 @@ from fedslot import __version__
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, describe
 from fedslot.runs.folders import write_atomically
+from fedslot.support.extras import how_to_install, is_installed
 from fedslot.views.comparison import FIGURES, with_bands
-from fedslot.views.live.extra import HOW_TO_INSTALL, has_bokeh
 from fedslot.views.style import save, style
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def write_report(comparison: Comparison, out: Path) -> Path:
         least=LEAST,
         version=__version__,
         live=_panels(comparison),
-        how_to_install=HOW_TO_INSTALL,
+        how_to_install=how_to_install("live"),
     )
     file = out / "report.html"
     write_atomically(file, page)
@@ -87,7 +87,7 @@ def write_report(comparison: Comparison, out: Path) -> Path:
 
 def _panels(comparison: Comparison) -> Embedded | None:
     """Return the interactive panels; None where Bokeh is not installed."""
-    if not has_bokeh():
+    if not is_installed("bokeh"):
         return None
     from fedslot.views.live.embedded import embed
 

@@ -20,10 +20,9 @@ The public names are imported on first use, so that a barred device answers with
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-from fedslot.support.errors import RefusedError
+from fedslot.support.extras import import_name
 
 if TYPE_CHECKING:
     from fedslot.deployment.flower.arrays import to_arrays, to_flat
@@ -47,14 +46,7 @@ __all__ = ["DeadlineGrid", "Limits", "SlotAccess", "slot_access", "to_arrays", "
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'fedslot.deployment.flower' has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(f"fedslot.deployment.{_HOMES[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != "flwr":
-            raise
-        raise RefusedError(
-            "fedslot.deployment.flower needs Flower; install it with: pip install 'fedslot[flower]'"
-        ) from None
+    return import_name("fedslot.deployment.flower", name, f"fedslot.deployment.{_HOMES[name]}")
 
 
 def __dir__() -> list[str]:

@@ -125,6 +125,7 @@ class SlotAccess(FedAvg):
         self._frame, self.stock.sent = self.server.announce(), {}
         if self._frame is None:
             return []
+        self.stock.round = self._frame.round
         nodes.ask_new_nodes(self.server.roster, self._grid)
         turns, online = self._frame.turns, nodes.online(self.server.roster, grid)
         here = {ue: online[ue] for ue in turns if ue in online}

@@ -21,10 +21,9 @@ first use, and a `Device` loads no PyTorch.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-from fedslot.support.errors import RefusedError
+from fedslot.support.extras import import_name
 
 if TYPE_CHECKING:
     from fedslot.deployment.mqtt.broker import Broker
@@ -62,14 +61,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'fedslot.deployment.mqtt' has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(f"fedslot.deployment.{_HOMES[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != "paho":
-            raise
-        raise RefusedError(
-            "fedslot.deployment.mqtt needs paho-mqtt; install it with: pip install 'fedslot[mqtt]'"
-        ) from None
+    return import_name("fedslot.deployment.mqtt", name, f"fedslot.deployment.{_HOMES[name]}")
 
 
 def __dir__() -> list[str]:

@@ -18,6 +18,7 @@ from fedslot.rounds.local_training import LocalTraining
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.yaml_text import YAMLError, parse_yaml
+from fedslot.updates import Memory
 
 MOST_DEVICES = 300  # in one process: each has three open files, and paho-mqtt cannot wait for the 1024th
 MOST_SCENARIO_BYTES = 1 << 20
@@ -50,8 +51,13 @@ def scenario_devices(scenario: Scenario, ues: Iterable[int], broker: Broker, cel
 
 
 def _training(local: LocalTraining, ue: int) -> Train:
+    links: Memory = {}
+
     def train(model: NDArray[np.float32], round: int) -> Update:
-        trained = local(torch.from_numpy(model).to(local.trainer.model.initial), np.array([ue]), round)
+        nonlocal links
+        start = torch.from_numpy(model).to(local.trainer.model.initial)
+        trained = local(start, np.array([ue]), round, links)
+        links = trained.links
         return Update(trained.models[0].cpu().numpy(), int(trained.sizes[0]))
 
     return train

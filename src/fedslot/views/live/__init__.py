@@ -11,5 +11,4 @@ address.py    where it is served: host, port, origins
 server.py     the server, and the token of its address
 beside.py     the server as a child process beside a run
 embedded.py   the same panels in a report
-extra.py      whether Bokeh is there
 """

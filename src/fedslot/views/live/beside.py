@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fedslot.support.extras import require
 from fedslot.views.live.address import Where
-from fedslot.views.live.extra import require_bokeh
 
 LINGER = 5.0  # seconds that the child has to show the last rounds and end
 
@@ -74,7 +74,7 @@ def beside(folder: Path, port: int | None, open_browser: bool, tell: Callable[[s
 
     port: refused at once if it is in use; None takes a free one. tell: called with the address of the page.
     """
-    require_bokeh("--live")
+    require("--live", "live")
     if port is not None:
         Where(port).bind().close()
     view = View(folder, port, open_browser, tell)

@@ -1,0 +1,10 @@
+"""The update chain between training and aggregation: each link changes an update on its way to the PS.
+
+chain.py  the interface of links, and the links of a scenario in their order
+clip.py   limits the norm of an update
+noise.py  adds the UE's Gaussian noise
+"""
+
+from fedslot.updates.chain import Chain, Link, Memory, Outgoing, Sender
+
+__all__ = ["Chain", "Link", "Memory", "Outgoing", "Sender"]
