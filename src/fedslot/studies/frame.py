@@ -19,7 +19,7 @@ from fedslot import Result, __version__, load
 from fedslot.experiments import Listener, Settings, Task, failure_of, run_all
 from fedslot.runs import Claim, Kind, claim, write_atomically
 from fedslot.studies.curves import adopt_curves, load_curves, save_curves
-from fedslot.views import save, style
+from fedslot.views import save_figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,8 +56,7 @@ class StudyFolder:
 
     def publish(self, figures: Mapping[str, Callable[[], Figure]], page: str) -> list[Path]:
         """Draw figures as PNG and PDF, write the page, and return the paths of all files."""
-        with style():
-            files = [file for name, draw in figures.items() for file in save(draw(), self.images / name)]
+        files = save_figures(figures, self.images)
         text = self.out / f"{self.name}.md"
         write_atomically(text, page)
         return [*files, text]
