@@ -259,7 +259,7 @@ def test_centralized_trains_on_the_data_of_its_senders_without_noise_or_straggli
     assert (record.pulled, record.cost_max, record.utilities) == (3, 4, 0)
     for ue, factor, alike in ((3, torch.nan, True), (2, 0.5, False)):  # the fourth UE does not send, the third does
         other = Simulation(quiet.scenario)
-        other.train.trainer.x[other.fleet.shares.share(ue)] *= factor
+        other.trainer.x[other.fleet.shares.share(ue)] *= factor
         assert torch.equal(next(other.rounds())[1].model, same.model) == alike
 
 

@@ -24,6 +24,7 @@ from fedslot.planning.costs import expected_cost_max
 from fedslot.planning.limits import chance_within, cost_pmf, expected_frames, within
 from fedslot.planning.pushes import Pushes, PushYield
 from fedslot.planning.readiness import Readiness, ReadinessBySlot, Ready, make_readiness
+from fedslot.support import display
 from fedslot.support.checks import check_number, check_probability, check_whole
 from fedslot.support.errors import InputError
 
@@ -115,9 +116,8 @@ class Plan:
 
     def plot(self) -> NDArray[Any]:
         """Draw yield and cost of every split, and return both axes."""
-        from fedslot.views.plan import show_plan  # slow to import
-
-        return show_plan(self)
+        axes: NDArray[Any] = display.plot(self)
+        return axes
 
     def __repr__(self) -> str:
         best = self.best
@@ -127,9 +127,7 @@ class Plan:
         )
 
     def _repr_html_(self) -> str:
-        from fedslot.views.plan import plan_html  # slow to import
-
-        return plan_html(self)
+        return display.html(self)
 
 
 @dataclass(frozen=True)

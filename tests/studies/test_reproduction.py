@@ -12,10 +12,12 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from fedslot.experiments.curves import save_curves
 from fedslot.experiments.estimates import ACCURACY, Estimate
-from fedslot.experiments.reproduction import page
-from fedslot.experiments.reproduction.experiments import (
+from fedslot.runs.execution import load, run
+from fedslot.scenario import Scenario
+from fedslot.studies.curves import save_curves
+from fedslot.studies.reproduction import page
+from fedslot.studies.reproduction.experiments import (
     CURVES,
     FIGURES,
     FIVE,
@@ -25,17 +27,15 @@ from fedslot.experiments.reproduction.experiments import (
     Reproduction,
     experiments,
 )
-from fedslot.experiments.reproduction.figures import DRAWINGS
-from fedslot.experiments.reproduction.published import published
-from fedslot.runs.execution import run
-from fedslot.scenario import Scenario
+from fedslot.studies.reproduction.figures import DRAWINGS
+from fedslot.studies.reproduction.published import published
 from fedslot.views.style import style
 
 
 def make_up(reproduction: Reproduction, figures: Sequence[str], accuracy: float = 0.9) -> None:
     """Runs that rise to an accuracy and cost what all-pull rounds cost, without any training."""
     runs = {}
-    for task in reproduction.tasks(experiments(figures)):
+    for task in reproduction.tasks(experiments(figures)).values():
         rounds = np.arange(task.scenario.rounds)
         runs[task.folder.name] = pd.DataFrame(
             {
@@ -90,15 +90,15 @@ def test_presets_have_the_papers_numbers(preset: str) -> None:
 
 def test_runs_with_curves_are_not_repeated(reproduction: Reproduction) -> None:
     """More seeds ask for the new runs only, and keeping these adds to what is there."""
-    assert reproduction.tasks(experiments(FIGURES)) == []
+    assert reproduction.tasks(experiments(FIGURES)) == {}
     more = replace(reproduction, seeds={"mnist": 3, "cifar10": 1})
-    tasks = more.tasks(experiments(FIGURES))
+    tasks = list(more.tasks(experiments(FIGURES)).values())
     assert {(task.scenario.seed, task.scenario.data.dataset) for task in tasks} == {(2, "mnist")}
     quick = Scenario.load("quickstart", {"rounds": 1, "data.ues": 10, "frame.slots": 4, "frame.pull": 2})
     run(quick, tasks[0].folder)
     before = len(more.curves())
-    more.keep(tasks[:1])
-    assert more.tasks(experiments(FIGURES)) == tasks[1:]
+    save_curves(more.curves() | {tasks[0].folder.name: load(tasks[0].folder).rounds}, more.curves_file)
+    assert list(more.tasks(experiments(FIGURES)).values()) == tasks[1:]
     assert len(more.curves()) == before + 1
 
 
@@ -109,7 +109,7 @@ def test_no_run_twice_and_all_that_is_needed(tmp_path: Path) -> None:
     assert {
         experiment.curve for experiment in wanted if experiment.epochs == 5 and experiment.dataset == "mnist"
     } >= set(FIVE)
-    folders = [task.folder for task in reproduction.tasks(wanted)]
+    folders = [task.folder for task in reproduction.tasks(wanted).values()]
     assert len(folders) == len(set(folders))
     assert set(experiments(["fig2"])) <= set(wanted)
     assert not any(experiment.dataset == "cifar10" for experiment in experiments(["fig2", "fig5", "fig6"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -10,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedslot.experiments.estimates import ACCURACY, LEAST, SLOTS, Estimate
-from fedslot.experiments.reproduction.experiments import (
+from fedslot.experiments import ACCURACY, LEAST, SLOTS, Estimate
+from fedslot.studies.reproduction.experiments import (
     CONTENDERS,
     FEW,
     FIG2,
@@ -20,11 +21,8 @@ from fedslot.experiments.reproduction.experiments import (
     PUBLISHED_EPOCHS,
     Reproduction,
 )
-from fedslot.experiments.reproduction.published import published
-from fedslot.runs.results import Rule
-from fedslot.views.comparison import legend_above, zoom
-from fedslot.views.curves import band
-from fedslot.views.style import COLUMN
+from fedslot.studies.reproduction.published import published
+from fedslot.views import COLUMN, band, legend_above, zoom
 
 COLORS = {
     "Proposed (5/10)": "#E69F00",
@@ -112,7 +110,10 @@ def fig6(reproduction: Reproduction) -> Figure:
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT))
     paper = published("fig6")
     names = {"FedAvg (20)": "FedAvg", "GreedyShap (20)": "GreedyShap", "Proposed (10/10)": "Proposed"}
-    titles: dict[Rule, str] = {"sum": "sum rule, as plotted in the paper", "max": "max rule, by the clock"}
+    titles: dict[Literal["max", "sum"], str] = {
+        "sum": "sum rule, as plotted in the paper",
+        "max": "max rule, by the clock",
+    }
     width = 0.27
     for axes, (rule, title) in zip(panels, titles.items(), strict=True):
         for position, (name, column) in enumerate(names.items()):
@@ -146,7 +147,9 @@ DRAWINGS = {
 }
 
 
-def slots_to(reproduction: Reproduction, name: str, epochs: int, target: float, rule: Rule) -> Estimate:
+def slots_to(
+    reproduction: Reproduction, name: str, epochs: int, target: float, rule: Literal["max", "sum"]
+) -> Estimate:
     """Estimate the slots to a target accuracy over seeds."""
     slots = [result.slots_to(target, rule) for result in reproduction.results("mnist", name, epochs)]
     return Estimate.of(slots, SLOTS)

@@ -1,4 +1,4 @@
-"""Studies: grids parsed and refused, combinations in order, folder names that tell all apart."""
+"""Grids parsed and refused, combinations in order, folder names that tell all apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedslot.experiments.study import LONGEST_NAME, Study, folder_name, parse_grid, say_value
+from fedslot.experiments.grid import GridStudy, folder_name, parse_grid, say_value
+from fedslot.experiments.study import LONGEST_NAME
 from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.support.errors import InputError
@@ -89,7 +90,7 @@ def test_grids_that_are_none(words: list[str], expected: str) -> None:
 )
 def test_studies_that_cannot_be_run(scenario: Scenario, grid: dict[str, Any], expected: str) -> None:
     with pytest.raises(InputError, match=re.escape(expected)) as refused:
-        Study(scenario, grid, 3)
+        GridStudy(scenario, grid, 3)
     assert "\n" not in str(refused.value)
 
 
@@ -111,17 +112,17 @@ def test_parts_and_data_that_are_not_there(scenario: Scenario, key: str, value: 
     section, field = key.split(".")
     usual = scenario.model_dump()[section][field]
     with pytest.raises(InputError, match=re.escape(f"{key}: {value!r} is not allowed")) as refused:
-        Study(scenario, {key: [usual, value]}, 3).check()
+        GridStudy(scenario, {key: [usual, value]}, 3).check()
     assert f"(in the combination {key}={value})" in str(refused.value)
-    Study(scenario, {key: [usual]}, 3).check()
+    GridStudy(scenario, {key: [usual]}, 3).check()
 
 
 def test_data_may_be_on_other_machines_only(scenario: Scenario) -> None:
-    Study(scenario, {"data.dataset": ["digits", "there.npz"]}, 1).check(data=False)
+    GridStudy(scenario, {"data.dataset": ["digits", "there.npz"]}, 1).check(data=False)
 
 
 def test_classes_become_their_names(scenario: Scenario) -> None:
-    study = Study(scenario, {"strategy.name": [FedAvg, "ucb"]}, 1)
+    study = GridStudy(scenario, {"strategy.name": [FedAvg, "ucb"]}, 1)
     assert study.grid == {"strategy.name": ["fedslot.strategies.fedavg:FedAvg", "ucb"]}
     study.check()
 
@@ -129,11 +130,11 @@ def test_classes_become_their_names(scenario: Scenario) -> None:
 @pytest.mark.parametrize("seeds", [0, -1, 1.5, True, "3"])
 def test_seeds_are_a_positive_number(scenario: Scenario, seeds: Any) -> None:
     with pytest.raises(InputError, match="seeds"):
-        Study(scenario, {"frame.pull": [5]}, seeds)
+        GridStudy(scenario, {"frame.pull": [5]}, seeds)
 
 
 def test_combinations_differ_in_nothing_but_the_axes(scenario: Scenario) -> None:
-    study = Study(scenario, {"frame.pull": [2, 5], "strategy.name": ["fedavg", "only-pull"]}, 1)
+    study = GridStudy(scenario, {"frame.pull": [2, 5], "strategy.name": ["fedavg", "only-pull"]}, 1)
     assert [(each.frame.pull, each.strategy.name) for each in study.scenarios] == [
         (2, "fedavg"),
         (2, "only-pull"),
@@ -165,18 +166,18 @@ def test_a_study_file(tmp_path: Path) -> None:
         "scenario: mine.yaml\noverrides: {data.ues: 30}\nseeds: 2\n"
         "grid:\n  frame.pull: [2, 4]\n  strategy.options.words: ['a,b', [1, 2]]\n"
     )
-    study = Study.load(file)
+    study = GridStudy.load(file)
     assert (study.scenario.rounds, study.scenario.data.ues, study.seeds) == (7, 30, 2)
     assert study.combinations[1] == {"frame.pull": 2, "strategy.options.words": [1, 2]}
-    more = Study.load(file, {"rounds": 8}, {"push.contenders": [1, 2]}, 5)
+    more = GridStudy.load(file, {"rounds": 8}, {"push.contenders": [1, 2]}, 5)
     assert (more.scenario.rounds, more.seeds, list(more.grid)[-1]) == (8, 5, "push.contenders")
     again = tmp_path / "again.yaml"
     again.write_text(study.to_yaml())
-    assert Study.load(again) == study, "a study writes itself out completely"
+    assert GridStudy.load(again) == study, "a study writes itself out completely"
 
 
 def test_a_scenario_with_a_grid_of_its_own() -> None:
-    study = Study.load("quickstart", {"frame.slots": 4}, {"frame.pull": [2, 4]})
+    study = GridStudy.load("quickstart", {"frame.slots": 4}, {"frame.pull": [2, 4]})
     assert (study.scenario.frame.slots, study.seeds) == (4, 3), "valid in all combinations, though not without"
 
 
@@ -202,19 +203,19 @@ def test_a_scenario_with_a_grid_of_its_own() -> None:
 def test_bad_study_files(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "study.yaml").write_text(text)
     with pytest.raises(InputError, match=re.escape(expected)) as refused:
-        Study.load(tmp_path / "study.yaml")
+        GridStudy.load(tmp_path / "study.yaml")
     assert "\n" not in str(refused.value)
 
 
 def test_an_axis_is_given_once(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("scenario: quickstart\ngrid: {frame.pull: [5]}")
     with pytest.raises(InputError, match="given once"):
-        Study.load(tmp_path / "study.yaml", grid={"frame.pull": [4]})
+        GridStudy.load(tmp_path / "study.yaml", grid={"frame.pull": [4]})
 
 
 def test_values_of_numpy_and_ranges_are_converted():
-    study = Study(Scenario(), {"frame.pull": range(2, 9, 3), "fleet.noise": np.linspace(0, 1, 3)}, np.int64(2))
-    same = Study(Scenario(), {"frame.pull": [2, 5, 8], "fleet.noise": [0.0, 0.5, 1.0]}, 2)
+    study = GridStudy(Scenario(), {"frame.pull": range(2, 9, 3), "fleet.noise": np.linspace(0, 1, 3)}, np.int64(2))
+    same = GridStudy(Scenario(), {"frame.pull": [2, 5, 8], "fleet.noise": [0.0, 0.5, 1.0]}, 2)
     assert study == same
     assert study.to_yaml() == same.to_yaml()
     assert [folder_name(one) for one in study.combinations] == [folder_name(one) for one in same.combinations]
@@ -223,24 +224,24 @@ def test_values_of_numpy_and_ranges_are_converted():
 def test_an_axis_over_a_section_changes_the_fields_that_its_values_name(tmp_path):
     text = "scenario: quickstart\noverrides: {frame: {slots: 12}}\ngrid: {frame: [{pull: 3, slots: 9}, {pull: 4}]}\n"
     (tmp_path / "study.yaml").write_text(text)
-    study = Study.load(tmp_path / "study.yaml", {"fleet": {"noise": 0.2}})
+    study = GridStudy.load(tmp_path / "study.yaml", {"fleet": {"noise": 0.2}})
     assert [(one.frame.slots, one.frame.pull, one.fleet.noise) for one in study.scenarios] == [
         (9, 3, 0.2),
         (12, 4, 0.2),
     ]
-    assert Study.load(_written(tmp_path, study)).scenarios == study.scenarios
+    assert GridStudy.load(_written(tmp_path, study)).scenarios == study.scenarios
 
 
 def test_a_base_that_needs_the_values_of_the_grid(tmp_path):
     """Alone it would be impossible; it takes the first values, if every other combination changes the same fields."""
     base = {"frame.pull": 12}  # of 10 slots
-    study = Study.load("quickstart", base, {"frame": [{"slots": 14}, {"slots": 13}]})
+    study = GridStudy.load("quickstart", base, {"frame": [{"slots": 14}, {"slots": 13}]})
     assert [one.frame.slots for one in study.scenarios] == [14, 13]
     with pytest.raises(InputError, match=r"frame.slots \(10\)"):
-        Study.load("quickstart", base, {"frame": [{"slots": 14}, {"slots": 13, "pull": 3}]})
+        GridStudy.load("quickstart", base, {"frame": [{"slots": 14}, {"slots": 13, "pull": 3}]})
 
 
-def _written(folder: Path, study: Study) -> Path:
+def _written(folder: Path, study: GridStudy) -> Path:
     file = folder / "again.yaml"
     file.write_text(study.to_yaml())
     return file
@@ -256,10 +257,10 @@ def test_data_sets_in_a_study_are_relative_to_its_file(tmp_path, monkeypatch):
         np.savez(file, **arrays, x_test=arrays["x_train"], y_test=arrays["y_train"])
     text = "scenario: {data: {dataset: a.npz}}\noverrides: {fleet.noise: 0.2}\ngrid: {data.dataset: [b.npz, digits]}\n"
     (folder / "study.yaml").write_text(text)
-    study = Study.load(folder / "study.yaml")
+    study = GridStudy.load(folder / "study.yaml")
     assert study.scenario.data.dataset == str(folder / "a.npz")
     assert [one.data.dataset for one in study.scenarios] == [str(folder / "b.npz"), "digits"]
-    assert Study.load(_written(tmp_path, study)).scenarios == study.scenarios
-    given = Study(Scenario(), {"data.dataset": ["c.npz", "digits"]}, 1)
+    assert GridStudy.load(_written(tmp_path, study)).scenarios == study.scenarios
+    given = GridStudy(Scenario(), {"data.dataset": ["c.npz", "digits"]}, 1)
     assert given.scenarios[0].data.dataset == str(tmp_path / "c.npz")
-    assert Study.load(_written(folder, given)).scenarios == given.scenarios
+    assert GridStudy.load(_written(folder, given)).scenarios == given.scenarios

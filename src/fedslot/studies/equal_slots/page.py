@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib import resources
+from functools import partial
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
-
-from fedslot import __version__
-from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.equal_slots.folder import CURVES
-from fedslot.experiments.equal_slots.measures import Aim, Measures, aims
-from fedslot.experiments.equal_slots.settings import (
+from fedslot import Comparison
+from fedslot.experiments import Estimate
+from fedslot.studies.equal_slots.folder import NAME, study_folder
+from fedslot.studies.equal_slots.measures import Aim, Measures, aims
+from fedslot.studies.equal_slots.settings import (
     AGGREGATIONS,
     BUDGET,
     CONTROL,
@@ -26,13 +24,9 @@ from fedslot.experiments.equal_slots.settings import (
     WINNERS,
     Setting,
 )
-from fedslot.experiments.estimates import Estimate
-from fedslot.experiments.variants import make_variants
-from fedslot.runs.folders import write_atomically
-from fedslot.views.comparison import accuracy_by_slots
-from fedslot.views.style import save, style
+from fedslot.studies.frame import render
+from fedslot.views import accuracy_by_slots
 
-PAGE, IMAGES = "equal-slots.md", "images/equal-slots"
 DRAWN = (*WINNERS, *PAPER, SHORT, CONTROL)  # strategies in the figures
 MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after all
 SMOOTHING = 210  # slots, ten frames of full length
@@ -42,36 +36,31 @@ WAITING = ("mnist-200", "fashion-200", "cifar10-200")  # settings for which it i
 
 def publish(found: Mapping[str, tuple[Setting, Comparison]], out: Path) -> list[Path]:
     """Write the figures (PNG and PDF) and `equal-slots.md`, and return the paths of all files."""
-    files: list[Path] = []
-    with style():
-        for key, (setting, comparison) in found.items():
-            if setting.group == "main":
-                drawn = {name: runs for name, runs in comparison.runs.items() if name in DRAWN}
-                files += save(accuracy_by_slots(replace(comparison, runs=drawn)), out / IMAGES / key)
-    write_atomically(out / PAGE, write(found))
-    return [*files, out / PAGE]
+    figures = {}
+    for key, (setting, comparison) in found.items():
+        if setting.group == "main":
+            drawn = {name: runs for name, runs in comparison.runs.items() if name in DRAWN}
+            figures[key] = partial(accuracy_by_slots, replace(comparison, runs=drawn))
+    return study_folder(out).publish(figures, write(found))
 
 
 def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
     """Return the page as Markdown."""
-    environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    environment.filters |= {
+    filters: dict[str, Callable[..., str]] = {
         "accuracy": lambda estimate: estimate.text(".3f"),
         "slots": lambda estimate: estimate.text(".0f"),
-        "points": lambda estimate: estimate.text("+.2f", factor=100),
         "percent": lambda estimate: estimate.text(".0f", factor=100),
         "brief": _brief,
     }
-    template = environment.from_string(resources.files(__package__).joinpath("page.md").read_text("utf-8"))
     measured = {key: Measures(*one) for key, one in found.items() if _needed(one[0]) <= one[1].runs.keys()}
 
     def group(name: str) -> dict[str, Measures]:
         return {key: one for key, one in measured.items() if one.setting.group == name}
 
     runs = [run for one in measured.values() for results in one.comparison.runs.values() for run in results]
-    return template.render(
+    return render(
+        __package__,
+        filters,
         main=group("main"),
         robust=group("robust"),
         table=group("table").get("table"),
@@ -88,21 +77,16 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         aggregations=AGGREGATIONS,
         first_seed=FIRST_SEED,
         budget=next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
-        images=IMAGES,
-        curves=CURVES,
+        images=f"images/{NAME}",
+        curves=f"curves/{NAME}",
         hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
-        version=__version__,
     )
 
 
 def _needed(setting: Setting) -> set[str]:
     """Return the labels of the strategies without which a setting cannot be shown."""
-    labels = set(_labels(setting))
+    labels = set(setting.labels)
     return labels & {*WINNERS, REFERENCE} if setting.group == "main" else labels
-
-
-def _labels(setting: Setting) -> list[str]:
-    return [variant.label for variant in make_variants(setting.strategies)]
 
 
 def _aim_rows(found: dict[str, Measures]) -> list[list[Aim]]:
@@ -117,7 +101,7 @@ def _missing(found: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
     """Return the settings that were not measured, and those in which strategies are missing."""
     missing = [setting.title for key, setting in SETTINGS.items() if key not in found]
     for setting, comparison in found.values():
-        if absent := [label for label in _labels(setting) if label not in comparison.runs]:
+        if absent := [label for label in setting.labels if label not in comparison.runs]:
             missing.append(f"{setting.title}: also {', '.join(absent)}")
     return missing
 

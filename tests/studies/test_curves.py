@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedslot.experiments.curves import COLUMNS, adopt_curves, load_curves, save_curves
+from fedslot.studies.curves import COLUMNS, adopt_curves, load_curves, save_curves
 from fedslot.support.errors import RefusedError
 
 RUNS = {

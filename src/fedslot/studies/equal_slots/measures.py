@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.equal_slots.settings import CONTROL, FIRST_SEED, REFERENCE, WINNERS, Setting
-from fedslot.experiments.estimates import ACCURACY, ACCURACY_DIFFERENCE, SLOTS, Estimate
-from fedslot.runs.results import Result, Rule
+from fedslot import Comparison, Result
+from fedslot.experiments import ACCURACY, ACCURACY_DIFFERENCE, SLOTS, Estimate
+from fedslot.studies.equal_slots.settings import CONTROL, FIRST_SEED, REFERENCE, WINNERS, Setting
 
+Rule = Literal["max", "frame"]
 RULES: tuple[Rule, ...] = ("max", "frame")
 
 

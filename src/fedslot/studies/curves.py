@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.runs.folders import write_atomically
-from fedslot.support.errors import RefusedError
+from fedslot import RefusedError
+from fedslot.runs import write_atomically
 
 COLUMNS = ["test_accuracy", "cost_max", "cost_frame", "cost_sum", "seconds"]
 

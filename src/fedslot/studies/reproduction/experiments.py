@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.experiments.curves import load_curves, save_curves
-from fedslot.experiments.tasks import Task
-from fedslot.runs.execution import load
-from fedslot.runs.folders import REPRODUCTION, Claim, claim
-from fedslot.runs.results import Result
-from fedslot.scenario import Scenario
-from fedslot.support.yaml_text import write_yaml
+from fedslot import Result, Scenario
+from fedslot.experiments import Task
+from fedslot.runs import REPRODUCTION
+from fedslot.studies.curves import load_curves
+from fedslot.studies.frame import StudyFolder
+from fedslot.support import write_yaml
 
 FEW, MANY = 5, 30  # local epochs that match the published curves of FedAvg and Centralized, and of the others
 CONTENDERS = (5, 10, 20, 40)  # Fig. 5's sweep
@@ -83,42 +82,38 @@ class Reproduction:
     seeds: dict[str, int]
     rounds: int | None = None
 
-    def tasks(self, wanted: Sequence[Experiment]) -> list[Task]:
-        """Return the runs of experiments that have no curve yet: all for the first seed, then for the next."""
+    def tasks(self, wanted: Sequence[Experiment]) -> dict[str, Task]:
+        """Return the runs of experiments that have no curve yet, by name: all for the first seed, then for the next."""
         known = self.curves()
-        return [
-            Task(experiment.scenario(self.rounds).replace({"seed": seed}), self.path(experiment, seed))
+        return {
+            name: Task(experiment.scenario(self.rounds).replace({"seed": seed}), self.runs / name)
             for seed in range(max(self.seeds.values()))
             for experiment in wanted
-            if seed < self.seeds[experiment.dataset] and experiment.folder(seed) not in known
-        ]
+            if seed < self.seeds[experiment.dataset] and (name := experiment.folder(seed)) not in known
+        }
 
-    def claim(self, figures: Sequence[str], force: bool = False) -> Claim:
-        """Take the folder. A reproduction continues the one in it, also with other figures, seeds and lengths."""
-        description = write_yaml({"figures": [*figures], "seeds": self.seeds, "rounds": self.rounds})
-        return claim(self.out, REPRODUCTION, description, lambda: None, resume=not force, force=force)
+    @property
+    def folder(self) -> StudyFolder:
+        """The folder of this study."""
+        return StudyFolder(self.out, "reproduction", REPRODUCTION)
+
+    def describe(self, figures: Sequence[str]) -> str:
+        """Return the content of `reproduction.yaml`."""
+        return write_yaml({"figures": [*figures], "seeds": self.seeds, "rounds": self.rounds})
 
     @property
     def runs(self) -> Path:
         """The folder of all runs; --quick has its own."""
         return self.out / ("runs" if self.rounds is None else f"runs-{self.rounds}-rounds")
 
-    def path(self, experiment: Experiment, seed: int) -> Path:
-        """Return the folder of one run."""
-        return self.runs / experiment.folder(seed)
-
     @property
     def curves_file(self) -> Path:
         """The file with the curves of all finished runs."""
-        return self.out / "curves" / "reproduction" / f"{self.runs.name}.csv.gz"
+        return self.folder.curves_file(self.runs.name)
 
     def curves(self) -> dict[str, pd.DataFrame]:
         """Return the rounds of all runs whose curves are kept, by the name of their folder."""
         return load_curves(self.curves_file)
-
-    def keep(self, tasks: Iterable[Task]) -> None:
-        """Add the curves of finished runs to those that are kept."""
-        save_curves(self.curves() | {task.folder.name: load(task.folder).rounds for task in tasks}, self.curves_file)
 
     def results(self, dataset: str, curve: str, epochs: int) -> list[Result]:
         """Return the finished runs of an experiment, one per seed."""

@@ -10,23 +10,23 @@ import pandas as pd
 import pytest
 
 from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.curves import load_curves, save_curves
-from fedslot.experiments.equal_slots.folder import finished, runs_left
-from fedslot.experiments.equal_slots.measures import Aim, Measures, aims
-from fedslot.experiments.equal_slots.page import write
-from fedslot.experiments.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
 from fedslot.experiments.estimates import SLOTS, Estimate
 from fedslot.experiments.tasks import check
-from fedslot.experiments.variants import make_variants, scenarios
+from fedslot.experiments.variants import VariantStudy, make_variants
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
+from fedslot.studies.curves import load_curves, save_curves
+from fedslot.studies.equal_slots.folder import finished, runs_left
+from fedslot.studies.equal_slots.measures import Aim, Measures, aims
+from fedslot.studies.equal_slots.page import write
+from fedslot.studies.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
 from fedslot.support.errors import InputError, RefusedError
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_can_run(name: str) -> None:
     setting = SETTINGS[name]
-    for scenario in scenarios(setting.scenario(), make_variants(list(setting.strategies))):
+    for scenario in VariantStudy(setting.scenario(), make_variants(list(setting.strategies))).scenarios:
         check(scenario, data=False)
         assert scenario.time_budget == setting.budget
         assert scenario.rounds == setting.budget, "frames of a slot would fit as often"

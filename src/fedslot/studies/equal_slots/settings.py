@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedslot.scenario import Scenario
-from fedslot.support.errors import InputError, one_of
+from fedslot import InputError, Scenario
+from fedslot.experiments import VariantStudy, make_variants
+from fedslot.support import one_of
 
 FIRST_SEED = 20  # the defaults of `scout`, `merit-push` and `filtered` were chosen on seeds below
 BUDGET = 4200  # slots: 200 frames of 20 uplink slots and a downlink slot
@@ -46,6 +47,15 @@ class Setting:
         """Return the scenario of the first seed, without a strategy of its own."""
         fixed = {"seed": FIRST_SEED, "rounds": self.budget, "time_budget": self.budget, "valuation.method": "kriging"}
         return Scenario.load(self.preset, {**fixed, **self.overrides})
+
+    def study(self, seeds: int = 1) -> VariantStudy:
+        """Return the variants that are compared."""
+        return VariantStudy(self.scenario(), make_variants(self.strategies), seeds, self.targets)
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the strategies."""
+        return [variant.label for variant in make_variants(self.strategies)]
 
 
 def _mnist(labels: int | None, more: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from functools import partial
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
-
-from fedslot import __version__
-from fedslot.experiments.estimates import ACCURACY, ACCURACY_DIFFERENCE, LEAST, Estimate
-from fedslot.experiments.reproduction.experiments import (
+from fedslot.experiments import ACCURACY, ACCURACY_DIFFERENCE, LEAST, Estimate
+from fedslot.planning import PushPeriod, printed_bound
+from fedslot.studies.frame import render
+from fedslot.studies.reproduction.experiments import (
     CONTENDERS,
     FEW,
     FIGURES,
@@ -23,12 +22,8 @@ from fedslot.experiments.reproduction.experiments import (
     PUBLISHED_EPOCHS,
     Reproduction,
 )
-from fedslot.experiments.reproduction.figures import DRAWINGS, slots_to
-from fedslot.experiments.reproduction.published import published
-from fedslot.planning.latency import printed_bound
-from fedslot.planning.period import PushPeriod
-from fedslot.runs.folders import write_atomically
-from fedslot.views.style import save, style
+from fedslot.studies.reproduction.figures import DRAWINGS, slots_to
+from fedslot.studies.reproduction.published import published
 
 ROUNDS = (20, 50, 100, 199)
 # Tolerances. Three seeds determine an accuracy to about one percentage point. Up to round 20, curves are so steep that
@@ -68,27 +63,12 @@ class Check:
 
 def publish(reproduction: Reproduction, figures: Sequence[str]) -> list[Path]:
     """Write the figures (PNG and PDF) and `reproduction.md`, and return the paths of all files."""
-    files: list[Path] = []
-    with style():
-        for figure in figures:
-            for name, draw in DRAWINGS[figure].items():
-                files += save(draw(reproduction), reproduction.out / "images" / "reproduction" / name)
-    text = reproduction.out / "reproduction.md"
-    write_atomically(text, write(reproduction, figures))
-    return [*files, text]
+    drawings = {name: partial(draw, reproduction) for figure in figures for name, draw in DRAWINGS[figure].items()}
+    return reproduction.folder.publish(drawings, write(reproduction, figures))
 
 
 def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
     """Return the page as Markdown, for the given figures."""
-    environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    environment.filters |= {
-        "number": _number,
-        "estimate": _estimate,
-        "points": lambda estimate: estimate.text("+.2f", factor=100),
-    }
-    template = environment.from_string(resources.files(__package__).joinpath("page.md").read_text("utf-8"))
     wanted = set(figures)
     facts: dict[str, object] = {"figures": wanted, "seeds": reproduction.seeds, "rounds": reproduction.rounds}
     shown = [reproduction.seeds["mnist"], *([reproduction.seeds["cifar10"]] if "fig3" in wanted else [])]
@@ -106,7 +86,8 @@ def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
     facts["cost"] = PushPeriod(10, 10)
     facts["theorem"] = printed_bound(8.0, ues=200, frame_length=20, budget=20, epsilon=0.1, theta=0.1, p=1e-6, q=0.5)
     facts["hours"] = _hours(reproduction)
-    return template.render(**facts, few=FEW, many=MANY, version=__version__)
+    filters: dict[str, Callable[..., str]] = {"number": _number, "estimate": _estimate}
+    return render(__package__, filters, **facts, few=FEW, many=MANY)
 
 
 def command(reproduction: Reproduction, figures: Collection[str]) -> str:
