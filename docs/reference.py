@@ -21,12 +21,10 @@ from mkdocs.structure.files import File, Files
 from typer.main import get_command
 
 import fedslot
-from fedslot.access import CHANNELS
-from fedslot.aggregation import AGGREGATIONS
 from fedslot.cli import app
+from fedslot.parts.kind import Kind
+from fedslot.parts.kinds import AGGREGATIONS, CHANNELS, STRATEGIES, VALUATIONS
 from fedslot.scenario import keys, preset_text, presets, ranges
-from fedslot.strategies import STRATEGIES, declared_options
-from fedslot.valuation import METHODS
 
 PACKAGES = {  # pages of the Python reference
     "fedslot": "fedslot",
@@ -210,9 +208,9 @@ def _option(option: click.Parameter, context: click.Context) -> str:
 def strategies_page() -> str:
     """Return the built-in strategies with their options."""
     lines = ["# Strategies", "`strategy.name` chooses one. [Strategies](../explanation/strategies.md) explains them."]
-    for name, kind in STRATEGIES.items():
-        lines += [f"## {name} {{ #{name} }}", markdown(kind.__doc__ or "")]
-        lines.append(_options("strategy.options", dict(declared_options(name))))
+    for name in STRATEGIES:
+        kind: Any = STRATEGIES.find(name)
+        lines += [*_part(STRATEGIES, name), _options(STRATEGIES, name)]
         measures = "measurements of the updates" if hasattr(kind, "needs_measurements") else "no values"
         fields = ", ".join(f"`{field}`" for field in ("data.ues", "frame.slots", *getattr(kind, "uses", ())))
         lines.append(_limits(f"Needs {'Shapley values' if kind.needs_values else measures}. Uses {fields}."))
@@ -225,10 +223,10 @@ def aggregations_page() -> str:
         "# Aggregations",
         "`aggregation.name` chooses one. [Aggregation](../explanation/aggregation.md) compares them.",
     ]
-    for name, kind in AGGREGATIONS.items():
-        module = importlib.import_module(kind.__module__)
-        lines += [f"## {name} {{ #{name} }}", markdown(module.__doc__ or ""), markdown(kind.__doc__ or "")]
-        lines.append(_options("aggregation.options", vars(kind())))
+    for name in AGGREGATIONS:
+        heading, text = _part(AGGREGATIONS, name)
+        module = importlib.import_module(AGGREGATIONS.find(name).__module__)
+        lines += [heading, markdown(module.__doc__ or ""), text, _options(AGGREGATIONS, name)]
     return _page(lines)
 
 
@@ -238,16 +236,10 @@ def channels_page() -> str:
         "# Channels",
         "`push.channel` chooses one. [Access](../explanation/access.md#other-channels) compares them.",
     ]
-    for name, maker in CHANNELS.items():
-        lines += [f"## {name} {{ #{name} }}", markdown(maker.__doc__ or "")]
-        defaults = {p.name: p.default for p in inspect.signature(maker).parameters.values() if p.default is not p.empty}
-        lines.append(_options("push.channel.options", {key: _plain(value) for key, value in defaults.items()}))
+    for name in CHANNELS:
+        lines += [*_part(CHANNELS, name), _options(CHANNELS, name)]
     lines.append("A channel of your own is a subclass of [`fedslot.Channel`](api/fedslot.md#fedslot.Channel).")
     return _page(lines)
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if hasattr(value, "items") else value
 
 
 def valuation_page() -> str:
@@ -257,14 +249,22 @@ def valuation_page() -> str:
         "`valuation.name` chooses one; its parameters are fields of the [scenario](scenario.md#valuation). "
         "[Valuation](../explanation/valuation.md) explains them.",
     ]
-    for name, kind in METHODS.items():
-        lines += [f"## {name} {{ #{name} }}", markdown(kind.__doc__ or "")]
+    for name in VALUATIONS:
+        lines += _part(VALUATIONS, name)
     return _page(lines)
 
 
-def _options(field: str, options: dict[str, Any]) -> str:
-    said = ", ".join(f"`{name}: {json.dumps(value)}`" for name, value in options.items())
-    return f"Options and their defaults (`{field}`): {said}." if said else "No options."
+def _part(kind: Kind[Any], name: str) -> list[str]:
+    """Return the heading and the description of a built-in part."""
+    return [f"## {name} {{ #{name} }}", markdown(kind.find(name).__doc__ or "")]
+
+
+def _options(kind: Kind[Any], name: str) -> str:
+    """Return a sentence with the options of a built-in part."""
+    defaults = {option.name: option.default for option in kind.options(name).values()}
+    plain = {option: dict(value) if hasattr(value, "items") else value for option, value in defaults.items()}
+    said = ", ".join(f"`{option}: {json.dumps(value)}`" for option, value in plain.items())
+    return f"Options and their defaults (`{kind.section}.options`): {said}." if said else "No options."
 
 
 def files_page() -> str:

@@ -1,6 +1,7 @@
 """The architecture: which modules may import which, and which must load quickly."""
 
 import ast
+import importlib
 import json
 import re
 import subprocess
@@ -134,6 +135,55 @@ def _module(imported: str, modules: dict[str, Path]) -> str | None:
         return imported
     parent = imported.rpartition(".")[0]
     return parent if parent in modules else None
+
+
+def _room(module: str) -> str:
+    """The room of a module: the first folder or file below the root package, which is itself no room."""
+    return ".".join(module.split(".")[:2])
+
+
+def _imported_rooms(file: Path, modules: dict[str, Path]) -> set[str]:
+    rooms = {_room(name) for name in (_module(name, modules) for name in _imports(file)) if name}
+    return rooms - {"fedslot", _room(_name(file))}
+
+
+def test_there_are_no_import_cycles_between_rooms():
+    """Wherever an import stands, in a function or for annotations only."""
+    modules = {_name(file): file for file in FILES}
+    imports: dict[str, set[str]] = {}
+    for file in FILES:
+        if file.parent != ROOT:
+            imports.setdefault(_room(_name(file)), set()).update(_imported_rooms(file, modules))
+    left = dict(imports)
+    while free := [room for room, needed in left.items() if not needed & left.keys()]:
+        for room in free:
+            del left[room]
+    assert not {room: sorted(needed & left.keys()) for room, needed in left.items()}
+    assert len(imports) > 15
+
+
+def test_nothing_below_imports_the_views():
+    """What is drawn and shown goes through one late door, `support/display.py`."""
+    modules = {_name(file): file for file in FILES}
+    users = {_room(_name(file)) for file in FILES if "fedslot.views" in _imported_rooms(file, modules)}
+    assert users == {"fedslot.cli", "fedslot.studies"}
+    doors = {_name(file) for file in FILES if re.search(r"import_module\(f?\"fedslot\.views", file.read_text("utf-8"))}
+    assert doors == {"fedslot.support.display", "fedslot.views"}
+
+
+def test_studies_use_public_names_and_only_commands_use_studies():
+    modules = {_name(file): file for file in FILES}
+    public = {"fedslot": set(fedslot.__all__)}
+    for file in sorted((ROOT / "studies").rglob("*.py")):
+        for name in _imports(file):
+            home, _, word = name.rpartition(".")
+            if home.split(".")[0] == "fedslot" and not home.startswith("fedslot.studies"):
+                names = public.setdefault(home, set(getattr(importlib.import_module(home), "__all__", ())))
+                assert modules[home].name == "__init__.py", (file, name)
+                assert word in names, (file, name)
+    assert len(public) > 4
+    users = {_room(_name(file)) for file in FILES if "fedslot.studies" in _imported_rooms(file, modules)}
+    assert users == {"fedslot.cli"}
 
 
 def test_only_the_deployment_imports_flower():

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedslot.access.analysis import PushPeriod, TimedPushPeriod
 from fedslot.access.channels import (
     CHANNELS,
     LIVA,
@@ -23,6 +22,7 @@ from fedslot.access.channels import (
     irsa,
     make_channel,
 )
+from fedslot.planning.period import PushPeriod, TimedPushPeriod
 from fedslot.support.errors import InputError, RefusedError
 
 

@@ -98,7 +98,9 @@ def test_doctor_lists_the_parts_of_installed_packages(
     assert "gone (fedslot.links)       shop 2.5, does not load: ModuleNotFoundError: No module named" in told
 
 
-def test_old_keys_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_old_keys_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("push: {channel: irsa, channel_options: {}}\nfleet: {noise: 0.1}\n")
     Path("study.yaml").write_text("scenario: quickstart\ngrid: {valuation.method: [gtg]}\n")

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import fedslot
-from fedslot.access.analysis import PushPeriod
 from fedslot.cli import app, main
+from fedslot.planning.period import PushPeriod
 from fedslot.support.errors import InputError, RefusedError
 
 

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
 
 import pandas as pd
 import pytest

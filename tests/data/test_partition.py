@@ -3,7 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedslot.data import load
 from fedslot.data.partition import draw, split
+from fedslot.rounds.simulation import Simulation
+from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError
 
 
@@ -176,5 +179,5 @@ def blocks(labels: np.ndarray, ues: int, rng: np.random.Generator, *, spare: int
 def test_a_run_uses_a_partition_of_ones_own():
     own = {"name": blocks, "options": {"spare": 4}}
     scenario = Scenario.load("quickstart", {"data.ues": 10, "frame": {"slots": 4, "pull": 2}, "data.partition": own})
-    samples = len(load_dataset("digits").train_labels)
+    samples = len(load("digits").y_train)
     assert Simulation(scenario).fleet.sizes.sum() == samples - 4

@@ -42,7 +42,7 @@ def test_stacks_alone_give_the_same_models(
     """Bit for bit: a worker that trains one stack gets the models that one machine gets when it trains all UEs."""
     here, ues = simulations[model], np.array(received[:4] if model == "cnn" else received, dtype=np.int64)
     whole = here.train(here.model.initial, ues, round).models
-    stacks = merge_stacks(here.train.stacks(ues, round), 3)
+    stacks = merge_stacks(here.local.stacks(ues, round), 3)
     assert sorted(ue for stack in stacks for ue in stack) == list(range(len(ues)))
     apart = torch.empty_like(whole)
     for stack in stacks:
@@ -52,7 +52,7 @@ def test_stacks_alone_give_the_same_models(
 
 def test_a_round_has_several_stacks(simulations: dict[str, Simulation]) -> None:
     """Else the test above would say nothing."""
-    stacks = {name: merge_stacks(each.train.stacks(np.arange(40), 0), 3) for name, each in simulations.items()}
+    stacks = {name: merge_stacks(each.local.stacks(np.arange(40), 0), 3) for name, each in simulations.items()}
     assert [len(stacks["mlp"]), len(stacks["cnn"])] == [3, 3]
     assert len(stacks["stacked"]) > 3
     assert max(map(len, stacks["stacked"])) > 1

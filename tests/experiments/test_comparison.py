@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedslot.experiments.comparison import Comparison, common_horizon, compare, measure, plan_tasks
+from fedslot.experiments.comparison import Comparison, compare
+from fedslot.experiments.measures import common_horizon, measure
 from fedslot.experiments.pool import run_all
 from fedslot.experiments.tasks import Settings, Task
-from fedslot.experiments.variants import make_variants
+from fedslot.experiments.variants import VariantStudy, make_variants
 from fedslot.runs.execution import is_finished, run
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
@@ -71,7 +72,7 @@ def test_measures_are_computed_once(by_hand: Comparison, monkeypatch: pytest.Mon
         measured.append(result)
         return measure(result, horizon, targets)
 
-    monkeypatch.setattr("fedslot.experiments.comparison.measure", counting)
+    monkeypatch.setattr("fedslot.experiments.measures.measure", counting)
     before = by_hand.measures()
     by_hand.difference_table()
     by_hand.table()
@@ -152,7 +153,7 @@ def test_same_for_any_number_of_workers(scenario: Scenario, tmp_path: Path) -> N
 
 def test_seeds_are_paired(scenario: Scenario, tmp_path: Path) -> None:
     """Strategies differ in nothing but their name, seeds in nothing but their number."""
-    tasks = plan_tasks(scenario.replace({"seed": 7}), make_variants("fedavg,only-pull"), 2, tmp_path)
+    tasks = VariantStudy(scenario.replace({"seed": 7}), make_variants("fedavg,only-pull"), 2).tasks(tmp_path)
     assert [(task.scenario.strategy.name, task.scenario.seed) for task in tasks] == [
         ("fedavg", 7),
         ("fedavg", 8),

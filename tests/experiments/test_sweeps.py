@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fedslot.experiments.estimates import ACCURACY, Estimate
-from fedslot.experiments.study import Study
-from fedslot.experiments.sweeps import FailedRunsError, Sweep, plan_tasks, sweep
+from fedslot.experiments.grid import GridStudy
+from fedslot.experiments.sweeps import FailedRunsError, Sweep, sweep
 from fedslot.runs.execution import run
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
@@ -53,7 +52,7 @@ def result(accuracies: list[float], cost: int) -> Result:
 
 @pytest.fixture
 def by_hand(scenario: Scenario) -> Sweep:
-    study = Study(scenario, {"frame.pull": [2, 5]}, 2)
+    study = GridStudy(scenario, {"frame.pull": [2, 5]}, 2)
     runs = [result([0.5, 0.8], 10), result([0.6, 0.9], 10), result([0.5, 0.7], 20), None]
     return Sweep(study, runs, {3: "it rained"}, (0.8,))
 
@@ -82,7 +81,7 @@ def test_estimates_may_be_changed_by_those_who_get_them(by_hand: Sweep) -> None:
 
 def test_leaders_are_those_that_may_be_the_best(scenario: Scenario) -> None:
     """A cell that is far behind is ruled out; those within the noise of all cells are not."""
-    study = Study(scenario, {"frame.pull": [2, 5, 8, 9]}, 4)
+    study = GridStudy(scenario, {"frame.pull": [2, 5, 8, 9]}, 4)
     noise, common = [0.01, -0.02, 0.015, -0.01], [0.05, -0.04, 0.0, 0.02]
     levels = ([0.8] * 4, [0.801] * 4, [0.801 + n for n in noise], [0.6] * 4)
     runs = [result([level + c], 10) for cell in levels for level, c in zip(cell, common, strict=True)]
@@ -99,7 +98,7 @@ def test_an_unknown_measure_has_no_leaders(by_hand: Sweep) -> None:
 
 
 def test_two_seeds_rule_out_nothing(by_hand: Sweep, scenario: Scenario) -> None:
-    study = Study(scenario, {"frame.pull": [2, 5]}, 2)
+    study = GridStudy(scenario, {"frame.pull": [2, 5]}, 2)
     runs = [result([0.1], 10), result([0.1], 10), result([0.9], 10), result([0.9], 10)]
     assert Sweep(study, [*runs], {}).leaders("final_accuracy") == [1, 0]
     assert Sweep(study, [None] * 4, dict.fromkeys(range(4), "it rained")).leaders("final_accuracy") == []
@@ -155,7 +154,7 @@ def test_failed_runs_are_a_failure_of_the_call(scenario: Scenario, tmp_path: Pat
 
 
 def test_a_sweep_whose_runs_all_failed_can_be_shown(scenario: Scenario) -> None:
-    failed = Sweep(Study(scenario, {"frame.pull": [2, 5]}, 2), [None] * 4, dict.fromkeys(range(4), "it rained"))
+    failed = Sweep(GridStudy(scenario, {"frame.pull": [2, 5]}, 2), [None] * 4, dict.fromkeys(range(4), "it rained"))
     page = failed._repr_html_()
     assert "Sweep, 2 combinations" in page
     assert "4 of 4 runs failed." in page
@@ -167,7 +166,7 @@ def test_a_sweep_whose_runs_all_failed_can_be_shown(scenario: Scenario) -> None:
 
 
 def test_tables_have_a_header_when_all_runs_fail(scenario: Scenario, tmp_path: Path) -> None:
-    Sweep(Study(scenario, {"frame.pull": [2]}, 1), [None], {0: "it rained"}).save(tmp_path)
+    Sweep(GridStudy(scenario, {"frame.pull": [2]}, 1), [None], {0: "it rained"}).save(tmp_path)
     assert (tmp_path / "sweep.csv").read_text() == "frame.pull,measure,mean,low,high,median,count,total\n"
     assert (tmp_path / "runs.csv").read_text() == "frame.pull,seed,failure\n2,0,it rained\n"
 
@@ -186,7 +185,7 @@ def test_values_of_every_kind(scenario: Scenario, tmp_path: Path) -> None:
 
 def test_values_that_look_alike_are_told_apart(scenario: Scenario) -> None:
     values = [None, "null", 1, "1", "[1]", [1], True, "true", "", "'1'", "a: [", "two words"]
-    study = Study(scenario.replace({"strategy.name": OWN}), {"strategy.options.what": values}, 1)
+    study = GridStudy(scenario.replace({"strategy.name": OWN}), {"strategy.options.what": values}, 1)
     found = Sweep(study, [result([0.5], 10)] * len(values), {})
     expected = ["null", "'null'", "1", "'1'", "'[1]'", "[1]", "True", "'true'", "''", "\"'1'\"", "'a: ['", "two words"]
     assert list(found.measures()["strategy.options.what"].map(str)) == expected
@@ -283,7 +282,7 @@ def test_what_is_refused_leaves_nothing_behind(scenario: Scenario, tmp_path: Pat
 
 
 def test_seeds_are_paired(scenario: Scenario, tmp_path: Path) -> None:
-    study = Study(scenario.replace({"seed": 7}), {"frame.pull": [2, 5]}, 2)
-    tasks = plan_tasks(study, tmp_path)
+    study = GridStudy(scenario.replace({"seed": 7}), {"frame.pull": [2, 5]}, 2)
+    tasks = study.tasks(tmp_path)
     assert [(task.scenario.frame.pull, task.scenario.seed) for task in tasks] == [(2, 7), (2, 8), (5, 7), (5, 8)]
     assert [task.folder.name for task in tasks[:2]] == ["frame.pull=2-seed7", "frame.pull=2-seed8"]

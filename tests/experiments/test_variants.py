@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedslot.experiments.variants import make_variants, notes, parse_variants, scenarios
+from fedslot.experiments.variants import VariantStudy, make_variants, parse_variants
 from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.support.errors import InputError
@@ -108,14 +108,14 @@ def test_sections_and_numbers_of_numpy() -> None:
     assert variant.overrides == {"strategy.name": "centralized", "frame.pull": 3}
     assert type(variant.overrides["frame.pull"]) is int
     base = Scenario.load("quickstart", {"aggregation.name": "krum"})
-    (scenario,) = scenarios(base, [variant])
+    (scenario,) = VariantStudy(base, [variant]).scenarios
     assert (scenario.aggregation.name, scenario.frame.slots) == ("average", base.frame.slots)
 
 
 def test_options_of_the_scenario_go_to_the_strategies_that_have_them() -> None:
     base = Scenario.load("quickstart", {"strategy.name": "ucb", "strategy.options": {"exploration": 2.0}})
     variants = make_variants(["ucb", "ucb{exploration: 3}", "fedavg", Weighted, {"light": LIGHT}])
-    assert [scenario.strategy.options for scenario in scenarios(base, variants)] == [
+    assert [scenario.strategy.options for scenario in VariantStudy(base, variants).scenarios] == [
         {"exploration": 2.0},
         {"exploration": 3},
         {},
@@ -123,7 +123,7 @@ def test_options_of_the_scenario_go_to_the_strategies_that_have_them() -> None:
         {"weight": 0.1},
     ]
     with pytest.raises(InputError, match=r"strategy\.options\.exploration: 2\.0 .* an option of one of the compared"):
-        scenarios(base, make_variants("fedavg,centralized"))
+        VariantStudy(base, make_variants("fedavg,centralized")).scenarios  # noqa: B018
 
 
 def test_the_aggregation_of_the_scenario_and_of_variants() -> None:
@@ -132,21 +132,21 @@ def test_the_aggregation_of_the_scenario_and_of_variants() -> None:
     variants = make_variants(
         "push-pull,fedavg+krum,fedavg+fedadam{aggregation.options.lr: 0.1},centralized,fedavg{training.pooled: true}"
     )
-    assert [(each.aggregation.name, each.aggregation.options) for each in scenarios(base, variants)] == [
+    assert [(each.aggregation.name, each.aggregation.options) for each in VariantStudy(base, variants).scenarios] == [
         ("fedadam", {"lr": 0.05}),
         ("krum", {}),
         ("fedadam", {"lr": 0.1}),
         ("average", {}),
         ("average", {}),
     ]
-    assert notes(base, variants) == [
+    assert VariantStudy(base, variants).notes() == [
         f"under {label} the PS itself trains: it takes the plain average instead of fedadam"
         for label in ("centralized", "fedavg{training.pooled: true}")
     ]
-    assert notes(Scenario.load("quickstart"), variants) == []
+    assert VariantStudy(Scenario.load("quickstart"), variants).notes() == []
 
 
 def test_twins_are_refused() -> None:
     base = Scenario.load("quickstart")
     with pytest.raises(InputError, match="the same scenario as fedavg"):
-        scenarios(base, make_variants(["fedavg", f"fedavg{{frame.pull: {base.frame.pull}}}"]))
+        VariantStudy(base, make_variants(["fedavg", f"fedavg{{frame.pull: {base.frame.pull}}}"])).scenarios  # noqa: B018

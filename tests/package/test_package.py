@@ -122,7 +122,7 @@ def test_a_comparison_with_its_report(command: Command, folder: Path) -> None:
 
 def test_pages_and_published_numbers_are_inside(command: Command) -> None:
     script = """
-from fedslot.experiments.reproduction.published import INDEX, published
+from fedslot.studies.reproduction.published import INDEX, published
 from importlib.resources import files
 for figure in INDEX:
     print(figure, len(published(figure)))

@@ -8,6 +8,7 @@ import pytest
 from fedslot.parts.registry import own_part, pack, part_name, unpack
 from fedslot.support.errors import InputError, RefusedError
 
+
 class Outer:
     class Inner:
         pass

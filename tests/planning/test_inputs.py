@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedslot.access.contenders import contender_pmf, parse_contenders
 from fedslot.data.sources import load
 from fedslot.fleet import Fleet
-from fedslot.planning.inputs import count_parameters, own_pull, readiness, take
-from fedslot.rounds.local_training import make_model
+from fedslot.planning.contenders import contender_pmf, parse_contenders
+from fedslot.planning.inputs import readiness, take
 from fedslot.rounds.round import first_waiting, still_waiting
 from fedslot.runs.execution import run
 from fedslot.scenario import Scenario
@@ -35,12 +34,6 @@ def test_fields_of_a_scenario() -> None:
 def test_late_ues_and_barring() -> None:
     taken = take(Scenario.load("late-fleet"))
     assert (taken["contenders"].value, taken["barring"].value, taken["ready"].value) == ("100", "best", None)
-
-
-def test_the_own_split_needs_a_strategy_that_goes_by_it() -> None:
-    scenario = Scenario.load("quickstart")
-    assert own_pull(scenario) == 5
-    assert own_pull(scenario.replace({"strategy.name": "fedavg"})) is None
 
 
 def test_arrivals_of_a_frame_against_the_simulator() -> None:
@@ -81,9 +74,3 @@ def test_readiness_against_the_computing_times_of_fleets(redraw: bool) -> None:
     assert np.abs(found - chances).max() < 0.04
     # slots of half the length: half the time
     assert readiness(scenario, 2 * slots, 0.005)[::2] == pytest.approx(chances)
-
-
-def test_parameters_of_known_networks() -> None:
-    scenario = Scenario.load("quickstart")
-    assert count_parameters(scenario) == make_model(scenario, load("digits")).size == 65 * 50 + 51 * 25 + 26 * 10
-    assert count_parameters(Scenario.load("paper")) == 785 * 50 + 51 * 25 + 26 * 10  # without its data

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fedslot.access import Radio, make_channel, plan
+from fedslot.access import Radio
+from fedslot.planning import PushCell, plan
 from fedslot.planning.inputs import readiness
+from fedslot.planning.planner import Objective
 from fedslot.planning.sizing import SizingRequest
 from fedslot.scenario import Scenario
 
@@ -14,15 +16,7 @@ def test_longer_updates_leave_ues_more_time() -> None:
     """Each size is planned anew: fewer slots, each of them longer, so that UEs are ready by earlier ones."""
     scenario = Scenario.load("late-fleet")
     radio = Radio(bits=100, bits_per_slot=10, slot_ms=1.0)
-    request = SizingRequest(
-        slots=12,
-        contenders="100",
-        channel=make_channel("collision"),
-        ready=None,
-        ues=100,
-        radio=radio,
-        scenario=scenario,
-    )
+    request = SizingRequest(12, PushCell.of(100, ues=100), radio=radio, late=scenario)
     rows = {row.size: row for row in request.answer().resized}
     for size, slots, seconds in [(1.0, 12, 0.01), (2.0, 5, 0.02), (4.0, 2, 0.04)]:
         expected = plan(slots, 100, ues=100, ready=readiness(scenario, slots, seconds)).best
@@ -31,22 +25,20 @@ def test_longer_updates_leave_ues_more_time() -> None:
 
 
 def test_a_single_split_or_a_limit_has_no_other_sizes() -> None:
-    radio = Radio(bits=100, bits_per_slot=10)
-    cell = {"slots": 6, "contenders": "3", "channel": make_channel("collision"), "radio": radio}
-    assert SizingRequest(**cell).answer().resized
-    for other in ({"pull": 2}, {"budget": 100.0}, {"frame_limit": 4.0}, {"radio": Radio(slot_ms=1.0)}):
-        assert not SizingRequest(**{**cell, **other}).answer().resized
+    cell, radio = PushCell.of(3), {"radio": Radio(bits=100, bits_per_slot=10)}
+    assert SizingRequest(6, cell, **radio).answer().resized
+    limits = [{"objective": Objective(budget=100.0)}, {"objective": Objective(frame_limit=4.0)}]
+    for other in ({"pull": 2}, *limits, {"radio": Radio(slot_ms=1.0)}):
+        assert not SizingRequest(6, cell, **{**radio, **other}).answer().resized
 
 
 def test_frames_too_long_to_compare_are_left_out() -> None:
-    radio = Radio(bits=100, bits_per_slot=10)
-    request = SizingRequest(slots=300, contenders="3", channel=make_channel("collision"), radio=radio)
+    request = SizingRequest(300, PushCell.of(3), radio=Radio(bits=100, bits_per_slot=10))
     assert [row.size for row in request.answer().resized] == [0.5, 1.0, 2.0, 4.0]
 
 
-def test_those_of_the_frame_listen_if_no_number_of_ues_is_known() -> None:
+def test_those_of_the_frame_listen_if_no_number_of_ues_is_given() -> None:
     radio = Radio(send_mj=0.0, listen_mj=1.0)
-    cell = {"slots": 6, "contenders": "2:0.5,4:0.5", "channel": make_channel("collision"), "radio": radio, "pull": 2}
     for ues, listeners in [(None, 2 + 3), (50, 50)]:
-        request = SizingRequest(**cell, ues=ues)
+        request = SizingRequest(6, PushCell.of({2: 0.5, 4: 0.5}, ues=ues), radio=radio, pull=2)
         assert request.usage(request.compare().best).energy_mj == pytest.approx(listeners)

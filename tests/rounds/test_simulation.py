@@ -3,7 +3,6 @@
 import math
 from dataclasses import asdict
 from itertools import permutations
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from fedslot.messages import Grant, Receipt
 from fedslot.rounds.round import Round, Snapshot, cell, first_waiting, refuse_asking, still_waiting
 from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
-from fedslot.strategies import Cell, NoState, STRATEGIES
+from fedslot.strategies import STRATEGIES, Cell, NoState
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.rng import stream
 from fedslot.valuation import Valuation
@@ -259,7 +258,7 @@ def test_centralized_trains_on_the_data_of_its_senders_without_noise_or_straggli
     assert (record.pulled, record.cost_max, record.utilities) == (3, 4, 0)
     for ue, factor, alike in ((3, torch.nan, True), (2, 0.5, False)):  # the fourth UE does not send, the third does
         other = Simulation(quiet.scenario)
-        other.train.trainer.x[other.fleet.shares.share(ue)] *= factor
+        other.trainer.x[other.fleet.shares.share(ue)] *= factor
         assert torch.equal(next(other.rounds())[1].model, same.model) == alike
 
 

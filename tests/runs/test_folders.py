@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import fedslot
 from fedslot.cli import app
-from fedslot.experiments.reproduction.experiments import Reproduction
 from fedslot.runs.folders import COMPARISON, KINDS, REPRODUCTION, RUN, SWEEP, Claim, Kind, claim, write_atomically
 from fedslot.scenario import Scenario, read_fields
+from fedslot.studies.reproduction.experiments import Reproduction
 from fedslot.support.errors import RefusedError
 
 Start = Callable[..., subprocess.Popen[Any]]

@@ -10,7 +10,10 @@ from fedslot import Scenario
 from fedslot.scenario.aliases import ALIASES, alias_notes
 
 PAIRS = [
-    ({"valuation": {"method": "gtg", "permutations": 7}}, {"valuation": {"name": "gtg", "options": {"permutations": 7}}}),
+    (
+        {"valuation": {"method": "gtg", "permutations": 7}},
+        {"valuation": {"name": "gtg", "options": {"permutations": 7}}},
+    ),
     ({"valuation": {"permutations": 7}}, {}),  # kriging has no permutations
     ({"valuation": {"method": "cyclic", "tolerance": 0.25}}, {"valuation": {"name": "cyclic"}}),  # the default
     (

@@ -530,7 +530,7 @@ def test_every_key_is_documented():
     def leaves(fields: dict[str, Any], prefix: str = "") -> set[str]:
         found = set()
         for name, value in fields.items():
-            inner = isinstance(value, dict) and name not in {"channel_options", "options", "epochs_by_strategy"}
+            inner = isinstance(value, dict) and name not in {"options", "epochs_by_strategy"}
             found |= leaves(value, f"{prefix}{name}.") if inner else {prefix + name}
         return found
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedslot.access.analysis import PushPeriod
 from fedslot.messages import Grant
+from fedslot.planning.period import PushPeriod
 from fedslot.rounds.round import cell
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, Cell, Ledger

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedslot.strategies import Cell, NoState, STRATEGIES
+from fedslot.strategies import STRATEGIES, Cell, NoState
 
 
 def _pulls(ues: int, slots: int, rounds: int) -> list[list[int]]:

@@ -12,7 +12,7 @@ import pytest
 from fedslot import InputError, Scenario, compare, make_model, run
 from fedslot.cli import main
 from fedslot.data.sources import load as load_data
-from fedslot.experiments.equal_slots.settings import chosen
+from fedslot.studies.equal_slots.settings import chosen
 from fedslot.support.errors import nearest
 
 COMMANDS = [

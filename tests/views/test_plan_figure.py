@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedslot.access.planner import plan
+from fedslot.planning.planner import plan
 from fedslot.views.plan import plot_plan
 
 

@@ -135,7 +135,8 @@ class Cell:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pages: list[str] = []
-        monkeypatch.setattr("fedslot.views.progress.in_notebook", lambda: True)
+        for module in ("support.display", "views.progress"):
+            monkeypatch.setattr(f"fedslot.{module}.in_notebook", lambda: True)
         monkeypatch.setattr("IPython.display.display", self._display)
 
     def _display(self, shown: HTML, display_id: bool) -> Cell:

@@ -11,7 +11,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from fedslot.experiments.study import Study
+from fedslot.experiments.grid import GridStudy
 from fedslot.experiments.sweeps import Sweep
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
@@ -27,7 +27,7 @@ def made_up(
     noise: the accuracies of a combination are equal instead, apart from noise of this standard deviation.
     """
     # given by path as one's own, a strategy takes any options
-    study = Study(Scenario().replace({"strategy.name": "fedslot.strategies.fedavg:FedAvg"}), grid, seeds)
+    study = GridStudy(Scenario().replace({"strategy.name": "fedslot.strategies.fedavg:FedAvg"}), grid, seeds)
     runs: list[Result | None] = []
     for index in range(len(study.combinations) * seeds):
         last = 0.5 + index / 500

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.study import Study
+from fedslot.experiments.grid import GridStudy
 from fedslot.experiments.sweeps import Sweep
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
@@ -90,7 +90,7 @@ def test_a_single_strategy_has_no_differences() -> None:
 
 @pytest.mark.parametrize(("seeds", "marked"), [(2, False), (5, True)])
 def test_a_sweep_marks_what_may_be_the_best(seeds: int, marked: bool) -> None:
-    study = Study(Scenario(rounds=40), {"frame.pull": [1, 5, 9]}, seeds)
+    study = GridStudy(Scenario(rounds=40), {"frame.pull": [1, 5, 9]}, seeds)
     runs: list[Result | None] = [made_up(4 * cell, seed) for cell in range(3) for seed in range(seeds)]
     text = printed(Sweep(study, runs, {}, (0.7,)), 100)
     assert ("paired t-test" in text) == marked

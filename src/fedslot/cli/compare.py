@@ -25,15 +25,13 @@ from fedslot.cli.options import (
     TrackOption,
     WorkersOption,
     check_against,
-    check_cluster,
+    check_study,
     live_view,
-    note_effects,
     read_scenario,
     read_targets,
     say_more,
     stoppable,
-    tracking,
-    watch,
+    study_listener,
 )
 
 
@@ -66,25 +64,16 @@ def compare(
     from rich.console import Console
 
     from fedslot.experiments.comparison import compare as compare_strategies
-    from fedslot.experiments.comparison import left_out, plan_tasks, run_labels
-    from fedslot.experiments.tasks import check
-    from fedslot.experiments.variants import make_variants, notes
+    from fedslot.experiments.comparison import left_out
+    from fedslot.experiments.variants import VariantStudy, make_variants
 
-    variants = make_variants(strategies)
-    tasks = plan_tasks(wanted, variants, seeds, out)
-    check_against(against, [task.scenario for task in tasks])
-    check_cluster(dask)
-    for task in tasks[::seeds]:
-        check(task.scenario, data=dask is None)
-    note_effects(scenario, [task.scenario for task in tasks[::seeds]])
-    for note in notes(wanted, variants):
+    study = VariantStudy(wanted, make_variants(strategies), seeds, goals)
+    check_against(against, study.scenarios)
+    check_study(study, scenario, dask)
+    for note in study.notes():
         typer.echo(f"note: {note}", err=True)
-    labels = run_labels(variants, tasks)
     with live_view(out, live, open, port):
-        with (
-            watch(labels, [task.scenario for task in tasks], SAME_AND_RESUME) as display,
-            tracking(display, track, tasks, labels, out) as listener,
-        ):
+        with study_listener(study, out, track) as listener:
             comparison = compare_strategies(
                 wanted,
                 strategies,
@@ -99,7 +88,7 @@ def compare(
                 listener=listener,
                 frames=frames,
             )
-        for note in left_out(out, tasks):
+        for note in left_out(out, study.tasks(out)):
             typer.echo(f"note: {note}", err=True)
         with stoppable(SAME_AND_RESUME):
             from fedslot.views.report import write_report

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedslot.cli.options import CurvesOption, DaskOption, WorkersOption, check_cluster, watch
+from fedslot.cli.options import CurvesOption, DaskOption, WorkersOption, check_cluster, compute_study
 
 
 def equal_slots(
@@ -27,28 +27,20 @@ def equal_slots(
 
     Example: fedslot equal-slots mnist-200 --seeds 3
     """
-    from fedslot.experiments.curves import adopt_curves
-    from fedslot.experiments.equal_slots.folder import CURVES, claim_folder, finished, keep, runs_left
-    from fedslot.experiments.equal_slots.page import publish
-    from fedslot.experiments.equal_slots.settings import chosen
-    from fedslot.experiments.pool import failure_of, run_all
-    from fedslot.experiments.tasks import Settings, check
+    from fedslot import __version__
+    from fedslot.experiments import check
+    from fedslot.studies.equal_slots.folder import curves_file, finished, runs_left, study_folder
+    from fedslot.studies.equal_slots.page import publish
+    from fedslot.studies.equal_slots.settings import chosen
 
     check_cluster(dask)
-    wanted = chosen(settings or [], budget)
-    with claim_folder(out):
-        if curves is not None:
-            adopt_curves(curves / "equal-slots", out / CURVES)
+    wanted, folder = chosen(settings or [], budget), study_folder(out)
+    with folder.claim(f"fedslot: {__version__}\n"):
+        folder.adopt(curves)
         for key, setting in wanted.items():
             left = runs_left(key, setting, seeds, out)
-            names, tasks = [f"{key}: {name}" for name in left], list(left.values())
-            for task in tasks:
+            for task in left.values():
                 check(task.scenario, data=dask is None)
-            with watch(names, [task.scenario for task in tasks], "the same command continues") as display:
-                how = Settings(resume=True, frames=False)
-                failures = run_all(tasks, how, workers=workers, dask=dask, listener=display)
-            if failures:
-                raise failure_of(tasks, failures)
-            keep(key, setting, left, out)
+            compute_study(left, curves_file(key, setting, out), f"{key}: ", workers, dask)
             for file in publish(finished(out, budget), out):
                 typer.echo(str(file))

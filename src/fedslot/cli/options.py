@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from fedslot.experiments.study import Study
     from fedslot.experiments.tasks import Listener, Task
     from fedslot.rounds.round import Round
     from fedslot.scenario import Scenario
@@ -178,17 +179,17 @@ def note_effects(source: str, scenarios: Sequence[Scenario]) -> None:
         typer.secho(f"note: {line}", err=True)
 
 
-def read_targets(words: str) -> list[float]:
+def read_targets(words: str) -> tuple[float, ...]:
     """Parse target accuracies with commas between."""
     from fedslot.support.errors import InputError
 
     try:
-        found = [float(word) for word in words.split(",") if word]
+        targets = tuple(float(word) for word in words.split(",") if word)
     except ValueError:
-        found = []
-    if not found:
+        targets = ()
+    if not targets:
         raise InputError("targets", words, "numbers with commas between, e.g. 0.8,0.9")
-    return found
+    return targets
 
 
 def say_more(folder: Path, *, shown: bool = False) -> None:
@@ -205,6 +206,15 @@ def watch(labels: Sequence[str], scenarios: Sequence[Scenario], again: str) -> I
 
     with stoppable(again), Display(labels, scenarios) as display:
         yield display
+
+
+def compute_study(tasks: Mapping[str, Task], curves: Path, prefix: str, workers: int | None, dask: str | None) -> None:
+    """Compute the runs that a study lacks, keep their curves and show their progress; prefix: of the names shown."""
+    from fedslot.studies.frame import compute
+
+    labels, scenarios = [f"{prefix}{name}" for name in tasks], [task.scenario for task in tasks.values()]
+    with watch(labels, scenarios, "the same command continues") as display:
+        compute(tasks, curves, workers=workers, dask=dask, listener=display)
 
 
 def continue_with(context: typer.Context) -> str:
@@ -246,26 +256,33 @@ def live_view(out: Path, live: bool, open: bool, port: int | None) -> Iterator[N
                     view.wait()
 
 
+def check_study(study: Study, source: str, dask: str | None) -> None:
+    """Refuse a study that cannot be computed, before anything is written, and note what has no effect in it."""
+    check_cluster(dask)
+    study.check(data=dask is None)
+    note_effects(source, study.scenarios)
+
+
 @contextmanager
-def tracking(
-    display: Display, names: Sequence[str], tasks: Sequence[Task], labels: Sequence[str], out: Path
-) -> Iterator[Listener]:
-    """Yield a listener that shows the rounds of many runs and tracks them."""
-    if not names:
-        yield display
-        return
-    from fedslot.tracking.trackers import RunTrackers
+def study_listener(study: Study, out: Path, trackers: Sequence[str]) -> Iterator[Listener]:
+    """Yield a listener that shows the rounds of all runs of a study and tracks them."""
+    tasks, labels = study.tasks(out), study.run_labels
+    with watch(labels, [task.scenario for task in tasks], SAME_AND_RESUME) as display:
+        if not trackers:
+            yield display
+            return
+        from fedslot.tracking.trackers import RunTrackers
 
-    trackers = RunTrackers(names, tasks, labels, out)
+        tracked = RunTrackers(trackers, tasks, labels, out)
 
-    def hear(index: int, round: Round | None) -> None:
-        display(index, round)
-        trackers(index, round)
+        def listen(index: int, round: Round | None) -> None:
+            display(index, round)
+            tracked(index, round)
 
-    try:
-        yield hear
-    finally:
-        trackers.close()
+        try:
+            yield listen
+        finally:
+            tracked.close()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedslot.cli.options import CurvesOption, DaskOption, ForceOption, WorkersOption, check_cluster, watch
+from fedslot.cli.options import CurvesOption, DaskOption, ForceOption, WorkersOption, check_cluster, compute_study
 
 
 class Figure(StrEnum):
@@ -44,26 +44,15 @@ def reproduce(
 
     Example: fedslot reproduce fig2 --quick
     """
-    from fedslot.experiments.curves import adopt_curves
-    from fedslot.experiments.pool import failure_of, run_all
-    from fedslot.experiments.reproduction.experiments import FIGURES, Reproduction, experiments
-    from fedslot.experiments.reproduction.page import publish
-    from fedslot.experiments.tasks import Settings
+    from fedslot.studies.reproduction.experiments import FIGURES, Reproduction, experiments
+    from fedslot.studies.reproduction.page import publish
 
     figures = list(FIGURES) if figure is Figure.all else [figure.value]
     count = {"mnist": 1, "cifar10": 1} if quick else {"mnist": seeds, "cifar10": cifar_seeds}
     reproduction = Reproduction(out, count, QUICK_ROUNDS if quick else None)
     check_cluster(dask)
-    with reproduction.claim(figures, force):
-        if curves is not None:
-            adopt_curves(curves / "reproduction", reproduction.curves_file.parent)
-        tasks = reproduction.tasks(experiments(figures))
-        labels, scenarios = [task.folder.name for task in tasks], [task.scenario for task in tasks]
-        with watch(labels, scenarios, "the same command continues") as display:
-            settings = Settings(resume=True, frames=False)
-            failures = run_all(tasks, settings, workers=workers, dask=dask, listener=display)
-        if failures:
-            raise failure_of(tasks, failures)
-        reproduction.keep(tasks)
+    with reproduction.folder.claim(reproduction.describe(figures), force):
+        reproduction.folder.adopt(curves)
+        compute_study(reproduction.tasks(experiments(figures)), reproduction.curves_file, "", workers, dask)
         for file in publish(reproduction, figures):
             typer.echo(str(file))

@@ -42,29 +42,29 @@ def show(
     from fedslot.views.tables import comparison_tables, sweep_table
 
     console = Console(markup=False, emoji=False, highlight=False)
-    found = None
-    with warnings.catch_warnings(record=True) as told:
+    results = None
+    with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         with suppress(NothingFinishedError):
-            found = load(folder)
-    for warning in told:  # which runs are missing
+            results = load(folder)
+    for warning in notes:  # which runs are missing
         typer.echo(f"note: {warning.message}", err=True)
-    if against != "slots" and not isinstance(found, Result):
+    if against != "slots" and not isinstance(results, Result):
         raise InputError("--against", against, "given for the folder of a single run, which is shown with a plot")
-    if found is None:
+    if results is None:
         _show_runs(folder, console)
-    elif isinstance(found, Result):
-        _show_run(found, against, console)
-    elif isinstance(found, Comparison):
-        names = ", ".join(found.strategies)
-        console.print(f"comparison of {names} {_where(found.scenario)}, {_seeds(found.seeds)}", soft_wrap=True)
-        for table in comparison_tables(found, console):
+    elif isinstance(results, Result):
+        _show_run(results, against, console)
+    elif isinstance(results, Comparison):
+        names = ", ".join(results.strategies)
+        console.print(f"comparison of {names} {_where(results.scenario)}, {_seeds(results.seeds)}", soft_wrap=True)
+        for table in comparison_tables(results, console):
             console.print(table)
     else:
-        base = found.study.scenario
-        seeds = range(base.seed, base.seed + found.study.seeds)
-        console.print(f"sweep over {', '.join(found.study.grid)} {_where(base)}, {_seeds(seeds)}", soft_wrap=True)
-        console.print(sweep_table(found, console))
+        base = results.study.scenario
+        seeds = _seeds(results.study.all_seeds)
+        console.print(f"sweep over {', '.join(results.study.grid)} {_where(base)}, {seeds}", soft_wrap=True)
+        console.print(sweep_table(results, console))
     say_more(folder, shown=True)
 
 

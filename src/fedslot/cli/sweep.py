@@ -21,17 +21,15 @@ from fedslot.cli.options import (
     ThreadsOption,
     TrackOption,
     WorkersOption,
-    check_cluster,
+    check_study,
     complete_override,
     complete_scenario,
     live_view,
-    note_effects,
     note_old_keys,
     read_targets,
     say_more,
     stoppable,
-    tracking,
-    watch,
+    study_listener,
 )
 
 if TYPE_CHECKING:
@@ -86,26 +84,19 @@ def sweep(
     """
     from rich.console import Console
 
-    from fedslot.experiments.study import Study, parse_grid
-    from fedslot.experiments.sweeps import FailedRunsError, plan_tasks, run_labels
+    from fedslot.experiments.grid import GridStudy, parse_grid
+    from fedslot.experiments.sweeps import FailedRunsError
     from fedslot.experiments.sweeps import sweep as sweep_grid
     from fedslot.scenario import parse_overrides
 
-    study = Study.load(scenario, parse_overrides(override), parse_grid(grid) if grid else None, seeds)
+    study = GridStudy.load(scenario, parse_overrides(override), parse_grid(grid) if grid else None, seeds)
     goals = read_targets(targets)
-    tasks = plan_tasks(study, out)
-    labels = run_labels(study, tasks)
-    check_cluster(dask)
-    study.check(data=dask is None)
+    check_study(study, scenario, dask)
     note_old_keys(scenario, [*override, *grid])
-    note_effects(scenario, study.scenarios)
     with live_view(out, live, open, port):
-        with (
-            watch(labels, [task.scenario for task in tasks], SAME_AND_RESUME) as display,
-            tracking(display, track, tasks, labels, out) as listener,
-        ):
+        with study_listener(study, out, track) as listener:
             try:
-                found = sweep_grid(
+                results = sweep_grid(
                     study.scenario,
                     study.grid,
                     study.seeds,
@@ -120,27 +111,28 @@ def sweep(
                     frames=frames,
                 )
             except FailedRunsError as error:
-                found = error.sweep
-        if len(found.failures) < len(tasks):
+                results = error.sweep
+        if len(results.failures) < len(results.runs):
             with stoppable(SAME_AND_RESUME):
                 from fedslot.views.sweep import write_figures
                 from fedslot.views.tables import sweep_table
 
-                write_figures(found, out)
+                write_figures(results, out)
                 console = Console(highlight=False, markup=False, emoji=False)
-                console.print(sweep_table(found, console))
+                console.print(sweep_table(results, console))
                 typer.echo(f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures")
                 say_more(out)
-        if found.failures:
-            _list_failures(found, labels)
+        if results.failures:
+            _list_failures(results)
             if dask is not None:
                 typer.echo("these ran on the workers, which need the scenario's data sets and modules too", err=True)
             raise typer.Exit(1)
 
 
-def _list_failures(found: Sweep, labels: list[str]) -> None:
-    typer.secho(f"{len(found.failures)} of {len(found.runs)} runs failed:", fg=typer.colors.RED, err=True)
-    for index, reason in list(found.failures.items())[:MOST_FAILURES]:
+def _list_failures(sweep: Sweep) -> None:
+    labels = sweep.study.run_labels
+    typer.secho(f"{sweep.failed}:", fg=typer.colors.RED, err=True)
+    for index, reason in list(sweep.failures.items())[:MOST_FAILURES]:
         typer.echo(f"  {labels[index]}: {reason}", err=True)
-    if len(found.failures) > MOST_FAILURES:
-        typer.echo(f"  and {len(found.failures) - MOST_FAILURES} more; runs.csv has all reasons", err=True)
+    if len(sweep.failures) > MOST_FAILURES:
+        typer.echo(f"  and {len(sweep.failures) - MOST_FAILURES} more; runs.csv has all reasons", err=True)

@@ -3,72 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedslot.experiments.estimates import COLUMNS, Estimate, describe, difference_scale_of, scale_of
-from fedslot.experiments.pool import check_workers, failure_of, run_all
-from fedslot.experiments.study import MOST_RUNS, plain_text, unique_name
-from fedslot.experiments.tasks import Listener, Settings, Task, check, check_lengths
-from fedslot.experiments.variants import Strategies, Variant, make_variants, scenarios
-from fedslot.runs.execution import load
-from fedslot.runs.folders import COMPARISON, claim, write_atomically
-from fedslot.runs.records import LENGTH
-from fedslot.runs.results import Result, Rule, X
-from fedslot.scenario import Scenario, as_scenario, read_fields
-from fedslot.support.errors import InputError, RefusedError, counted, first_names, one_of, whole_number
-from fedslot.support.plain import plain
-from fedslot.support.yaml_text import write_yaml
-from fedslot.views.progress import shown
+from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of
+from fedslot.experiments.measures import TARGETS, MeasuredStudy, write_tables
+from fedslot.experiments.study import compute
+from fedslot.experiments.tasks import Listener, Task
+from fedslot.experiments.variants import Strategies, VariantStudy, make_variants
+from fedslot.runs.results import Result, X
+from fedslot.scenario import Scenario, as_scenario
+from fedslot.support import display
+from fedslot.support.errors import InputError, counted, first_names, one_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TARGETS = (0.7, 0.8, 0.9)
-RULES: tuple[Rule, ...] = ("max", "frame", "sum")
-
-
-def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
-    """Return the measures of a run that are compared.
-
-    horizon: slots at which accuracies are compared; targets: accuracies to reach.
-    """
-    measures = {
-        "rounds": len(result.rounds),
-        "slots_spent": result.slots_spent,
-        "final_accuracy": result.final_accuracy,
-        "accuracy_at_horizon": result.accuracy_at(horizon),
-    }
-    for target in targets:
-        for rule in RULES:
-            measures[f"slots_to_{target:g}_{rule}"] = result.slots_to(target, rule)
-        if (own := result.scenario.rule_label) not in RULES:
-            measures[f"slots_to_{target:g}_{own}"] = result.slots_to(target)
-    return measures
-
-
-def common_horizon(results: Iterable[Result]) -> int:
-    """Return the slots at which accuracies of runs are compared: the last at which the accuracy of each run is known.
-
-    That is the least that any run spent; a run that ended because no further frame fits its time budget counts as
-    having spent that budget. Runs that spend no slots at all are left out, their accuracy costs nothing.
-    """
-    known = []
-    for result in results:
-        budget, out_of_rounds = result.scenario.time_budget, len(result.rounds) >= result.scenario.rounds
-        if result.slots_spent:
-            known.append(result.slots_spent if budget is None or out_of_rounds else budget)
-    return min(known, default=0)
-
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(MeasuredStudy):
     """Results of several strategies under the same seeds.
 
     runs: results by strategy, or by the label of a variant, each in the order of `seeds`.
@@ -87,35 +44,21 @@ class Comparison:
         return list(self.runs)
 
     @property
-    def horizon(self) -> int:
-        """Slots at which accuracies are compared, as `common_horizon` has it."""
-        return common_horizon(result for results in self.runs.values() for result in results)
+    def base(self) -> Scenario:
+        return self.scenario
 
-    def slots_measure(self, target: float) -> str:
-        """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
-        return f"slots_to_{target:g}_{self.scenario.rule_label}"
+    @property
+    def cases(self) -> list[Mapping[str, object]]:
+        return [{"strategy": name} for name in self.runs]
 
-    def measures(self) -> pd.DataFrame:
-        """Return one row per run: strategy, seed and every measure."""
-        return self._measures.copy()
-
-    @cached_property
-    def _measures(self) -> pd.DataFrame:
-        rows, horizon = [], self.horizon
-        for strategy, results in self.runs.items():
+    def seeded_runs(self) -> Iterator[tuple[int, int, Result | None]]:
+        for case, results in enumerate(self.runs.values()):
             for seed, result in zip(self.seeds, results, strict=True):
-                rows.append({"strategy": strategy, "seed": seed, **measure(result, horizon, self.targets)})
-        return pd.DataFrame(rows)
+                yield case, seed, result
 
     def estimates(self) -> dict[str, dict[str, Estimate]]:
         """Return the estimates by strategy and measure."""
-        table = self._measures
-        names = [name for name in table.columns if name not in {"strategy", "seed"}]
-        return {
-            strategy: {name: Estimate.of(rows[name].to_numpy(dtype=float), scale_of(name)) for name in names}
-            for strategy, rows in table.groupby("strategy", sort=False)
-            if isinstance(strategy, str)
-        }
+        return {name: dict(estimates) for name, estimates in zip(self.runs, self._estimates, strict=True)}
 
     def differences(self, measure: str = "accuracy_at_horizon", reference: str | None = None) -> dict[str, Estimate]:
         """Return the paired differences to the reference strategy, by default the first, over seeds."""
@@ -131,16 +74,6 @@ class Comparison:
             if strategy != reference
         }
 
-    def table(self) -> pd.DataFrame:
-        """Return a tidy table of all estimates: strategy, measure, mean, low, high, median, count, total."""
-        return pd.DataFrame(
-            [
-                {"strategy": strategy, "measure": measure, **estimate.row()}
-                for strategy, measures in self.estimates().items()
-                for measure, estimate in measures.items()
-            ]
-        )
-
     def difference_table(self) -> pd.DataFrame:
         """Return a tidy table of the paired differences to the first strategy, with the columns of `table`."""
         measures = [name for name in self._measures.columns if name not in {"strategy", "seed"}]
@@ -155,46 +88,25 @@ class Comparison:
 
     def ranks(self) -> dict[str, float]:
         """Return the mean accuracy at the horizon by strategy; minus infinity where there is none."""
-        found = {name: estimates["accuracy_at_horizon"] for name, estimates in self.estimates().items()}
-        return {name: estimate.mean if estimate.complete else -math.inf for name, estimate in found.items()}
+        accuracies = {name: estimates["accuracy_at_horizon"] for name, estimates in self.estimates().items()}
+        return {name: estimate.mean if estimate.complete else -math.inf for name, estimate in accuracies.items()}
 
     def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
         """Draw the test accuracy of all strategies over slots or rounds, the mean over seeds with its 95% band.
 
         They are drawn in a new figure or in given axes, which are returned. Of many strategies the best have bands.
         """
-        from fedslot.views.curves import plot_accuracy  # slow to import
-
-        tables = {name: [result.rounds for result in results] for name, results in self.runs.items()}
-        return plot_accuracy(tables, x, axes, self.horizon, self.ranks())
+        drawn: Axes = display.plot(self, x, axes)
+        return drawn
 
     def __repr__(self) -> str:
         seeds = counted(len(self.seeds), "seed")
         return f"Comparison({', '.join(self.strategies)}: {seeds}, horizon of {self.horizon} slots)"
 
-    def _repr_html_(self) -> str:
-        from fedslot.views.html import table
-
-        differences = self.differences()
-        header = ["strategy", "final accuracy", f"accuracy at {self.horizon} slots"]
-        header += ["difference in points"] if differences else []
-        header += [f"slots to {target:g}" for target in self.targets]
-        rows = []
-        for name, estimates in self.estimates().items():
-            row = [name, *(estimates[key].text(".3f") for key in ("final_accuracy", "accuracy_at_horizon"))]
-            if differences:
-                row.append(differences[name].text("+.2f", factor=100) if name in differences else "")
-            rows.append(row + [estimates[self.slots_measure(target)].text(".0f") for target in self.targets])
-        kind = describe(len(self.seeds))
-        note = f"Differences are to {self.strategies[0]}, paired seed by seed." if differences else ""
-        return table(header, rows, f"Comparison: {kind}" if kind else "Comparison", note)
-
     def save(self, out: str | Path) -> None:
         """Write `comparison.csv` (estimates), `differences.csv` (paired) and `runs.csv` (one row per run)."""
-        out = Path(out)
-        write_atomically(out / "comparison.csv", self.table().to_csv(index=False))
-        write_atomically(out / "differences.csv", self.difference_table().to_csv(index=False))
-        write_atomically(out / "runs.csv", self._measures.to_csv(index=False))
+        tables = {"comparison.csv": self.table(), "differences.csv": self.difference_table()}
+        write_tables(out, {**tables, "runs.csv": self._measures})
 
 
 def compare(
@@ -231,58 +143,27 @@ def compare(
     >>> compare(quick, ["fedavg", "push-pull"], seeds=1, workers=1).strategies
     ['fedavg', 'push-pull']
     """
-    scenario, seeds = as_scenario(scenario), plain(seeds)
-    check_targets(targets)
-    with TemporaryDirectory() as temporary:
-        folder = Path(out or temporary)
-        variants = make_variants(strategies)
-        tasks = plan_tasks(scenario, variants, seeds, folder)
-        for task in tasks[::seeds]:
-            check(task.scenario, data=dask is None)
-        check_workers(workers, dask)
-        description = _describe(scenario, variants, seeds, targets)
-        same = partial(_check_same, folder, scenario, tasks)
-        with claim(folder, COMPARISON, description, same, resume=resume, force=force) as held:
-            settings = Settings(threads, resume, frames)
-            with shown(progress, run_labels(variants, tasks), [task.scenario for task in tasks]) as display:
-                heard = listener or display
-                failures = run_all(tasks, settings, workers=workers, dask=dask, listener=heard)
-            if failures:
-                held.withdraw()  # stays if there are runs to continue
-                raise failure_of(tasks, failures)
-            results = [load(task.folder) for task in tasks]
-            if out is None:
-                results = [result.in_memory() for result in results]
-            labels = [variant.label for variant in variants]
-            runs = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(labels)}
-            comparison = Comparison(scenario, [scenario.seed + i for i in range(seeds)], runs, tuple(targets))
-            comparison.save(folder)
-    return comparison
+    study = VariantStudy(as_scenario(scenario), make_variants(strategies), seeds, tuple(targets))
 
+    def make(results: list[Result | None], failures: dict[int, str]) -> Comparison:
+        whole, count = [result for result in results if result is not None], study.seeds
+        runs = {label: whole[i * count : (i + 1) * count] for i, label in enumerate(study.labels)}
+        return Comparison(study.scenario, [*study.all_seeds], runs, study.targets)
 
-def plan_tasks(scenario: Scenario, variants: Sequence[Variant], seeds: int, out: Path) -> list[Task]:
-    """Return the runs of a comparison, variant by variant, each with its folder below `out`."""
-    if type(seeds) is not int or seeds < 1:
-        raise InputError("seeds", seeds, f"{whole_number(seeds)}, at least 1")
-    if len(variants) * seeds > MOST_RUNS:
-        most = f"at most {MOST_RUNS // len(variants)}, since {MOST_RUNS} runs are the most of a comparison"
-        raise InputError("seeds", seeds, most)
-    return [
-        Task(chosen.replace({"seed": seed}), run_folder(out, variant, seed))
-        for variant, chosen in zip(variants, scenarios(scenario, variants), strict=True)
-        for seed in range(scenario.seed, scenario.seed + seeds)
-    ]
-
-
-def run_labels(variants: Sequence[Variant], tasks: Sequence[Task]) -> list[str]:
-    """Return the names of the runs of a comparison."""
-    seeds = len(tasks) // len(variants)
-    return [f"{variants[index // seeds].label}, seed {task.scenario.seed}" for index, task in enumerate(tasks)]
-
-
-def run_folder(out: Path, variant: Variant, seed: int) -> Path:
-    """Return the folder of a run; its name is valid on every file system, and unique."""
-    return out / "runs" / f"{unique_name(variant.label, plain_text(variant.label))}-seed{seed}"
+    return compute(
+        study,
+        out,
+        make,
+        all_or_none=True,
+        workers=workers,
+        threads=threads,
+        resume=resume,
+        force=force,
+        dask=dask,
+        listener=listener,
+        frames=frames,
+        progress=progress,
+    )
 
 
 def left_out(out: Path, tasks: Sequence[Task]) -> list[str]:
@@ -290,40 +171,3 @@ def left_out(out: Path, tasks: Sequence[Task]) -> list[str]:
     wanted = {task.folder.name for task in tasks}
     others = [file.parent.name for file in sorted(out.glob("runs/*/summary.json")) if file.parent.name not in wanted]
     return [f"tables and figures leave out the runs {first_names(others)} in {out}"] if others else []
-
-
-def _describe(scenario: Scenario, variants: Sequence[Variant], seeds: int, targets: Sequence[float]) -> str:
-    """Return the content of `comparison.yaml`: all that is needed to repeat the comparison, or to load it."""
-    strategies = {variant.label: dict(variant.overrides) for variant in variants}
-    fields = {"scenario": scenario.model_dump(), "strategies": strategies, "seeds": seeds, "targets": [*targets]}
-    return write_yaml(fields)
-
-
-def read_comparison(out: Path) -> tuple[Scenario, list[Variant], int, tuple[float, ...]]:
-    """Return the scenario, the variants, the number of seeds and the targets of the comparison in a folder."""
-    fields = read_fields(out / COMPARISON.marker)
-    try:
-        scenario, seeds, targets = Scenario.load(fields["scenario"]), fields["seeds"], fields["targets"]
-        return scenario, make_variants(fields["strategies"]), int(seeds), tuple(map(float, targets))
-    except (KeyError, TypeError, ValueError) as error:
-        raise RefusedError(f"{out / COMPARISON.marker} is damaged ({error}); the same command writes it anew") from None
-
-
-def _check_same(out: Path, scenario: Scenario, tasks: Sequence[Task]) -> None:
-    """Refuse to continue a comparison of another scenario, or with fewer rounds than its runs have.
-
-    Strategies, seeds and targets may change.
-    """
-    held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
-    if difference := held.difference(scenario, apart_from=["seed", "strategy.name", *LENGTH]):
-        raise RefusedError(f"{out} holds a comparison of another scenario{difference}")
-    check_lengths(tasks)
-
-
-def check_targets(targets: Sequence[float]) -> None:
-    """Refuse targets that are no accuracies, or that have the same name in tables."""
-    for target in targets:
-        if not 0 < target <= 1:
-            raise InputError("targets", target, "accuracies above 0 and at most 1")
-    if len({f"{target:g}" for target in targets}) < len(targets):
-        raise InputError("targets", list(targets), "different from each other, also when rounded to six digits")

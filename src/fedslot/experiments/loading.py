@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.experiments.comparison import TARGETS, Comparison, read_comparison, run_folder
+from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.grid import GridStudy
+from fedslot.experiments.measures import TARGETS
 from fedslot.experiments.study import Study
-from fedslot.experiments.sweeps import NOT_FINISHED, Sweep, plan_tasks, table_entry
+from fedslot.experiments.sweeps import NOT_FINISHED, Sweep, table_entry
+from fedslot.experiments.variants import VariantStudy
 from fedslot.runs import execution as runs
 from fedslot.runs.execution import is_finished
-from fedslot.runs.folders import COMPARISON, RUN, SWEEP, no_folder
+from fedslot.runs.folders import COMPARISON, RUN, SWEEP, Kind, no_folder
 from fedslot.runs.results import Result
 from fedslot.support.errors import RefusedError, first_names
 
@@ -43,53 +46,59 @@ def load(out: str | Path) -> Result | Comparison | Sweep:
     raise RefusedError(f"{path} holds no run, comparison or sweep")
 
 
+def read_study(path: Path, kind: Kind) -> Study:
+    """Return the study of a comparison or a sweep in a folder."""
+    marker = path / kind.marker
+    return VariantStudy.load(marker) if kind is COMPARISON else GridStudy.load(marker)
+
+
+def _load_runs(study: Study, path: Path) -> tuple[list[Result | None], list[str]]:
+    """Return the finished runs of a study, None for the others, and the names of all run folders."""
+    folders = study.folders(path)
+    return [runs.load(folder) if is_finished(folder) else None for folder in folders], [f.name for f in folders]
+
+
 def _load_comparison(path: Path) -> Comparison:
-    scenario, variants, count, targets = read_comparison(path)
-    seeds = range(scenario.seed, scenario.seed + count)
-    found: dict[str, dict[int, Result]] = {}
-    missing = []
-    for variant in variants:
-        for seed in seeds:
-            folder = run_folder(path, variant, seed)
-            if is_finished(folder):
-                found.setdefault(variant.label, {})[seed] = runs.load(folder)
-            else:
-                missing.append(folder.name)
-    common = [seed for seed in seeds if all(seed in results for results in found.values())]
-    if not found or not common:
+    study = VariantStudy.load(path / COMPARISON.marker)
+    results, names = _load_runs(study, path)
+    finished: dict[str, dict[int, Result]] = {}
+    for index, result in enumerate(results):
+        if result is not None:
+            finished.setdefault(study.labels[index // study.seeds], {})[result.scenario.seed] = result
+    common = [seed for seed in study.all_seeds if all(seed in own for own in finished.values())]
+    if not finished or not common:
         raise NothingFinishedError(
             f"{path} holds a comparison without a seed that was finished; continue it with --resume"
         )
-    _warn(path, missing, len(variants) * len(seeds))
-    paired = {label: [results[seed] for seed in common] for label, results in found.items()}
-    return Comparison(scenario, common, paired, targets, tuple(missing))
+    missing = [name for name, result in zip(names, results, strict=True) if result is None]
+    _warn(path, missing, len(names))
+    paired = {label: [own[seed] for seed in common] for label, own in finished.items()}
+    return Comparison(study.scenario, common, paired, study.targets, tuple(missing))
 
 
 def _load_sweep(path: Path) -> Sweep:
-    study = Study.load(path / SWEEP.marker)
-    tasks = plan_tasks(study, path)
-    results = [runs.load(task.folder) if is_finished(task.folder) else None for task in tasks]
+    study = GridStudy.load(path / SWEEP.marker)
+    results, names = _load_runs(study, path)
     reasons = _reasons(path, study)
     failures = {index: reasons[index] for index, result in enumerate(results) if result is None}
     failed = [index for index in failures if failures[index] != NOT_FINISHED]
-    if len(failed) == len(tasks):
-        raise RefusedError(f"{path} holds a sweep whose runs all failed; {tasks[0].folder.name}: {failures[0]}")
+    if len(failed) == len(names):
+        raise RefusedError(f"{path} holds a sweep whose runs all failed; {names[0]}: {failures[0]}")
     for indices, what in ((failures.keys() - failed, "are not finished"), (failed, "failed")):
-        _warn(path, [tasks[index].folder.name for index in sorted(indices)], len(tasks), what)
-    if len(failures) == len(tasks):
+        _warn(path, [names[index] for index in sorted(indices)], len(names), what)
+    if len(failures) == len(names):
         raise NothingFinishedError(f"{path} holds a sweep without a finished run; continue it with --resume")
     return Sweep(study, results, failures, _targets(path))
 
 
-def _reasons(path: Path, study: Study) -> list[str]:
+def _reasons(path: Path, study: GridStudy) -> list[str]:
     """Return why each run of a sweep is not finished, as `runs.csv` says it."""
     keys = [*study.grid, "seed"]
     known: dict[tuple[float | str, ...], str] = {}
     if (path / "runs.csv").is_file():
         rows = _table(path).reindex(columns=[*keys, "failure"], fill_value="").to_numpy().tolist()
         known = {tuple(map(_as_number, row)): failure for *row, failure in rows}
-    seeds = range(study.scenario.seed, study.scenario.seed + study.seeds)
-    wanted = [(*map(table_entry, each.values()), seed) for each in study.combinations for seed in seeds]
+    wanted = [(*map(table_entry, each.values()), seed) for each in study.combinations for seed in study.all_seeds]
     return [known.get(tuple(_as_number(str(value)) for value in row)) or NOT_FINISHED for row in wanted]
 
 

@@ -1,194 +1,175 @@
-"""A study: a scenario, a grid of values for some of its fields, and the number of seeds of each combination.
+"""A study: several cases of a scenario, each with the same seeds, as independent runs in one folder.
 
->>> study = Study(Scenario(), {"frame.pull": [5, 10], "strategy.name": ["push-pull", "fedavg"]}, seeds=3)
->>> study.combinations[1]
-{'frame.pull': 5, 'strategy.name': 'fedavg'}
+Comparisons (`variants.py`) and sweeps (`grid.py`) are studies: they differ in what a case is, not in how its runs are
+named, checked, computed and continued.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from tempfile import TemporaryDirectory
+from typing import ClassVar, Protocol, TypeVar
 
-from fedslot.experiments.tasks import check
-from fedslot.parts.registry import part_name
-from fedslot.scenario import Scenario, beside, presets, read_fields, split_sections
-from fedslot.support.errors import InputError, did_you_mean, whole_number
-from fedslot.support.plain import plain
-from fedslot.support.yaml_text import YAMLError, parse_yaml, write_yaml
+from fedslot.experiments.pool import check_workers, failure_of, run_all
+from fedslot.experiments.tasks import Listener, Settings, Task, check, check_lengths
+from fedslot.runs.execution import load
+from fedslot.runs.folders import Kind, claim
+from fedslot.runs.results import Result
+from fedslot.scenario import Scenario
+from fedslot.support import display
+from fedslot.support.errors import InputError, whole_number
 
 MOST_RUNS = 100_000
 LONGEST_NAME = 120  # characters of a folder's name, without the seed
-KEYS = ("scenario", "overrides", "grid", "seeds")
 SEEDS = 3
 
-Combination = dict[str, Any]
-"""A value for each axis of the grid, by dotted key."""
+
+class Saved(Protocol):
+    """Results of a study that can be saved."""
+
+    def save(self, out: str | Path) -> None: ...
 
 
-@dataclass(frozen=True)
-class Study:
-    """All combinations of a grid, each with several seeds; impossible combinations are refused.
+Results = TypeVar("Results", bound=Saved)
 
-    grid: values to try, by dotted key; each key is an axis. Arrays and ranges are converted to lists, classes of your
-        own to their names.
-    seeds: number of seeds; the scenario's seed is the first. Runs with the same seed have common random numbers.
+
+class Study(ABC):
+    """Cases of a scenario, each of which runs with several seeds; the scenario's seed is the first.
+
+    kind: of its folder. field: what messages call the cases. blame: how messages refer to one of them.
     """
 
+    kind: ClassVar[Kind]
+    field: ClassVar[str]
+    blame: ClassVar[str]
+
     scenario: Scenario
-    grid: Mapping[str, Sequence[Any]]
-    seeds: int = SEEDS
+    seeds: int
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.grid, Mapping):
-            raise InputError("grid", self.grid, "a dictionary of lists of values by field")
-        plain_values = beside({"grid": plain(self.grid)}, Path())["grid"]
-        named = {k: [*map(part_name, v)] if isinstance(v, list) else v for k, v in plain_values.items()}
-        object.__setattr__(self, "grid", named)
-        object.__setattr__(self, "seeds", plain(self.seeds))
-        if type(self.seeds) is not int or self.seeds < 1:
-            raise InputError("seeds", self.seeds, f"{whole_number(self.seeds)}, at least 1")
-        _check_axes(self.grid)
-        runs = math.prod(map(len, self.grid.values())) * self.seeds
-        if runs > MOST_RUNS:
-            raise InputError("grid", f"{runs} runs", f"at most {MOST_RUNS} combinations times seeds")
-        seen: dict[str, Combination] = {}
-        for combination, scenario in zip(self.combinations, self.scenarios, strict=True):
-            twin = seen.setdefault(scenario.digest, combination)
-            if twin is not combination:
-                raise InputError("grid", say(combination), f"left out: it is the same scenario as {say(twin)}")
+    @property
+    @abstractmethod
+    def labels(self) -> list[str]:
+        """The name of each case in tables and figures."""
 
-    @classmethod
-    def load(
-        cls,
-        source: str | Path,
-        overrides: Mapping[str, object] | None = None,
-        grid: Mapping[str, list[Any]] | None = None,
-        seeds: int | None = None,
-    ) -> Self:
-        """Read a study file, which has the key `grid`, or combine a scenario with a given grid.
+    @property
+    @abstractmethod
+    def folder_names(self) -> list[str]:
+        """The name of each case in folders, without the seed."""
 
-        overrides, grid, seeds: added to those of the file; an axis may be given only once.
-        """
-        fields = read_fields(source)
-        if "grid" not in fields:
-            fields = {"scenario": source}
-        else:
-            fields["scenario"] = _scenario_of(Path(source), fields.get("scenario"))
-        for key in fields:
-            if key not in KEYS:
-                raise InputError(
-                    key, fields[key], f"left out: the keys of a study are {', '.join(KEYS)}{did_you_mean(key, KEYS)}"
-                )
-        for key in ("overrides", "grid"):
-            if not isinstance(fields.setdefault(key, {}), dict):
-                raise InputError(key, fields[key], "a mapping of dotted keys, e.g. `frame.pull: ...`")
-        for key in fields["overrides"]:
-            if not isinstance(key, str):
-                raise InputError("overrides", key, "a mapping of dotted keys, e.g. `frame.pull: 5`")
-        axes = join_axes([fields["grid"], grid or {}])
-        changes = split_sections(fields["overrides"], overrides or {})
-        try:
-            scenario = Scenario.load(fields["scenario"], changes)
-        except InputError:  # it may be possible with the values of the grid only
-            if not all(map(_same_fields, axes.items())):
-                raise
-            scenario = Scenario.load(
-                fields["scenario"], split_sections(changes, {key: values[0] for key, values in axes.items()})
-            )
-        return cls(scenario, axes, fields.get("seeds", SEEDS) if seeds is None else seeds)
+    @abstractmethod
+    def make_scenario(self, index: int) -> Scenario:
+        """Return the scenario of a case with the first seed."""
 
-    @cached_property
-    def combinations(self) -> list[Combination]:
-        """All combinations, the last axis changing fastest."""
-        return [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
+    @abstractmethod
+    def to_yaml(self) -> str:
+        """Return the content of the marker of its folder, which `load` reads."""
+
+    @abstractmethod
+    def check_same(self, out: Path) -> None:
+        """Refuse to continue the results in a folder that are those of another study."""
 
     @cached_property
     def scenarios(self) -> list[Scenario]:
-        """The scenario of each combination, with the first seed."""
-        found = []
-        for combination in self.combinations:
-            with _blame(combination):
-                found.append(self.scenario.replace(combination))
-        return found
+        """The scenario of each case, with the first seed; cases with the same scenario are refused."""
+        scenarios: dict[str, str] = {}
+        made = []
+        for index, label in enumerate(self.labels):
+            with self._blaming(label):
+                made.append(self.make_scenario(index))
+            twin = scenarios.setdefault(made[-1].digest, label)
+            if twin is not label:
+                raise InputError(self.field, label, f"left out: it is the same scenario as {twin}")
+        return made
 
     def check(self, *, data: bool = True) -> None:
-        """Refuse combinations whose parts cannot be built or, with `data`, that do not fit their data set."""
-        if "cost_rule" in self.grid:
-            allowed = "another key: runs that count slots by different rules cannot be compared"
-            raise InputError("grid", "cost_rule", allowed)
-        for combination, scenario in zip(self.combinations, self.scenarios, strict=True):
-            with _blame(combination):
+        """Refuse cases whose parts cannot be built or, with `data`, that do not fit their data set."""
+        for label, scenario in zip(self.labels, self.scenarios, strict=True):
+            with self._blaming(label):
                 check(scenario, data=data)
 
-    def to_yaml(self) -> str:
-        """Return the complete study as YAML, which `load` reads."""
-        grid = {key: list(values) for key, values in self.grid.items()}
-        return write_yaml({"scenario": self.scenario.model_dump(), "grid": grid, "seeds": self.seeds})
+    @property
+    def all_seeds(self) -> range:
+        """The seeds of each case."""
+        return range(self.scenario.seed, self.scenario.seed + self.seeds)
 
+    @property
+    def run_labels(self) -> list[str]:
+        """The name of each run, case by case."""
+        return [f"{label}, seed {seed}" for label in self.labels for seed in self.all_seeds]
 
-def parse_grid(words: Iterable[str]) -> dict[str, list[Any]]:
-    """Parse `key=value,value` arguments into axes; the values are read as a YAML list.
+    def tasks(self, out: Path) -> list[Task]:
+        """Return the runs, case by case, each with its folder below `out`."""
+        scenarios = [each.replace({"seed": seed}) for each in self.scenarios for seed in self.all_seeds]
+        return list(map(Task, scenarios, self.folders(out)))
 
-    >>> parse_grid(["frame.pull=5,10", "strategy.name=push-pull,fedavg"])
-    {'frame.pull': [5, 10], 'strategy.name': ['push-pull', 'fedavg']}
-    """
-    axes = []
-    for word in words:
-        key, equals, values = word.partition("=")
-        if not equals or not key.strip():
-            raise InputError("--grid", word, "of the form key=value,value, e.g. frame.pull=5,10")
+    def folders(self, out: Path) -> list[Path]:
+        """Return the folder of each run below `out`, case by case."""
+        return [out / "runs" / f"{name}-seed{seed}" for name in self.folder_names for seed in self.all_seeds]
+
+    def _check_seeds(self) -> None:
+        if type(self.seeds) is not int or self.seeds < 1:
+            raise InputError("seeds", self.seeds, f"{whole_number(self.seeds)}, at least 1")
+
+    @contextmanager
+    def _blaming(self, label: str) -> Iterator[None]:
+        """Add the case to the message of an `InputError`."""
         try:
-            axes.append({key.strip(): parse_yaml(f"[{values}]")})
-        except YAMLError:
-            raise InputError(key, values, "values with commas between, each a number, a word or YAML") from None
-    return join_axes(axes)
+            yield
+        except InputError as error:
+            raise InputError(error.field, error.value, f"{error.allowed} ({self.blame} {label})") from None
 
 
-def join_axes(grids: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Merge grids, which must not have an axis in common."""
-    joined: dict[str, list[Any]] = {}
-    for grid in grids:
-        for key, values in grid.items():
-            if key in joined:
-                raise InputError("grid", key, "given once, with all its values")
-            joined[key] = values
-    _check_axes(joined)
-    return joined
+def compute(
+    study: Study,
+    out: str | Path | None,
+    make: Callable[[list[Result | None], dict[int, str]], Results],
+    *,
+    all_or_none: bool,
+    workers: int | None,
+    threads: int,
+    resume: bool,
+    force: bool,
+    dask: str | None,
+    listener: Listener | None,
+    frames: bool,
+    progress: bool | None,
+) -> Results:
+    """Compute all runs of a study in a folder, or without one, and return and save what `make` makes of them.
 
+    Nothing is written, and nothing deleted, before all cases are checked.
 
-def say(combination: Combination) -> str:
-    """Return a combination as text.
-
-    >>> say({"frame.pull": 5, "strategy.name": "fedavg"})
-    'frame.pull=5, strategy.name=fedavg'
+    make: called with the results, None where a run failed, and the reasons of failures by index.
+    all_or_none: raise the first failure when all runs are over; a folder that holds no run is then left as it was.
     """
-    return ", ".join(f"{key}={say_value(value)}" for key, value in combination.items())
+    study.check(data=dask is None)
+    check_workers(workers, dask)
+    with TemporaryDirectory() as temporary:
+        folder = Path(out or temporary)
+        tasks = study.tasks(folder)
 
+        def check_same() -> None:
+            study.check_same(folder)
+            check_lengths(tasks)
 
-def say_value(value: object) -> str:
-    """Return a value as it is written in `--grid`."""
-    return write_yaml([value], one_line=True).strip()[1:-1]
-
-
-def folder_name(combination: Combination) -> str:
-    """Return a folder name that is valid on every file system and unique among combinations of the same axes.
-
-    >>> folder_name({"frame.pull": 5, "fleet.noise": 0.1})
-    'frame.pull=5_fleet.noise=0.1'
-    """
-    name = "_".join(f"{key}={say_value(value)}" for key, value in combination.items())
-    plain = "_".join(f"{plain_text(key)}={plain_text(say_value(value))}" for key, value in combination.items())
-    return unique_name(name, plain)
+        with claim(folder, study.kind, study.to_yaml(), check_same, resume=resume, force=force) as held:
+            settings = Settings(threads, resume, frames)
+            with display.progress(progress, study.run_labels, [task.scenario for task in tasks]) as show:
+                failures = run_all(tasks, settings, workers=workers, dask=dask, listener=listener or show)
+            if failures and all_or_none:
+                held.withdraw()  # stays if there are runs to continue
+                raise failure_of(tasks, failures)
+            results = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
+            if out is None:
+                results = [result and result.in_memory() for result in results]
+            made = make(results, failures)
+            made.save(folder)
+    return made
 
 
 def unique_name(name: str, plain: str) -> str:
@@ -205,45 +186,3 @@ def unique_name(name: str, plain: str) -> str:
 def plain_text(text: str) -> str:
     """Replace the characters that some file systems do not allow or distinguish."""
     return re.sub(r"[^a-z0-9._+-]+", "-", text.lower()).strip("-")
-
-
-def _scenario_of(file: Path, scenario: Any) -> Any:
-    """Return the scenario of a study file: its fields, a preset, or a file relative to the study's folder."""
-    if isinstance(scenario, dict):
-        return scenario
-    if not isinstance(scenario, str):
-        raise InputError("scenario", scenario, "given in a study: a preset, a YAML file, or the fields themselves")
-    return scenario if scenario in presets() else file.parent / scenario
-
-
-def _check_axes(grid: Mapping[str, Any]) -> None:
-    if not grid:
-        raise InputError("grid", {}, "one axis at least, e.g. --grid frame.pull=5,10")
-    for key, values in grid.items():
-        if key == "seed":
-            raise InputError("grid", "seed", "another key: --seeds says how many seeds each combination gets")
-        if not isinstance(key, str) or not isinstance(values, list | tuple) or not values:
-            raise InputError(f"grid {key}", values, "a list of one value at least")
-        try:
-            words = [say_value(value) for value in values]
-        except YAMLError:
-            raise InputError(f"grid {key}", values, "a list of plain numbers, words, lists and mappings") from None
-        for word, count in Counter(words).items():
-            if count > 1:
-                raise InputError(f"grid {key}", word, "given once")
-
-
-def _same_fields(axis: tuple[str, list[Any]]) -> bool:
-    """Return whether all values of an axis change the same fields, so that each hides those of the others."""
-    key, values = axis
-    return len({frozenset(split_sections({key: value})) for value in values}) == 1
-
-
-@contextmanager
-def _blame(combination: Combination) -> Iterator[None]:
-    """Add the combination to the message of an `InputError`."""
-    try:
-        yield
-    except InputError as error:
-        allowed = f"{error.allowed} (in the combination {say(combination)})"
-        raise InputError(error.field, error.value, allowed) from None

@@ -14,12 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeAlias
 
+from fedslot.experiments.measures import TARGETS, check_targets
+from fedslot.experiments.study import MOST_RUNS, SEEDS, Study, plain_text, unique_name
 from fedslot.parts.registry import part_name
-from fedslot.scenario import Scenario, split_sections
+from fedslot.runs.folders import COMPARISON
+from fedslot.runs.records import LENGTH
+from fedslot.scenario import Scenario, read_fields, split_sections
 from fedslot.strategies import STRATEGIES
-from fedslot.support.errors import InputError
+from fedslot.support.errors import InputError, RefusedError
+from fedslot.support.plain import plain
 from fedslot.support.yaml_text import YAMLError, parse_yaml, write_yaml
 
 FORM = "NAME, NAME+AGGREGATION or NAME{option: value, section.field: value}, with commas between"
@@ -85,34 +92,83 @@ def parse_variants(text: str) -> list[Variant]:
     return [_parse(word) for word in _split(text)]
 
 
-def scenarios(base: Scenario, variants: Sequence[Variant]) -> list[Scenario]:
-    """Return the scenario of each variant; options of the base that none of them has are refused, and twins too."""
-    found: list[Scenario] = []
-    for variant in variants:
+@dataclass(frozen=True)
+class VariantStudy(Study):
+    """Variants of a scenario, each with several seeds.
+
+    targets: accuracies to reach.
+    """
+
+    kind: ClassVar = COMPARISON
+    field: ClassVar = "strategies"
+    blame: ClassVar = "for"
+
+    scenario: Scenario
+    variants: Sequence[Variant]
+    seeds: int = SEEDS
+    targets: tuple[float, ...] = TARGETS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seeds", plain(self.seeds))
+        self._check_seeds()
+        check_targets(self.targets)
+        if len(self.variants) * self.seeds > MOST_RUNS:
+            most = f"at most {MOST_RUNS // len(self.variants)}, since {MOST_RUNS} runs are the most of a comparison"
+            raise InputError("seeds", self.seeds, most)
+
+    @classmethod
+    def load(cls, file: Path) -> Self:
+        """Read `comparison.yaml`."""
+        fields = read_fields(file)
         try:
-            scenario = variant.scenario(base)
-        except InputError as error:
-            raise InputError(error.field, error.value, f"{error.allowed} (for {variant.label})") from None
+            scenario, seeds, targets = Scenario.load(fields["scenario"]), fields["seeds"], fields["targets"]
+            variants = make_variants(fields["strategies"])
+            return cls(scenario, variants, int(seeds), tuple(map(float, targets)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RefusedError(f"{file} is damaged ({error}); the same command writes it anew") from None
+
+    @cached_property
+    def scenarios(self) -> list[Scenario]:
+        """The scenario of each variant; options of the base that none of them has are refused, and twins too."""
+        scenarios = super().scenarios
+        for option, value in self.scenario.strategy.options.items():
+            if not any(option in scenario.strategy.options for scenario in scenarios):
+                raise InputError(f"{OPTIONS}.{option}", value, "an option of one of the compared strategies")
+        return scenarios
+
+    @property
+    def labels(self) -> list[str]:
+        return [variant.label for variant in self.variants]
+
+    @property
+    def folder_names(self) -> list[str]:
+        return [unique_name(label, plain_text(label)) for label in self.labels]
+
+    def make_scenario(self, index: int) -> Scenario:
+        scenario, base = self.variants[index].scenario(self.scenario), self.scenario
         if scenario.cost_rule != base.cost_rule:
-            allowed = f"{base.cost_rule.name} for all strategies (also for {variant.label})"
-            raise InputError("cost_rule", scenario.cost_rule.name, allowed)
-        for other, twin in zip(variants, found, strict=False):
-            if twin == scenario:
-                raise InputError("strategies", variant.label, f"left out: it is the same scenario as {other.label}")
-        found.append(scenario)
-    for option, value in base.strategy.options.items():
-        if not any(option in scenario.strategy.options for scenario in found):
-            raise InputError(f"{OPTIONS}.{option}", value, "an option of one of the compared strategies")
-    return found
+            raise InputError("cost_rule", scenario.cost_rule.name, f"{base.cost_rule.name} for all strategies")
+        return scenario
 
+    def check_same(self, out: Path) -> None:
+        """Refuse to continue a comparison of another scenario; strategies, seeds and targets may change."""
+        held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
+        if difference := held.difference(self.scenario, apart_from=["seed", NAME, *LENGTH]):
+            raise RefusedError(f"{out} holds a comparison of another scenario{difference}")
 
-def notes(base: Scenario, variants: Sequence[Variant]) -> list[str]:
-    """Return what the scenario sets and a variant does without, one line each."""
-    return [
-        f"under {variant.label} the PS itself trains: it takes the plain average instead of {base.aggregation.name}"
-        for variant in variants
-        if variant.takes_average(base)
-    ]
+    def to_yaml(self) -> str:
+        strategies = {variant.label: dict(variant.overrides) for variant in self.variants}
+        scenario, targets = self.scenario.model_dump(), [*self.targets]
+        return write_yaml({"scenario": scenario, "strategies": strategies, "seeds": self.seeds, "targets": targets})
+
+    def notes(self) -> list[str]:
+        """Return what the scenario sets and a variant does without, one line each."""
+        own = self.scenario.aggregation.name
+        return [
+            f"under {variant.label} the PS itself trains: it takes the plain average instead of {own}"
+            for variant in self.variants
+            if variant.takes_average(self.scenario)
+        ]
 
 
 def _variants(strategies: Strategies) -> Iterator[Variant]:

@@ -1,6 +1,40 @@
-"""Sizing a cell without training: what `fedslot plan` asks of `access`, with a scenario, a radio or a run as its input.
+"""The planner: what frames are expected to yield and to cost, computed without any training.
 
-inputs.py         the inputs of a plan from a scenario
-sizing.py         the request for a plan, and its result: splits, seconds and joules, goals
-value_ratio.py    the value of pushed updates relative to pulled ones, from the trace of a run
+Analysis:
+    contenders.py   how many UEs contend: numbers and distributions, access barring
+    collision.py    yield and last received slot on the collision channel, for equal slots
+    period.py       the push slots of one frame on the collision channel, also with UEs that are ready late
+    costs.py        expected cost of a frame, and the paper's approximation (eq. 5)
+    readiness.py    whether UEs have finished computing by their slot
+    latency.py      Theorem 1 and Hoeffding's bound on training times
+
+Planning:
+    cell.py         the description of a push cell
+    pushes.py       yield of the push slots of a cell on any channel, computed or simulated
+    limits.py       a limit on the cost of a frame, the number of frames in a time budget
+    planner.py      the best split of a frame into pull and push slots
+    goals.py        the shortest frame for a number of updates, the most contenders that push slots bear
+    inputs.py       the cell of a scenario
+    sizing.py       the request of `fedslot plan` and its result: splits, seconds and joules, goals
 """
+
+from fedslot.planning.cell import PushCell
+from fedslot.planning.contenders import Binomial
+from fedslot.planning.goals import least_slots, most_contenders
+from fedslot.planning.latency import hoeffding_bound, printed_bound
+from fedslot.planning.period import PushPeriod, TimedPushPeriod
+from fedslot.planning.planner import FrameSplit, Plan, plan
+
+__all__ = [
+    "Binomial",
+    "FrameSplit",
+    "Plan",
+    "PushCell",
+    "PushPeriod",
+    "TimedPushPeriod",
+    "hoeffding_bound",
+    "least_slots",
+    "most_contenders",
+    "plan",
+    "printed_bound",
+]

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.rounds.effects import without_effect
 from fedslot.scenario import Scenario
 
 
@@ -64,11 +63,6 @@ def take_radio(scenario: Scenario) -> dict[str, Taken]:
     }
 
 
-def own_pull(scenario: Scenario) -> int | None:
-    """Return the scenario's number of pull slots; None if its strategy does not go by it."""
-    return None if "frame.pull" in without_effect(scenario) else scenario.frame.pull
-
-
 def count_parameters(scenario: Scenario) -> int:
     """Return the number of parameters of the scenario's model; data sets that can be fetched need not be there."""
     from fedslot.data.sources import outline
@@ -101,5 +95,5 @@ def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np
     with np.errstate(divide="ignore", invalid="ignore"):  # a UE without samples is ready at once
         most = begins[:, None] * computing.frequency / bits / computing.scale
         chances = np.where(bits > 0, gammainc(computing.shape, most), 1.0)
-    found: NDArray[np.float64] = np.minimum(chances.mean(axis=1), 1.0)
-    return found
+    by_slot: NDArray[np.float64] = np.minimum(chances.mean(axis=1), 1.0)
+    return by_slot

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from fedslot.access.clock import Clock, Cost
 from fedslot.access.frame import draw_backlogged
-from fedslot.access.planner import plan
-from fedslot.access.pushes import Barring
 from fedslot.aggregation import Updates
 from fedslot.messages import Grant, Measured, Receipt, UEs
+from fedslot.planning.cell import Barring
+from fedslot.planning.planner import plan
 from fedslot.rounds.checks import check_grant, check_state, check_traced, distinct_ues
 from fedslot.rounds.held_out import HeldOut, finite
 from fedslot.rounds.trace import Event, trace_frame

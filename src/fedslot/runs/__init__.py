@@ -6,4 +6,9 @@ records.py     the run folder
 folders.py     folders of results: claims, locks, files that are never half-written
 provenance.py  fingerprints of data and own parts
 callbacks.py   objects that are told what happens
+value_ratio.py the value of pushed updates relative to pulled ones, from the trace of a run
 """
+
+from fedslot.runs.folders import EQUAL_SLOTS, REPRODUCTION, Claim, Kind, claim, write_atomically
+
+__all__ = ["EQUAL_SLOTS", "REPRODUCTION", "Claim", "Kind", "claim", "write_atomically"]

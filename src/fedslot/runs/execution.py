@@ -16,10 +16,10 @@ from fedslot.runs.provenance import fingerprints
 from fedslot.runs.records import RunFolder, frame_table, read_summary, round_table
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario, as_scenario
+from fedslot.support import display
 from fedslot.support.checks import check_whole
 from fedslot.support.errors import InputError
 from fedslot.support.threads import Threads
-from fedslot.views.progress import shown
 
 CHECKPOINT_EVERY = 5  # rounds
 
@@ -62,8 +62,8 @@ def run(
     check_whole("threads", threads, least=1)
     if not isinstance(callbacks, Sequence):
         raise InputError("callbacks", callbacks, "a list of callbacks")
-    with Threads(threads) as pool, shown(progress, [scenario.label], [scenario]) as display:
-        told = Callbacks([*([Report(partial(display, 0))] if display else []), *callbacks])
+    with Threads(threads) as pool, display.progress(progress, [scenario.label], [scenario]) as show:
+        told = Callbacks([*([Report(partial(show, 0))] if show else []), *callbacks])
         simulation = Simulation(scenario, distribute, pool)
         try:
             if out is None:

@@ -21,12 +21,13 @@ from fedslot.rounds.local_training import make_model
 from fedslot.rounds.trace import COLLIDED, PULLED, PUSHED, WASTED
 from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
+from fedslot.support import display
 from fedslot.support.errors import InputError, RefusedError, one_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fedslot.planning.value_ratio import ValueRatio
+    from fedslot.runs.value_ratio import ValueRatio
 
 Rule = Literal["max", "frame", "sum"]
 X = Literal["slots", "rounds", "seconds", "joules"]
@@ -167,39 +168,23 @@ class Result:
 
     def value_ratio(self) -> ValueRatio:
         """Estimate the value of a pushed update relative to a pulled one, from the trace of the run."""
-        from fedslot.planning.value_ratio import estimate_value_ratio  # slow to import
+        from fedslot.runs.value_ratio import estimate_value_ratio  # slow to import
 
         return estimate_value_ratio(self.scenario, self.frames, self.folder or "the run")
 
     def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
         """Draw the test accuracy over slots, rounds, seconds or joules, in a new figure or in given axes."""
-        from fedslot.views.curves import plot_accuracy  # slow to import
-
-        return plot_accuracy({self.scenario.strategy.name: [self.rounds]}, x, axes, title=self.scenario.label)
+        drawn: Axes = display.plot(self, x, axes)
+        return drawn
 
     def __repr__(self) -> str:
         if not len(self.rounds):
             return f"Result({self.scenario.label}: no rounds)"
         told = f"{len(self.rounds)} rounds, {self.slots_spent} slots, test accuracy {self.final_accuracy:.3f}"
-        return f"Result({self.scenario.label}: {told}{self._how_it_ended(', {}')})"
+        return f"Result({self.scenario.label}: {told}{f', {self.ending}' if self.ending else ''})"
 
     def _repr_html_(self) -> str:
-        from fedslot.views.html import facts, small_curve
-
-        if not len(self.rounds):
-            return facts([("rounds", "0")], self.scenario.label)
-        totals = self.rounds[["pulled", "wasted", "push_received", "collided"]].sum()
-        pairs = [
-            ("rounds", f"{len(self.rounds)} of {self.scenario.most_rounds}{self._how_it_ended(' ({})')}"),
-            ("test accuracy", f"{self.final_accuracy:.4f}, at best {self.rounds['test_accuracy'].max():.4f}"),
-            ("slots spent", f"{self.slots_spent}"),
-            ("pulled", f"{totals['pulled']} received, {totals['wasted']} wasted"),
-            ("pushed", f"{totals['push_received']} received, {totals['collided']} collided"),
-        ]
-        curve = small_curve(
-            self.rounds["slots_spent"].tolist(), self.rounds["test_accuracy"].tolist(), "test accuracy over slots"
-        )
-        return facts(pairs, self.scenario.label, curve)
+        return display.html(self)
 
     def summary(self) -> dict[str, Any]:
         """Return the content of `summary.json`, apart from its hashes of rows, data and own parts."""
@@ -225,9 +210,10 @@ class Result:
             "fedslot_version": __version__,
         }
 
-    def _how_it_ended(self, form: str) -> str:
-        """Return a remark on a run that did not come to its end; empty for others."""
-        return "" if self.finished else form.format("stopped" if self.stopped else "not finished")
+    @property
+    def ending(self) -> str:
+        """A remark on a run that did not come to its end; empty for others."""
+        return "" if self.finished else "stopped" if self.stopped else "not finished"
 
     @property
     def _stopped_by(self) -> str | None:

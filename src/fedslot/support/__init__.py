@@ -7,4 +7,10 @@ plain.py      plain Python values out of NumPy's, YAML's and others
 yaml_text.py  YAML in and out
 rng.py        named random streams without state
 threads.py    threads that share the work of a round
+display.py    the late door to the views
 """
+
+from fedslot.support.errors import one_of
+from fedslot.support.yaml_text import write_yaml
+
+__all__ = ["one_of", "write_yaml"]

@@ -1,11 +1,10 @@
-"""The figure of a plan: expected yield and cost of every split of a frame."""
+"""A plan as a figure and in a notebook: expected yield and cost of every split of a frame."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -13,30 +12,35 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from fedslot.planning.planner import Plan
 from fedslot.runs.folders import write_atomically
+from fedslot.views.html import table
 
-BLUE, ORANGE, GREEN, GREY = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#666666",
-)  # safe for colour-blind readers
-
-
+BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#666666"  # safe for colour-blind readers
 SIZE = (7.0, 6.0)  # inches
+NEAR = 7
+"""Number of splits in the table of a notebook."""
 
 
-class Plan(Protocol):
-    """The splits of a frame and the best of them, as `fedslot.access.Plan` holds them."""
-
-    @property
-    def slots(self) -> int: ...
-
-    @property
-    def splits(self) -> Sequence[Any]: ...
-
-    @property
-    def best(self) -> Any: ...
+def plan_html(plan: Plan) -> str:
+    """Return a table of the best splits as HTML."""
+    ranked = sorted(plan.splits, key=lambda split: -getattr(split, plan.by))[:NEAR]
+    header = ["", "pull", "push", "probability of sending", "received", "of them pushed", "value", "cost in slots"]
+    rows = [
+        [
+            "best" if split is plan.best else "",
+            f"{split.pull}",
+            f"{split.push}",
+            f"{split.probability:.3g}",
+            f"{split.expected_received:.2f}",
+            f"{split.expected_received_push:.2f}",
+            f"{split.expected_value:.2f}",
+            f"{split.expected_cost_max:.2f}",
+        ]
+        for split in sorted(ranked, key=lambda split: split.pull)
+    ]
+    note = f"The best {len(rows)} of {len(plan.splits)} splits, by {plan.by.replace('_', ' ')}."
+    return table(header, rows, f"Plan of a frame of {plan.slots} slots", note)
 
 
 def show_plan(plan: Plan) -> NDArray[Any]:

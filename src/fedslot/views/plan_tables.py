@@ -4,46 +4,52 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from fedslot.access.clock import Radio, Usage
-from fedslot.access.planner import FrameSplit, Plan
-from fedslot.planning.inputs import Taken, take
-from fedslot.planning.sizing import ShortestFrame, Sizing, SizingRequest, SupportedContenders, UpdateSize
+from fedslot.planning.inputs import Taken
+from fedslot.planning.planner import FrameSplit, Plan
+from fedslot.planning.sizing import ShortestFrame, Sizing, UpdateSize
 
 if TYPE_CHECKING:
-    from fedslot.planning.value_ratio import ValueRatio
+    from fedslot.runs.value_ratio import ValueRatio
 
 ROWS = 25
 """Largest number of splits in a table; of more, it shows those around the best and evenly spaced ones."""
 
 
-def print_answer(console: Console, answer: Sizing, notes: Sequence[str], update: str) -> None:
-    """Print all tables of an answer; notes: lines on the value ratio. update: a line on the size of an update."""
+def print_answer(
+    console: Console, answer: Sizing, contenders: str, arrivals: float | None, notes: Sequence[str], update: str
+) -> None:
+    """Print all tables of an answer.
+
+    contenders: as text. arrivals: UEs that get an update in a slot, if contenders follow from them.
+    notes: lines on the value ratio. update: a line on the size of an update.
+    """
     request, result = answer.request, answer.plan
     if request.pull is not None:
-        print_split(console, result.best, answer.more(result.best))
+        _print_split(console, result.best, answer.more(result.best))
         console.print("Costs are in slots. Exact and paper leave out the downlink slot and take all")
         console.print("pulled UEs as ready; max and sum do neither.")
         console.print("\n".join(notes))
         if update:
             console.print(update)
     else:
-        print_splits(console, result, request, answer.supported)
+        _print_splits(console, answer, contenders, arrivals)
         console.print("\n".join(notes))
         if update:
             console.print(f"\n{update}\n")
             chosen = {"best split": result.best}
             chosen |= {f"pull {split.pull}": split for split in result.splits if split.pull == request.own_pull}
-            print_usage(console, {name: (split, request.usage(split)) for name, split in chosen.items()})
+            _print_usage(console, {name: (split, request.usage(split)) for name, split in chosen.items()})
     if answer.resized:
-        print_resized(console, answer.resized)
+        _print_resized(console, answer.resized)
     if answer.wanted and request.want_updates is not None:
-        print_wanted(console, request.want_updates, answer.wanted)
+        _print_wanted(console, request.want_updates, answer.wanted)
 
 
 def say_taken(source: str, taken: Mapping[str, Taken]) -> str:
@@ -54,7 +60,7 @@ def say_taken(source: str, taken: Mapping[str, Taken]) -> str:
     return "\n".join(textwrap.wrap(f"From {source}: {', '.join(parts)}.", 80)) + "\n"
 
 
-def print_split(console: Console, split: FrameSplit, more: Mapping[str, float | None]) -> None:
+def _print_split(console: Console, split: FrameSplit, more: Mapping[str, float | None]) -> None:
     """Print all numbers of one split; more: further ones by name, None if not known."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in {**split.as_dict(), **more}.items():
@@ -66,10 +72,9 @@ def print_split(console: Console, split: FrameSplit, more: Mapping[str, float | 
     console.print(table)
 
 
-def print_splits(
-    console: Console, result: Plan, request: SizingRequest, supported: Mapping[int, SupportedContenders]
-) -> None:
+def _print_splits(console: Console, answer: Sizing, contenders: str, arrivals: float | None) -> None:
     """Print a table that fits into 80 characters, without columns that do not apply or repeat another."""
+    request, result, supported = answer.request, answer.plan, answer.supported
     best, splits = result.best, result.splits
     simulated = bool(best.standard_errors)
     columns: dict[str, Callable[[FrameSplit], str]] = {
@@ -91,32 +96,30 @@ def print_splits(
     )
     if any(split.probability < 1 for split in splits):
         columns["barring"] = lambda split: f"{split.probability:.3g}"
-    elif not simulated and not supported and request.ready == 1:
+    elif not simulated and not supported and request.late is None and request.cell.ready == 1:
         columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
     if any(split.within_limit is not None for split in splits):
         columns["P(within\nlimit)"] = lambda split: f"{split.within_limit:.3f}"
     if result.by == "value_in_budget":
         columns["value in\nbudget"] = lambda split: _number(split.value_in_budget or 0.0)
     if supported:
-        columns["bears"] = lambda split: f"{supported[split.pull].given}"
-        columns["bears\nbarred"] = lambda split: f"{supported[split.pull].best}"
+        columns["bears"] = lambda split: f"{supported[split.pull][0]}"
+        columns["bears\nbarred"] = lambda split: f"{supported[split.pull][1]}"
 
-    table = Table(box=None, padding=(0, 2 if len(columns) < 10 else 1, 0, 0), header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(columns, padding=2 if len(columns) < 10 else 1)
     shown = _around(len(splits), splits.index(best))
     for before, index in zip([-1, *shown], shown, strict=False):
         if index != before + 1:
             table.add_row("⋮")
         cells = [cell(splits[index]) for cell in columns.values()]
         table.add_row(*cells, style="bold green" if splits[index] is best else None)
-    console.print(f"A frame of {result.slots} uplink slots; contenders: {request.contenders}.\n", highlight=False)
+    console.print(f"A frame of {result.slots} uplink slots; contenders: {contenders}.\n", highlight=False)
     console.print(table)
     notes = [
         f"▶ most value {'a frame' if result.by == 'expected_value' else 'in the budget'}:"
         f" pull {best.pull}, leave {best.push} open.",
         *_own(result, request.own_pull),
-        *_backlog(result, request),
+        *_backlog(answer, arrivals),
         "Costs are in slots and include the downlink slot.",
     ]
     if len(shown) < len(splits):
@@ -143,15 +146,13 @@ def _own(result: Plan, own_pull: int | None) -> list[str]:
     return [f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}."]
 
 
-def _backlog(result: Plan, request: SizingRequest) -> list[str]:
-    """Return lines on the contenders of a scenario with arrivals, which a plan counts without the backlog."""
-    if request.scenario is None or request.scenario.push.arrivals is None:
+def _backlog(answer: Sizing, arrivals: float | None) -> list[str]:
+    """Return lines on contenders that follow from arrivals, which a plan counts without the backlog."""
+    ues, result = answer.request.cell.ues, answer.plan
+    if arrivals is None or ues is None:
         return []
-    if request.contenders != take(request.scenario, request.slots, request.ues)["contenders"].value:
-        return []
-    split = next((split for split in result.splits if split.pull == request.own_pull), result.best)
-    ues = request.ues or request.scenario.data.ues
-    arrive = -ues * math.expm1(-request.scenario.push.arrivals * split.expected_cost_max / ues)
+    split = next((split for split in result.splits if split.pull == answer.request.own_pull), result.best)
+    arrive = -ues * math.expm1(-arrivals * split.expected_cost_max / ues)
     return [
         f"With {split.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
         "Contenders are UEs that are not pulled and get one in a frame of full length;",
@@ -190,7 +191,7 @@ def say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) ->
     )
 
 
-def print_usage(console: Console, splits: Mapping[str, tuple[FrameSplit, Usage]]) -> None:
+def _print_usage(console: Console, splits: Mapping[str, tuple[FrameSplit, Usage]]) -> None:
     """Print what frames take in seconds and joules; splits: by the heading of their column."""
     rows: dict[str, Callable[[FrameSplit, Usage], float | None]] = {
         "received updates per frame": lambda split, usage: split.expected_received,
@@ -201,10 +202,7 @@ def print_usage(console: Console, splits: Mapping[str, tuple[FrameSplit, Usage]]
         "energy per received update [mJ]": lambda split, usage: usage.energy_mj_per_update,
         "updates per joule": lambda split, usage: usage.updates_per_joule,
     }
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("")
-    for heading in splits:
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table(splits, names=True)
     for name, number in rows.items():
         values = [number(*pair) for pair in splits.values()]
         if any(value is not None for value in values):
@@ -212,7 +210,7 @@ def print_usage(console: Console, splits: Mapping[str, tuple[FrameSplit, Usage]]
     console.print(table)
 
 
-def print_resized(console: Console, rows: Sequence[UpdateSize]) -> None:
+def _print_resized(console: Console, rows: Sequence[UpdateSize]) -> None:
     """Print what other sizes of updates cost in frames of the same time."""
     columns: dict[str, Callable[[UpdateSize], str]] = {
         "size of an\nupdate": lambda row: f"{row.size:g}x",
@@ -226,21 +224,16 @@ def print_resized(console: Console, rows: Sequence[UpdateSize]) -> None:
         columns["per\nsecond"] = lambda row: "" if row.usage is None else _say(row.usage.updates_per_second)
     if any(usage.energy_mj_per_update is not None for usage in usages):
         columns["mJ per\nupdate"] = lambda row: "" if row.usage is None else _say(row.usage.energy_mj_per_update)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(columns)
     for row in rows:
         table.add_row(*(cell(row) for cell in columns.values()))
     console.print("\nOther sizes of updates, in frames of the same time:\n", highlight=False)
     console.print(table)
 
 
-def print_wanted(console: Console, updates: float, rows: Sequence[ShortestFrame]) -> None:
+def _print_wanted(console: Console, updates: float, rows: Sequence[ShortestFrame]) -> None:
     """Print the shortest frames for a number of updates."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("")
-    for name in ("barring", "slots", "pull", "push", "received", "cost\nmax"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(("barring", "slots", "pull", "push", "received", "cost\nmax"), names=True)
     for before, row in zip([None, *rows], rows, strict=False):
         if before is not None and before.pull == row.pull and _same(before.frame, row.frame):
             continue  # the given barring is the best
@@ -255,6 +248,16 @@ def print_wanted(console: Console, updates: float, rows: Sequence[ShortestFrame]
         table.add_row(way, chance, *numbers, _number(frame.expected_received), _number(frame.expected_cost_max))
     console.print(f"\nShortest frames that receive {updates:g} updates in expectation:\n", highlight=False)
     console.print(table)
+
+
+def _table(columns: Iterable[str], *, names: bool = False, padding: int = 2) -> Table:
+    """Return an empty table of numbers; names: with a first column of names."""
+    table = Table(box=None, padding=(0, padding, 0, 0), header_style="bold")
+    if names:
+        table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
 
 
 def _same(one: FrameSplit | None, other: FrameSplit | None) -> bool:

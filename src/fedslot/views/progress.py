@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import html
 import math
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -16,31 +14,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from fedslot.rounds.round import Round
 from fedslot.scenario import Scenario
+from fedslot.support.display import in_notebook
 
 MOST_BARS = 12  # number of runs that are shown at a time
 REFRESH = 0.2  # seconds between updates of a notebook
-
-
-class Shown(Protocol):
-    """Shows the rounds of runs: called with the index of a run and each of its rounds, or None when it is over."""
-
-    def __call__(self, index: int, round: Round | None) -> None: ...
-
-
-@contextmanager
-def shown(wanted: bool | None, labels: Sequence[str], scenarios: Sequence[Scenario]) -> Iterator[Shown | None]:
-    """Show the progress of runs; None: in a notebook only, since scripts print what they themselves want."""
-    if not (in_notebook() if wanted is None else wanted):
-        yield None
-        return
-    with Display(labels, scenarios) as display:
-        yield display
-
-
-def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 class Display:

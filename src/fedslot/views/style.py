@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -104,6 +104,12 @@ def style() -> Iterator[None]:
         yield
         interactive = matplotlib.is_interactive()
     matplotlib.interactive(interactive)  # the first figure of a notebook makes it so
+
+
+def save_figures(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> list[Path]:
+    """Draw figures in this style, write them by their names, and return the paths of all files."""
+    with style():
+        return [file for name, draw in figures.items() for file in save(draw(), folder / name)]
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

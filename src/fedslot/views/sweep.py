@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -21,7 +21,8 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from fedslot.experiments.estimates import LEAST, Estimate, describe
-from fedslot.experiments.study import Combination, Study, say_value
+from fedslot.experiments.grid import Combination, say_value
+from fedslot.experiments.sweeps import Sweep
 from fedslot.views.comparison import legend_above
 from fedslot.views.curves import BANDS
 from fedslot.views.style import COLUMN, Look, looks, save, style
@@ -46,25 +47,6 @@ WIDEST = 4  # panels side by side
 DPI = 160  # on a screen; figures have the size of a paper's column
 LETTER = 0.08  # width of a letter of a label in inches, at most
 SMALL_LETTER = 0.048  # and of a letter of a note
-
-
-class Sweep(Protocol):
-    """The results of a study, as `fedslot.Sweep` holds them."""
-
-    @property
-    def study(self) -> Study: ...
-
-    @property
-    def targets(self) -> tuple[float, ...]: ...
-
-    @property
-    def horizon(self) -> int: ...
-
-    def slots_measure(self, target: float) -> str: ...
-
-    def estimates(self) -> list[dict[str, Estimate]]: ...
-
-    def leaders(self, measure: str, among: Sequence[int] | None = None) -> list[int]: ...
 
 
 def plot_sweep(sweep: Sweep, measure: str) -> NDArray[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
@@ -12,14 +13,15 @@ from rich.table import Table
 
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate, describe
-from fedslot.experiments.study import say_value
+from fedslot.experiments.grid import say_value
+from fedslot.experiments.measures import MeasuredStudy
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep
 from fedslot.runs.execution import load
 from fedslot.scenario import Scenario
 from fedslot.support.errors import counted
 from fedslot.views.live.watched import ROUNDS, Plan
 
-MOST_ROWS = 12  # number of combinations in the table of a sweep, whose sweep.csv has all, and of runs under way
+MOST_ROWS = 12  # number of combinations in a table of a sweep, whose sweep.csv has all, and of runs under way
 
 Slots = Mapping[float, Estimate]
 """Slots to target accuracies, by target: a row of a table."""
@@ -27,10 +29,11 @@ Slots = Mapping[float, Estimate]
 
 def comparison_tables(comparison: Comparison, console: Console) -> list[Table]:
     """Return a table of accuracies with paired differences, and one of slots to the targets that were reached."""
-    accuracies, slots = _fitting(console, partial(_accuracies, comparison)), _slots_to_targets(comparison)
-    if _reached(slots.values()):
-        return [accuracies, _fitting(console, partial(_slots, comparison))]
-    accuracies.caption = f"{accuracies.caption or ''} {_missed(slots.values())}".strip()
+    accuracies = _fitting(console, partial(_accuracies, comparison))
+    slots = [_slots_to_targets(comparison, estimates) for estimates in comparison.estimates().values()]
+    if _reached(slots):
+        return [accuracies, _fitting(console, partial(_slots, comparison, slots))]
+    accuracies.caption = f"{accuracies.caption or ''} {_missed(slots)}".strip()
     return [accuracies]
 
 
@@ -50,9 +53,19 @@ def runs_table(plan: Plan) -> Table:
     return table
 
 
-def sweep_table(found: Sweep, console: Console) -> Table:
+def sweep_table(sweep: Sweep, console: Console) -> Table:
     """Return a table of the combinations; of many, those with the best accuracy at the horizon."""
-    return _fitting(console, partial(_combinations, found))
+    return _fitting(console, partial(_combinations, sweep))
+
+
+def best_cases(estimates: Sequence[Mapping[str, Estimate]]) -> list[int]:
+    """Return the cases that a table shows, by index: of many, those with the best accuracy at the horizon."""
+
+    def rank(index: int) -> float:
+        accuracy = estimates[index].get("accuracy_at_horizon")
+        return -accuracy.mean if accuracy is not None and accuracy.complete else math.inf
+
+    return sorted(sorted(range(len(estimates)), key=rank)[:MOST_ROWS])
 
 
 def _fitting(console: Console, make: Callable[[str], Table]) -> Table:
@@ -85,45 +98,41 @@ def _accuracies(comparison: Comparison, gap: str) -> Table:
     return table
 
 
-def _slots(comparison: Comparison, gap: str) -> Table:
+def _slots(comparison: Comparison, rows: Sequence[Slots], gap: str) -> Table:
     table = _table("Slots to target accuracies", len(comparison.seeds))
     table.add_column("strategy", overflow="fold")
-    rows = _slots_to_targets(comparison)
-    reached = _reached(rows.values())
+    reached = _reached(rows)
     for target in reached:
         _add_number(table, f"to {target:g}", gap)
-    for strategy, cells in rows.items():
+    for strategy, cells in zip(comparison.strategies, rows, strict=True):
         table.add_row(strategy, *(cells[target].text(".0f", gap=gap) for target in reached))
-    table.caption = _slots_notes(comparison.scenario, rows.values())
+    table.caption = _slots_notes(comparison.scenario, rows)
     return table
 
 
-def _slots_to_targets(comparison: Comparison) -> dict[str, Slots]:
-    return {
-        strategy: {target: estimates[comparison.slots_measure(target)] for target in comparison.targets}
-        for strategy, estimates in comparison.estimates().items()
-    }
+def _slots_to_targets(study: MeasuredStudy, estimates: Mapping[str, Estimate]) -> Slots:
+    """Return the slots to target accuracies of one case; those whose runs all failed have none."""
+    names = {target: study.slots_measure(target) for target in study.targets}
+    return {target: estimates[name] for target, name in names.items() if name in estimates}
 
 
-def _combinations(found: Sweep, gap: str) -> Table:
-    study, estimates = found.study, found.estimates()
-    leaders = found.leaders("accuracy_at_horizon")
-    ranked = sorted(range(len(study.combinations)), key=lambda index: -_accuracy(estimates[index]))
-    best = f"The best {MOST_ROWS} of " if len(ranked) > MOST_ROWS else ""
-    table = _table(f"{best}{counted(len(ranked), 'combination')}", study.seeds)
+def _combinations(sweep: Sweep, gap: str) -> Table:
+    study, estimates = sweep.study, sweep.estimates()
+    leaders = sweep.leaders("accuracy_at_horizon")
+    best = f"The best {MOST_ROWS} of " if len(estimates) > MOST_ROWS else ""
+    table = _table(f"{best}{counted(len(estimates), 'combination')}", study.seeds)
     for key in study.grid:
         table.add_column("\n".join(key.rsplit(".", 1)), justify="right", overflow="fold")
     _add_number(table, "final\naccuracy", gap)
-    _add_number(table, f"accuracy at\n{found.horizon} slots", gap)
-    names = {target: found.slots_measure(target) for target in found.targets}
-    slots = [{target: cell[name] for target, name in names.items() if name in cell} for cell in estimates]
+    _add_number(table, f"accuracy at\n{sweep.horizon} slots", gap)
+    slots = [_slots_to_targets(sweep, cell) for cell in estimates]
     reached = _reached(slots)
     for target in reached:
         _add_number(table, f"slots\nto {target:g}", gap)
-    for index in sorted(ranked[:MOST_ROWS]):
+    for index in best_cases(estimates):
         cells = [say_value(value) for value in study.combinations[index].values()]
         if not estimates[index]["final_accuracy"].count:
-            reasons = {found.failures[index * study.seeds + seed] for seed in range(study.seeds)}
+            reasons = {sweep.failures[index * study.seeds + seed] for seed in range(study.seeds)}
             table.add_row(*cells, NOT_FINISHED if reasons == {NOT_FINISHED} else "failed")
             continue
         mark = "*" if study.seeds >= LEAST and index in leaders else " "
@@ -171,8 +180,3 @@ def _missed(rows: Collection[Slots]) -> str:
     """Return a sentence on the targets that no run reached; empty if there are none."""
     missed = [f"{target:g}" for target in next(iter(rows), {}) if target not in _reached(rows)]
     return f"No run reached {', '.join(missed)}." if missed else ""
-
-
-def _accuracy(estimates: dict[str, Estimate]) -> float:
-    estimate = estimates["accuracy_at_horizon"]
-    return estimate.mean if estimate.complete else -1.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.runs.folders import COMPARISON, EQUAL_SLOTS, KINDS, REPRODUCTION, RUN, SWEEP, Kind, no_folder
+from fedslot.runs.folders import EQUAL_SLOTS, KINDS, REPRODUCTION, RUN, Kind, no_folder
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.views.live.growing import GrowingTable
@@ -110,19 +110,13 @@ def _runs(path: Path, kind: Kind) -> list[WatchedRun]:
         return [WatchedRun(scenario.label, scenario.strategy.name, path, scenario)]
     if kind in GROWING:
         return [_found(folder, path) for folder in _run_folders(path, kind)]
-    from fedslot.experiments import comparison, study, sweeps  # they load PyTorch, which a single run does not need
+    from fedslot.experiments.loading import read_study  # it loads PyTorch, which a single run does not need
 
-    if kind is COMPARISON:
-        scenario, variants, seeds, _ = comparison.read_comparison(path)
-        tasks = comparison.plan_tasks(scenario, variants, seeds, path)
-        groups = [variant.label for variant in variants]
-    else:
-        grid = study.Study.load(path / SWEEP.marker)
-        tasks, seeds = sweeps.plan_tasks(grid, path), grid.seeds
-        groups = [study.say(combination) for combination in grid.combinations]
+    study = read_study(path, kind)
+    groups = [label for label in study.labels for _ in study.all_seeds]
     return [
-        WatchedRun(f"{groups[i // seeds]}, seed {task.scenario.seed}", groups[i // seeds], task.folder, task.scenario)
-        for i, task in enumerate(tasks)
+        WatchedRun(label, group, task.folder, task.scenario)
+        for label, group, task in zip(study.run_labels, groups, study.tasks(path), strict=True)
     ]
 
 

@@ -1,0 +1,134 @@
+"""What is measured of the runs of a study, and the tables of it that comparisons and sweeps share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from fedslot.experiments.estimates import COLUMNS, Estimate, scale_of
+from fedslot.runs.folders import write_atomically
+from fedslot.runs.results import Result, Rule
+from fedslot.scenario import Scenario
+from fedslot.support import display
+from fedslot.support.errors import InputError
+
+TARGETS = (0.7, 0.8, 0.9)
+RULES: tuple[Rule, ...] = ("max", "frame", "sum")
+
+
+def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
+    """Return the measures of a run that are compared.
+
+    horizon: slots at which accuracies are compared; targets: accuracies to reach.
+    """
+    measures = {
+        "rounds": len(result.rounds),
+        "slots_spent": result.slots_spent,
+        "final_accuracy": result.final_accuracy,
+        "accuracy_at_horizon": result.accuracy_at(horizon),
+    }
+    for target in targets:
+        for rule in RULES:
+            measures[f"slots_to_{target:g}_{rule}"] = result.slots_to(target, rule)
+        if (own := result.scenario.rule_label) not in RULES:
+            measures[f"slots_to_{target:g}_{own}"] = result.slots_to(target)
+    return measures
+
+
+def common_horizon(results: Iterable[Result]) -> int:
+    """Return the slots at which accuracies of runs are compared: the last at which the accuracy of each run is known.
+
+    That is the least that any run spent; a run that ended because no further frame fits its time budget counts as
+    having spent that budget. Runs that spend no slots at all are left out, their accuracy costs nothing.
+    """
+    ends = []
+    for result in results:
+        budget, out_of_rounds = result.scenario.time_budget, len(result.rounds) >= result.scenario.rounds
+        if result.slots_spent:
+            ends.append(result.slots_spent if budget is None or out_of_rounds else budget)
+    return min(ends, default=0)
+
+
+def check_targets(targets: Sequence[float]) -> None:
+    """Refuse targets that are no accuracies, or that have the same name in tables."""
+    for target in targets:
+        if not 0 < target <= 1:
+            raise InputError("targets", target, "accuracies above 0 and at most 1")
+    if len({f"{target:g}" for target in targets}) < len(targets):
+        raise InputError("targets", list(targets), "different from each other, also when rounded to six digits")
+
+
+class MeasuredStudy(ABC):
+    """Results of a study: cases, each with a run per seed, and the measures of all runs."""
+
+    targets: tuple[float, ...]
+
+    @property
+    @abstractmethod
+    def base(self) -> Scenario:
+        """The scenario that all cases share."""
+
+    @property
+    @abstractmethod
+    def cases(self) -> list[Mapping[str, object]]:
+        """What tells each case from the others, as columns of a table."""
+
+    @abstractmethod
+    def seeded_runs(self) -> Iterator[tuple[int, int, Result | None]]:
+        """Yield the index of its case, seed and result of each run, case by case; None where a run failed."""
+
+    @property
+    def horizon(self) -> int:
+        """Slots at which accuracies are compared, as `common_horizon` has it."""
+        return common_horizon(run for _, _, run in self.seeded_runs() if run is not None)
+
+    def slots_measure(self, target: float) -> str:
+        """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
+        return f"slots_to_{target:g}_{self.base.rule_label}"
+
+    def measures(self) -> pd.DataFrame:
+        """Return one row per run: its case, seed and every measure."""
+        return self._measures.copy()
+
+    @cached_property
+    def _measures(self) -> pd.DataFrame:
+        rows, horizon, cases = [], self.horizon, self.cases
+        for case, seed, run in self.seeded_runs():
+            measured = {} if run is None else measure(run, horizon, self.targets)
+            own = {name: number for name, number in measured.items() if name not in cases[case]}
+            rows.append({**cases[case], "seed": seed, **own})
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def _estimates(self) -> list[dict[str, Estimate]]:
+        """Estimates by measure, for each case."""
+        cases = [case for case, _, _ in self.seeded_runs()]
+        measures = self._measures.drop(columns=[*self.cases[0], "seed"])
+        return [
+            {str(name): Estimate.of(rows[name].to_numpy(dtype=float), scale_of(str(name))) for name in measures.columns}
+            for _, rows in measures.groupby(cases, sort=False)
+        ]
+
+    def table(self) -> pd.DataFrame:
+        """Return a tidy table of all estimates: case, measure, mean, low, high, median, count, total."""
+        return pd.DataFrame(
+            [
+                {**case, "measure": name, **estimate.row()}
+                for case, estimates in zip(self.cases, self._estimates, strict=True)
+                for name, estimate in estimates.items()
+            ],
+            columns=[*self.cases[0], "measure", *COLUMNS],
+        )
+
+    def _repr_html_(self) -> str:
+        return display.html(self)
+
+
+def write_tables(out: str | Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables as CSV files, by their names."""
+    for name, table in tables.items():
+        write_atomically(Path(out) / name, table.to_csv(index=False))

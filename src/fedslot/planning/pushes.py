@@ -1,0 +1,249 @@
+"""What push slots are expected to yield, and when the last push is received: computed, or simulated.
+
+The collision channel is computed (`collision.py`, and `period.py` if UEs are ready late), others are simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.planning.cell import Progress, PushCell
+from fedslot.planning.collision import last_slot_at_most, push_moments, received_mean
+from fedslot.planning.contenders import Floats, sending_pmf
+from fedslot.planning.costs import paper_push_costs
+from fedslot.planning.period import PushPeriod
+from fedslot.support.rng import PLAN, PLAN_BARRING, stream
+
+BATCH = 200_000
+"""Number of contenders that are simulated at once, which bounds the memory."""
+BATCH_SLOTS = 4_000_000
+"""Number of slots that are simulated at once."""
+FEW = 500
+"""Number of frames after which a simulation first looks whether it is precise enough."""
+
+
+@dataclass(frozen=True)
+class PushYield:
+    """Expected yield of the push slots of a frame.
+
+    slots: number of push slots, L. probability: of sending. sending: expected number of UEs that send.
+    sent: expected number of transmissions; on coded channels each copy is one.
+    received: E[N']. last_slot: E[X], X being the last received push slot, 0 if there is none.
+    nothing: P(X = 0). slot_sum: expected sum of the received slots.
+    paper: the push part of eq. (5), None on other channels than the paper's.
+    at_most: P(X <= j) of a slot j.
+    frames: (F, 4) if simulated, the numbers of received pushes, their last slots, the sums of their slots, and the
+        numbers of transmissions.
+    """
+
+    slots: int
+    probability: float
+    sending: float
+    sent: float
+    received: float
+    last_slot: float
+    nothing: float
+    slot_sum: float
+    paper: float | None
+    at_most: Callable[[int], float]
+    frames: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Pushes:
+    """Computes or simulates what push slots of a cell yield.
+
+    pmf: entry n is the probability of n contenders.
+    first_slots: returns for L push slots the distribution (L,) of the first of them that a contender may use, the rest
+    to 1 being never; None: all contenders may use all slots.
+    """
+
+    cell: PushCell
+    pmf: Floats
+    first_slots: Callable[[int], Floats] | None = None
+
+    def expect(self, numbers: Sequence[int], progress: Progress | None = None) -> list[PushYield]:
+        """Return what each number of push slots is expected to yield."""
+        tell = progress or (lambda done, of: None)
+        tell(0, len(numbers))
+        results: list[PushYield] = []
+        at_once = 1000 if self.cell.computed and self.first_slots is None else 1
+        for first in range(0, len(numbers), at_once):
+            if not self.cell.computed:
+                results.append(self._simulate(numbers[first], partial(_tell_part, tell, first, len(numbers))))
+            elif self.first_slots is None:
+                results += self._compute(numbers[first : first + at_once])
+            else:
+                results.append(self._compute_late(numbers[first], self.first_slots(numbers[first])))
+            tell(len(results), len(numbers))
+        return results
+
+    def received(self, slots: int) -> float:
+        """Return E[N'] alone, which on the collision channel takes far less time than all that `expect` returns."""
+        if not self.cell.computed or self.first_slots is not None:
+            return self.expect([slots])[0].received
+        return received_mean(slots, self.pmf, self._barring(slots))
+
+    def _barring(self, slots: int, shares: Floats | None = None) -> float:
+        """Return the probability of sending on the collision channel."""
+        return best_barring(slots, self.pmf, shares) if self.cell.barring == "best" else self.cell.barring
+
+    def _compute(self, numbers: Sequence[int]) -> list[PushYield]:
+        chances = [self._barring(slots) for slots in numbers]
+        slots, probability = np.array(numbers, dtype=float), np.array(chances, dtype=float)
+        received, last, nothing = (moments.tolist() for moments in push_moments(slots, self.pmf, probability))
+        paper = np.zeros(len(numbers))
+        for chance in set(chances):
+            same = probability == chance
+            paper[same] = paper_push_costs(slots[same], sending_pmf(self.pmf, chance))
+        mean = float(np.arange(len(self.pmf)) @ self.pmf)
+        return [
+            PushYield(
+                slots=count,
+                probability=chance,
+                sending=mean * chance,
+                sent=mean * chance if count else 0.0,
+                received=received[i],
+                last_slot=last[i],
+                nothing=nothing[i],
+                slot_sum=received[i] * (count + 1) / 2,  # by symmetry of the slots
+                paper=float(paper[i]),
+                at_most=partial(last_slot_at_most, slots=count, pmf=self.pmf, probability=chance),
+            )
+            for i, (count, chance) in enumerate(zip(numbers, chances, strict=True))
+        ]
+
+    def _compute_late(self, slots: int, usable: Floats) -> PushYield:
+        """Return what push slots yield that contenders may use only after they are ready."""
+        contenders = {n: float(self.pmf[n]) for n in np.flatnonzero(self.pmf).tolist()}
+        chance = self._barring(slots, np.cumsum(usable / np.arange(slots, 0, -1)))
+        push = PushPeriod(slots, contenders, chance, ready=tuple(usable.tolist()))
+        return PushYield(
+            slots=slots,
+            probability=chance,
+            sending=push.sending_mean,
+            sent=push.sending_mean,
+            received=push.received_mean,
+            last_slot=push.last_slot_mean,
+            nothing=min(1.0, push.nothing_probability),
+            slot_sum=float(np.arange(1, slots + 1) @ push.singleton_probabilities),
+            paper=push.expected_cost_paper(0),
+            at_most=lambda slot: float(push.last_slot_cdf[min(slot, slots)]),
+        )
+
+    def _simulate(self, slots: int, tell: Callable[[float], None]) -> PushYield:
+        cell = self.cell
+        probability = self._search_barring(slots) if cell.barring == "best" else cell.barring
+        # Another stream than that of the search, whose maximum is biased upwards.
+        frames = self._play(slots, probability, cell.frames, PLAN, cell.precision, tell)
+        received, last, slot_sum, sent = frames.T
+        in_time = 1.0 if self.first_slots is None else float(self.first_slots(slots).sum())
+        return PushYield(
+            slots=slots,
+            probability=probability,
+            sending=float(np.arange(len(self.pmf)) @ self.pmf) * probability * in_time,
+            sent=float(sent.mean()),
+            received=float(received.mean()),
+            last_slot=float(last.mean()),
+            nothing=float((received == 0).mean()),
+            slot_sum=float(slot_sum.mean()),
+            paper=None,
+            at_most=lambda slot: float((last <= slot).mean()),
+            frames=frames,
+        )
+
+    def _search_barring(self, slots: int) -> float:
+        """Return the best of 20 probabilities by simulation with common random numbers."""
+        if slots == 0 or len(self.pmf) == 1:
+            return 1.0
+        trials = [k / 20 for k in range(20, 0, -1)]
+        few = max(2, self.cell.frames // 10)
+        yields = [self._play(slots, p, few, PLAN_BARRING)[:, 0].mean() for p in trials]
+        return trials[int(np.argmax(yields))]
+
+    def _play(
+        self,
+        slots: int,
+        probability: float,
+        frames: int,
+        purpose: str,
+        precision: float | None = None,
+        tell: Callable[[float], None] = lambda part: None,
+    ) -> Floats:
+        """Play frames. Returns (F, 4), the columns of `PushYield.frames`."""
+        most = len(self.pmf) - 1
+        rng = stream(self.cell.seed, purpose, slots)
+        batch = max(1, min(BATCH // max(1, most), BATCH_SLOTS // (slots + 1), frames if precision is None else FEW))
+        rows: list[Floats] = []
+        for start in range(0, frames, batch):
+            if start:
+                tell(start / frames)
+            count = min(batch, frames - start)
+            number = rng.choice(len(self.pmf), size=count, p=self.pmf)
+            contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
+            first: int | NDArray[np.int64] = 1
+            if self.first_slots is not None:
+                usable = np.cumsum(self.first_slots(slots))
+                first = 1 + np.searchsorted(usable, rng.random((count, most)), "right")
+            earliest = np.where(contends, first, slots + 1).astype(np.int64)
+            sent, slot = np.zeros((count, most, 0), dtype=np.int64), np.zeros((count, most), dtype=np.int64)
+            if earliest.size and slots:
+                sent = self.cell.channel.send(earliest, slots, rng)
+                slot = self.cell.channel.receive(sent, slots, rng)
+            sums = [(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1), (sent > 0).sum(axis=(1, 2))]
+            rows.append(np.stack(sums, axis=1).astype(float))
+            if precision is not None and start + count >= FEW and _is_precise(np.concatenate(rows)[:, :2], precision):
+                break
+        return np.concatenate(rows)
+
+
+def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float:
+    """Return the sending probability that maximises the received pushes on the collision channel.
+
+    pmf: entry n is the probability of n contenders. For a known number N the result is min(1, L/N).
+    shares: (L,) probability that a contender that is not barred sends in each slot; None: 1/L.
+
+    >>> from fedslot.planning.contenders import contender_pmf
+    >>> best_barring(10, contender_pmf(25)), best_barring(10, contender_pmf(5))
+    (0.4, 1.0)
+    """
+    numbers = np.flatnonzero(pmf)
+    # up to one contender per slot, sending more never lowers the yield of a slot
+    largest = 1 / max(slots, 1) if shares is None else float(shares.max(initial=0.0))
+    enough = 1 / max(int(numbers[-1]) * largest, 1e-9)
+    if slots == 0 or enough >= 1:
+        return 1.0
+    if len(numbers) == 1 and shares is None:
+        return slots / int(numbers[0])
+
+    def received(p: Floats) -> Floats:
+        yields = np.zeros(len(p))
+        for share, count in [(1 / slots, slots)] if shares is None else [(share, 1) for share in shares]:
+            alone = (1 - p[:, None] * share) ** np.maximum(numbers - 1, 0)
+            yields += count * share * p * (alone @ (numbers * pmf[numbers]))
+        return yields
+
+    # There may be several maxima: scan, then refine around the highest. Crowds of n have theirs at L/n, of a width in
+    # proportion to it, so that steps are proportional too.
+    grid = np.geomspace(enough, 1.0, 257)
+    for _ in range(6):
+        peak = int(np.argmax(received(grid)))
+        best, low, high = float(grid[peak]), float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, len(grid) - 1)])
+        grid = np.linspace(low, high, 33)
+    return best
+
+
+def _tell_part(tell: Progress, done: int, of: int, part: float) -> None:
+    tell(done + part, of)
+
+
+def _is_precise(samples: Floats, precision: float) -> bool:
+    """Return whether the standard errors of the means of samples (F, S) are small enough."""
+    errors = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
+    return bool((errors <= precision * np.maximum(1.0, samples.mean(axis=0))).all())

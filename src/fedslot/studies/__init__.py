@@ -1,0 +1,10 @@
+"""Studies that were made with fedslot, and the pages about them: uses of the library, of its public names only.
+
+frame.py        what studies share: folder, runs, curves, figures and page
+curves.py       curves of finished runs, many in one small file
+reproduction/   the paper's figures from our own runs
+equal_slots/    which strategies win at equal slots, on three data sets
+
+A study has its settings, the tasks that they ask for, a template `page.md` and what it shows. Its command in
+`fedslot.cli` is the only one that imports it.
+"""

@@ -1,0 +1,51 @@
+"""Curves of finished runs: accuracy and costs of each round, many runs in one small file.
+
+The long experiments are published with their curves, so that their pages can be made, and continued, without the run
+folders, and from the runs of several machines.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from fedslot import RefusedError
+from fedslot.runs import write_atomically
+
+COLUMNS = ["test_accuracy", "cost_max", "cost_frame", "cost_sum", "seconds"]
+
+
+def adopt_curves(known: Path, out: Path) -> None:
+    """Copy files of curves from one folder into another, as far as it does not have them."""
+    for file in sorted(known.glob("*.csv.gz")):
+        if not (out / file.name).exists():
+            save_curves(load_curves(file), out / file.name)
+
+
+def save_curves(runs: Mapping[str, pd.DataFrame], file: Path) -> None:
+    """Write the curves of runs.
+
+    runs: the rounds of each run by its name.
+    """
+    table = pd.concat([rounds[COLUMNS].assign(run=name) for name, rounds in runs.items()])
+    text = table[["run", *COLUMNS]].round({"test_accuracy": 6, "seconds": 3}).to_csv(index=False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, gzip.compress(text.encode(), mtime=0))
+
+
+def load_curves(file: Path) -> dict[str, pd.DataFrame]:
+    """Return the rounds of each run in a file, in the order in which they were written; none if there is no file."""
+    if not file.exists():
+        return {}
+    try:
+        table = pd.read_csv(file, usecols=["run", *COLUMNS])
+    except (OSError, EOFError, ValueError) as error:
+        raise RefusedError(f"{file} is damaged ({error}); restore it, or delete it and measure again") from None
+    runs = table.groupby("run", sort=False)
+    return {
+        str(name): rounds[COLUMNS].reset_index(drop=True).assign(slots_spent=rounds["cost_max"].cumsum().to_numpy())
+        for name, rounds in runs
+    }

@@ -1,0 +1,174 @@
+"""What is measured at equal slots, paired seed by seed with the reference strategy, and the aims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from fedslot import Comparison, Result
+from fedslot.experiments import ACCURACY, ACCURACY_DIFFERENCE, SLOTS, Estimate
+from fedslot.studies.equal_slots.settings import CONTROL, FIRST_SEED, REFERENCE, WINNERS, Setting
+
+Rule = Literal["max", "frame"]
+RULES: tuple[Rule, ...] = ("max", "frame")
+
+
+@dataclass(frozen=True)
+class Measures:
+    """A comparison of a setting.
+
+    Shares are on the log scale, like slots.
+    """
+
+    setting: Setting
+    comparison: Comparison
+
+    @property
+    def names(self) -> list[str]:
+        """Labels of the strategies."""
+        return self.comparison.strategies
+
+    @property
+    def seeds(self) -> str:
+        """The seeds in words."""
+        seeds = self.comparison.seeds
+        if len(seeds) == 1:
+            return f"seed {seeds[0]}"
+        if len(seeds) == 2:
+            return f"seeds {seeds[0]} and {seeds[1]}"
+        if seeds == list(range(seeds[0], seeds[-1] + 1)):
+            return f"seeds {seeds[0]} to {seeds[-1]}"
+        return f"seeds {', '.join(map(str, seeds))}"
+
+    @property
+    def held_out(self) -> bool:
+        """Whether no default was chosen after a look at runs of these seeds."""
+        return min(self.comparison.seeds) >= FIRST_SEED
+
+    def accuracy(self, name: str, slots: int | None = None, rule: Rule = "max") -> Estimate:
+        """Return the accuracy after some slots, by default after all."""
+        return Estimate.of([run.accuracy_at(slots or self.setting.budget, rule) for run in self._runs(name)], ACCURACY)
+
+    def gain(self, name: str, rule: Rule = "max", reference: str = REFERENCE) -> Estimate:
+        """Return the difference of the accuracy after all slots from that of the reference."""
+        pairs = zip(self.accuracy(name, None, rule).values, self.accuracy(reference, None, rule).values, strict=True)
+        return Estimate.of([own - other for own, other in pairs], ACCURACY_DIFFERENCE)
+
+    def slots(self, name: str, target: float, rule: Rule = "max") -> Estimate:
+        """Return the slots until a target accuracy is first reached."""
+        return Estimate.of([self._slots_to(run, target, rule) for run in self._runs(name)], SLOTS)
+
+    def share(self, name: str, target: float, rule: Rule = "max") -> Estimate:
+        """Return the slots to a target accuracy as a share of those of the reference.
+
+        A reference that does not get there would need more than all slots; it counts with all, so the share is an upper
+        bound.
+        """
+        others = np.nan_to_num(self.slots(REFERENCE, target, rule).values, nan=self.setting.budget)
+        return Estimate.of(np.array(self.slots(name, target, rule).values) / others, SLOTS)
+
+    def catch_up(self, name: str, rule: Rule = "max") -> Estimate:
+        """Return the share of all slots after which the accuracy is first that of the reference after all slots."""
+        budget, pairs = self.setting.budget, zip(self._runs(name), self._runs(REFERENCE), strict=True)
+        shares = [self._slots_to(own, other.accuracy_at(budget, rule), rule) / budget for own, other in pairs]
+        return Estimate.of(shares, SLOTS)
+
+    def waiting(self, slots: int) -> Measures:
+        """Return the measures if every frame took some more slots, in which the PS waits for UEs to train."""
+
+        def delayed(run: Result) -> Result:
+            rounds, wait = run.rounds, slots * (run.rounds["cost_frame"] > 0)  # `ps-alone` has no frames
+            later = {rule: rounds[rule] + wait for rule in ("cost_max", "cost_frame")}
+            return replace(run, rounds=rounds.assign(**later))
+
+        return self._changed(delayed)
+
+    def smoothed(self, slots: int) -> Measures:
+        """Return the measures of accuracies that are averaged over the rounds of the last `slots` slots."""
+
+        def averaged(run: Result) -> Result:
+            ends = run.rounds["cost_max"].cumsum().to_numpy()
+            first = np.searchsorted(ends, ends - slots, side="right")
+            sums = np.concatenate([[0.0], run.rounds["test_accuracy"].cumsum()])
+            last = np.arange(1, len(ends) + 1)
+            return replace(run, rounds=run.rounds.assign(test_accuracy=(sums[last] - sums[first]) / (last - first)))
+
+        return self._changed(averaged)
+
+    def _changed(self, change: Callable[[Result], Result]) -> Measures:
+        runs = {name: [change(run) for run in results] for name, results in self.comparison.runs.items()}
+        return Measures(self.setting, replace(self.comparison, runs=runs))
+
+    def _slots_to(self, run: Result, target: float, rule: Rule) -> float:
+        """Return the slots to a target accuracy, NaN beyond the budget: runs end by the clock, some announce more."""
+        slots = run.slots_to(target, rule)
+        return slots if slots <= self.setting.budget else math.nan
+
+    def seconds(self, name: str) -> float:
+        """Return the mean computing time of a run in seconds."""
+        return float(np.mean([run.rounds["seconds"].sum() for run in self._runs(name)]))
+
+    def _runs(self, name: str) -> Sequence[Result]:
+        return self.comparison.runs[name]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """An aim and what was measured; `most` and `least` are the limits of its mean, of which one is given."""
+
+    setting: str
+    name: str
+    what: str
+    rule: Rule
+    measured: Estimate
+    most: float | None = None
+    least: float | None = None
+    unit: float = 100.0  # percent, or percentage points
+
+    @property
+    def reached(self) -> bool:
+        """Whether the mean is within the limit."""
+        mean = self.measured.mean
+        return bool(mean <= self.most) if self.most is not None else bool(mean >= (self.least or 0.0))
+
+    @property
+    def verdict(self) -> str:
+        """The result in a few words."""
+        if self.reached:
+            return "reached"
+        if not self.measured.complete:
+            return f"missed: {self.measured.reached} runs get there"
+        limit = self.most if self.most is not None else (self.least or 0.0)
+        return f"missed by {abs(self.measured.mean - limit) * self.unit:.1f}"
+
+    @property
+    def text(self) -> str:
+        """What was measured."""
+        return self.measured.text("+.2f" if self.least is not None else ".0f", factor=self.unit)
+
+
+def aims(found: dict[str, Measures]) -> Iterator[Aim]:
+    """Return all aims in the settings that were measured, for both winners and both costs."""
+    for key, measures in found.items():
+        title, budget = measures.setting.title, measures.setting.budget
+        for name in WINNERS:
+            for rule in RULES:
+                if key in {"mnist-200", "mnist-5000"}:
+                    share = measures.share(name, 0.9, rule)
+                    yield Aim(title, name, "slots to 0.90, % of greedy-shap's: at most 25", rule, share, most=0.25)
+                    gain = measures.gain(name, rule)
+                    what = f"points above {REFERENCE} after {budget} slots: at least 2.5"
+                    yield Aim(title, name, what, rule, gain, least=0.025)
+                elif key in {"fashion-200", "fashion-5000", "cifar10-200", "cifar10-5000"}:
+                    what = f"slots to greedy-shap's accuracy after {budget}, %: at most 33"
+                    yield Aim(title, name, what, rule, measures.catch_up(name, rule), most=1 / 3)
+                elif key.endswith("-clean"):
+                    peers = [name for name in measures.names if name not in {*WINNERS, CONTROL}]
+                    best = max(peers, key=lambda peer: measures.accuracy(peer).mean)
+                    gain = measures.gain(name, rule, best)
+                    what = f"points above {best}, the best of the others: at least 0"
+                    yield Aim(title, name, what, rule, gain, least=0.0)

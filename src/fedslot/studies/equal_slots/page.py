@@ -1,0 +1,111 @@
+"""The page on equal slots: tables and figures of the settings that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from fedslot import Comparison
+from fedslot.experiments import Estimate
+from fedslot.studies.equal_slots.folder import NAME, study_folder
+from fedslot.studies.equal_slots.measures import Aim, Measures, aims
+from fedslot.studies.equal_slots.settings import (
+    AGGREGATIONS,
+    BUDGET,
+    CONTROL,
+    FIRST_SEED,
+    PAPER,
+    REFERENCE,
+    SCHEDULERS,
+    SETTINGS,
+    SHORT,
+    WINNERS,
+    Setting,
+)
+from fedslot.studies.frame import render
+from fedslot.views import accuracy_by_slots
+
+DRAWN = (*WINNERS, *PAPER, SHORT, CONTROL)  # strategies in the figures
+MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after all
+SMOOTHING = 210  # slots, ten frames of full length
+WAITS = (0, 5, 20, 100)  # slots
+WAITING = ("mnist-200", "fashion-200", "cifar10-200")  # settings for which it is shown what waits would change
+
+
+def publish(found: Mapping[str, tuple[Setting, Comparison]], out: Path) -> list[Path]:
+    """Write the figures (PNG and PDF) and `equal-slots.md`, and return the paths of all files."""
+    figures = {}
+    for key, (setting, comparison) in found.items():
+        if setting.group == "main":
+            drawn = {name: runs for name, runs in comparison.runs.items() if name in DRAWN}
+            figures[key] = partial(accuracy_by_slots, replace(comparison, runs=drawn))
+    return study_folder(out).publish(figures, write(found))
+
+
+def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
+    """Return the page as Markdown."""
+    filters: dict[str, Callable[..., str]] = {
+        "accuracy": lambda estimate: estimate.text(".3f"),
+        "slots": lambda estimate: estimate.text(".0f"),
+        "percent": lambda estimate: estimate.text(".0f", factor=100),
+        "brief": _brief,
+    }
+    measured = {key: Measures(*one) for key, one in found.items() if _needed(one[0]) <= one[1].runs.keys()}
+
+    def group(name: str) -> dict[str, Measures]:
+        return {key: one for key, one in measured.items() if one.setting.group == name}
+
+    runs = [run for one in measured.values() for results in one.comparison.runs.values() for run in results]
+    return render(
+        __package__,
+        filters,
+        main=group("main"),
+        robust=group("robust"),
+        table=group("table").get("table"),
+        aims=_aim_rows({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
+        missing=_missing(found),
+        seen=[one.setting.title for one in measured.values() if not one.held_out],
+        moments=lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
+        smoothing=SMOOTHING,
+        waits=WAITS,
+        waiting=[measured[key] for key in WAITING if key in measured],
+        reference=REFERENCE,
+        winners=WINNERS,
+        schedulers=SCHEDULERS,
+        aggregations=AGGREGATIONS,
+        first_seed=FIRST_SEED,
+        budget=next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
+        images=f"images/{NAME}",
+        curves=f"curves/{NAME}",
+        hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
+    )
+
+
+def _needed(setting: Setting) -> set[str]:
+    """Return the labels of the strategies without which a setting cannot be shown."""
+    labels = set(setting.labels)
+    return labels & {*WINNERS, REFERENCE} if setting.group == "main" else labels
+
+
+def _aim_rows(found: dict[str, Measures]) -> list[list[Aim]]:
+    """Return the aims with both strategies and both costs of one aim in a row."""
+    rows: dict[tuple[str, str], list[Aim]] = {}
+    for aim in aims(found):
+        rows.setdefault((aim.setting, aim.what), []).append(aim)
+    return list(rows.values())
+
+
+def _missing(found: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
+    """Return the settings that were not measured, and those in which strategies are missing."""
+    missing = [setting.title for key, setting in SETTINGS.items() if key not in found]
+    for setting, comparison in found.values():
+        if absent := [label for label in setting.labels if label not in comparison.runs]:
+            missing.append(f"{setting.title}: also {', '.join(absent)}")
+    return missing
+
+
+def _brief(estimate: Estimate, form: str) -> str:
+    """Return a mean without its interval, or how many runs have a value."""
+    return f"{estimate.mean:{form}}" if estimate.complete else estimate.text(form)

@@ -1,0 +1,96 @@
+"""What studies share: a folder with runs, curves of the finished ones, figures and a page.
+
+A run whose curve is known is not repeated, also if its folder is gone or was on another machine; whoever changes a
+setting or a strategy deletes its curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from jinja2 import Environment, StrictUndefined
+
+from fedslot import Result, __version__, load
+from fedslot.experiments import Listener, Settings, Task, failure_of, run_all
+from fedslot.runs import Claim, Kind, claim, write_atomically
+from fedslot.studies.curves import adopt_curves, load_curves, save_curves
+from fedslot.views import save_figures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """The folder of a study.
+
+    name: of its page, and of the folders of its curves and figures. kind: by which the folder is known.
+    """
+
+    out: Path
+    name: str
+    kind: Kind
+
+    def claim(self, description: str, force: bool = False) -> Claim:
+        """Take the folder. A study continues the one in it, also with other settings, seeds and lengths."""
+        return claim(self.out, self.kind, description, lambda: None, resume=not force, force=force)
+
+    @property
+    def curves(self) -> Path:
+        """The folder of the curves."""
+        return self.out / "curves" / self.name
+
+    def curves_file(self, name: str) -> Path:
+        """Return the file with the curves of some of the runs."""
+        return self.curves / f"{name}.csv.gz"
+
+    def adopt(self, curves: Path | None) -> None:
+        """Copy the curves of earlier runs, as far as the folder does not have them."""
+        if curves is not None:
+            adopt_curves(curves / self.name, self.curves)
+
+    def publish(self, figures: Mapping[str, Callable[[], Figure]], page: str) -> list[Path]:
+        """Draw figures as PNG and PDF, write the page, and return the paths of all files."""
+        files = save_figures(figures, self.images)
+        text = self.out / f"{self.name}.md"
+        write_atomically(text, page)
+        return [*files, text]
+
+    @property
+    def images(self) -> Path:
+        """The folder of the figures."""
+        return self.out / "images" / self.name
+
+
+def compute(
+    tasks: Mapping[str, Task], curves: Path, *, workers: int | None, dask: str | None, listener: Listener | None
+) -> None:
+    """Compute runs, or continue them, and add their curves to a file.
+
+    tasks: by the name of the curve.
+    """
+    runs, settings = list(tasks.values()), Settings(resume=True, frames=False)
+    if failures := run_all(runs, settings, workers=workers, dask=dask, listener=listener):
+        raise failure_of(runs, failures)
+    save_curves(load_curves(curves) | {name: _rounds(task) for name, task in tasks.items()}, curves)
+
+
+def render(package: str, filters: Mapping[str, Callable[..., str]], **facts: Any) -> str:
+    """Return the page of a study: the template `page.md` of its package with these facts."""
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {"points": lambda estimate: estimate.text("+.2f", factor=100), **filters}
+    template = environment.from_string(resources.files(package).joinpath("page.md").read_text("utf-8"))
+    return template.render(**facts, version=__version__)
+
+
+def _rounds(task: Task) -> pd.DataFrame:
+    result = load(task.folder)
+    assert isinstance(result, Result)  # the folder of a task holds a run
+    return result.rounds

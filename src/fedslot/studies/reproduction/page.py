@@ -1,0 +1,227 @@
+"""The page of the reproduction: published and measured numbers, each with a tolerance and a verdict."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fedslot.experiments import ACCURACY, ACCURACY_DIFFERENCE, LEAST, Estimate
+from fedslot.planning import PushPeriod, printed_bound
+from fedslot.studies.frame import render
+from fedslot.studies.reproduction.experiments import (
+    CONTENDERS,
+    FEW,
+    FIGURES,
+    FIVE,
+    MANY,
+    OUT,
+    PUBLISHED_EPOCHS,
+    Reproduction,
+)
+from fedslot.studies.reproduction.figures import DRAWINGS, slots_to
+from fedslot.studies.reproduction.published import published
+
+ROUNDS = (20, 50, 100, 199)
+# Tolerances. Three seeds determine an accuracy to about one percentage point. Up to round 20, curves are so steep that
+# one round changes the accuracy by several points; later, seeds and data splits explain less than two points.
+STEEP, SETTLED, COST = 0.05, 0.02, 0.25
+
+
+@dataclass(frozen=True)
+class Check:
+    """A published number and the measured one."""
+
+    what: str
+    published: float
+    measured: Estimate
+    tolerance: float
+    digits: int = 3
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the measured mean is within the tolerance of the published number."""
+        return abs(self.measured.mean - self.published) <= self.tolerance
+
+    @property
+    def surprises(self) -> bool:
+        """Whether the published number lies outside of our confidence interval."""
+        return self.published < self.measured.low or self.published > self.measured.high
+
+    @property
+    def verdict(self) -> str:
+        """The result of the check in a few words."""
+        if not self.measured.complete:
+            return "not reached" if not self.measured.count else f"reached by {self.measured.reached}"
+        if self.agrees:
+            return "agrees"
+        return f"differs by {self.measured.mean - self.published:+.{self.digits}f}"
+
+
+def publish(reproduction: Reproduction, figures: Sequence[str]) -> list[Path]:
+    """Write the figures (PNG and PDF) and `reproduction.md`, and return the paths of all files."""
+    drawings = {name: partial(draw, reproduction) for figure in figures for name, draw in DRAWINGS[figure].items()}
+    return reproduction.folder.publish(drawings, write(reproduction, figures))
+
+
+def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
+    """Return the page as Markdown, for the given figures."""
+    wanted = set(figures)
+    facts: dict[str, object] = {"figures": wanted, "seeds": reproduction.seeds, "rounds": reproduction.rounds}
+    shown = [reproduction.seeds["mnist"], *([reproduction.seeds["cifar10"]] if "fig3" in wanted else [])]
+    facts |= {"least": LEAST, "shown": shown, "command": command(reproduction, wanted)}
+    if wanted & {"fig2", "fig6", "fig5"}:
+        facts |= {"equal": equal_budgets(reproduction), "round0": first_round(reproduction)}
+    if "fig2" in wanted:
+        facts["fig2"] = fig2_checks(reproduction)
+    if "fig3" in wanted:
+        facts["cifar"] = {name: _accuracies(reproduction, "cifar10", name, FEW, -1) for name in FIVE}
+    if "fig5" in wanted:
+        facts["fig5"] = fig5_checks(reproduction)
+    if "fig6" in wanted:
+        facts |= {"fig6": fig6_checks(reproduction), "clock": clock_costs(reproduction)}
+    facts["cost"] = PushPeriod(10, 10)
+    facts["theorem"] = printed_bound(8.0, ues=200, frame_length=20, budget=20, epsilon=0.1, theta=0.1, p=1e-6, q=0.5)
+    facts["hours"] = _hours(reproduction)
+    filters: dict[str, Callable[..., str]] = {"number": _number, "estimate": _estimate}
+    return render(__package__, filters, **facts, few=FEW, many=MANY)
+
+
+def command(reproduction: Reproduction, figures: Collection[str]) -> str:
+    """Return the command that makes the page.
+
+    >>> command(Reproduction(OUT, {"mnist": 1, "cifar10": 1}, 40), ["fig2"])
+    'fedslot reproduce fig2 --quick'
+    """
+    words = ["fedslot", "reproduce", "all" if set(figures) == set(FIGURES) else " ".join(sorted(figures))]
+    if reproduction.rounds is not None:
+        words.append("--quick")
+    else:
+        words += ["--seeds", str(reproduction.seeds["mnist"])]
+        if "fig3" in figures:
+            words += ["--cifar-seeds", str(reproduction.seeds["cifar10"])]
+    if reproduction.out != OUT:
+        words += ["--out", shlex.quote(str(reproduction.out))]
+    return " ".join(words)
+
+
+def fig2_checks(reproduction: Reproduction) -> list[Check]:
+    """Compare Fig. 2 at four rounds, each curve with the local epochs that match it."""
+    paper = published("fig2")
+    last = reproduction.rounds or len(paper)
+    return [
+        Check(
+            f"{name}, E = {PUBLISHED_EPOCHS[name]}, round {round}",
+            float(paper.loc[round, name]),  # type: ignore[arg-type]
+            _accuracies(reproduction, "mnist", name, PUBLISHED_EPOCHS[name], round),
+            STEEP if round <= 20 else SETTLED,
+        )
+        for name in paper.columns
+        for round in ROUNDS
+        if round < last
+    ]
+
+
+def fig5_checks(reproduction: Reproduction) -> list[Check]:
+    """Compare Fig. 5's final accuracies; only those of the proposal depend on the number of contenders."""
+    paper = published("fig5")
+    checks = [
+        Check(
+            f"Proposed, N = {contenders}",
+            float(paper.loc[contenders, "Proposed"]),  # type: ignore[arg-type]
+            _accuracies(reproduction, "mnist", f"Proposed ({contenders}/10)", MANY, -1),
+            SETTLED,
+        )
+        for contenders in CONTENDERS
+    ]
+    for column, name in {"GreedyShap": "GreedyShap (20)", "Only pull": "Only pull", "FedAvg": "FedAvg (20)"}.items():
+        checks += [
+            Check(
+                f"{column}, N = {contenders} (ours does not depend on N)",
+                float(paper.loc[contenders, column]),  # type: ignore[arg-type]
+                _accuracies(reproduction, "mnist", name, PUBLISHED_EPOCHS[name], -1),
+                SETTLED,
+            )
+            for contenders in (CONTENDERS[0], CONTENDERS[-1])
+        ]
+    return checks
+
+
+def fig6_checks(reproduction: Reproduction) -> list[Check]:
+    """Compare Fig. 6's costs under the sum rule, which it plots."""
+    paper = published("fig6")
+    names = {"FedAvg": "FedAvg (20)", "GreedyShap": "GreedyShap (20)", "Proposed": "Proposed (10/10)"}
+    return [
+        Check(
+            f"{column} to {target:g}",
+            float(cost),
+            slots_to(reproduction, name, PUBLISHED_EPOCHS[name], float(str(target)), "sum"),
+            COST * float(cost),
+            digits=0,
+        )
+        for column, name in names.items()
+        for target, cost in paper[column].items()
+        if not math.isnan(cost)
+    ]
+
+
+def clock_costs(reproduction: Reproduction) -> dict[str, dict[float, Estimate]]:
+    """Return the slots by the clock to target accuracies, with many local epochs for all strategies."""
+    targets = (0.8, 0.9, 0.92, 0.93)
+    return {name: {target: slots_to(reproduction, name, MANY, target, "max") for target in targets} for name in FIVE}
+
+
+def equal_budgets(reproduction: Reproduction) -> dict[int, dict[str, tuple[Estimate, Estimate]]]:
+    """Return the final accuracy of five strategies, and the paired difference to the proposal, by local epochs."""
+    table: dict[int, dict[str, tuple[Estimate, Estimate]]] = {}
+    for epochs in (FEW, MANY):
+        finals = {
+            name: {r.scenario.seed: r.final_accuracy for r in reproduction.results("mnist", name, epochs)}
+            for name in FIVE
+        }
+        reference = finals[FIVE[0]]
+        table[epochs] = {
+            name: (
+                Estimate.of([*values.values()], ACCURACY),
+                Estimate.of([values[seed] - reference[seed] for seed in values], ACCURACY_DIFFERENCE),
+            )
+            for name, values in finals.items()
+        }
+    return table
+
+
+def first_round(reproduction: Reproduction) -> dict[str, tuple[Estimate, Estimate]]:
+    """Return the accuracy after round 0, before any valuation, with few and with many local epochs."""
+    names = [name for name in FIVE if name != "Centralized (20)"]
+    return {
+        name: (
+            _accuracies(reproduction, "mnist", name, FEW, 0),
+            _accuracies(reproduction, "mnist", name, MANY, 0),
+        )
+        for name in names
+    }
+
+
+def _accuracies(reproduction: Reproduction, dataset: str, name: str, epochs: int, round: int) -> Estimate:
+    results = reproduction.results(dataset, name, epochs)
+    return Estimate.of([float(result.rounds["test_accuracy"].iloc[round]) for result in results], ACCURACY)
+
+
+def _hours(reproduction: Reproduction) -> dict[str, float]:
+    """Return the computing time of the finished runs by data set, in hours of one core."""
+    seconds = {name: float(rounds["seconds"].sum()) for name, rounds in reproduction.curves().items()}
+    return {
+        dataset: sum(spent for name, spent in seconds.items() if name.startswith(f"{dataset}-")) / 3600
+        for dataset in reproduction.seeds
+    }
+
+
+def _number(value: float, digits: int = 3) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _estimate(estimate: Estimate, digits: int = 3) -> str:
+    return estimate.text(f".{digits}f")

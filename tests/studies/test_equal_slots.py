@@ -1,0 +1,273 @@
+"""The comparisons at equal slots: settings that can run, measures against hand-made runs, the page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.estimates import SLOTS, Estimate
+from fedslot.experiments.tasks import check
+from fedslot.experiments.variants import VariantStudy, make_variants
+from fedslot.runs.results import Result
+from fedslot.scenario import Scenario
+from fedslot.studies.curves import load_curves, save_curves
+from fedslot.studies.equal_slots.folder import finished, runs_left
+from fedslot.studies.equal_slots.measures import Aim, Measures, aims
+from fedslot.studies.equal_slots.page import write
+from fedslot.studies.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
+from fedslot.support.errors import InputError, RefusedError
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_can_run(name: str) -> None:
+    setting = SETTINGS[name]
+    for scenario in VariantStudy(setting.scenario(), make_variants(list(setting.strategies))).scenarios:
+        check(scenario, data=False)
+        assert scenario.time_budget == setting.budget
+        assert scenario.rounds == setting.budget, "frames of a slot would fit as often"
+        assert scenario.seed == FIRST_SEED, "none of those that the defaults were chosen on"
+
+
+def test_settings_are_called_by_name() -> None:
+    assert list(chosen(["skewed", "mnist-200"])) == ["skewed", "mnist-200"]
+    assert list(chosen([])) == list(SETTINGS)
+    assert {setting.budget for setting in chosen([], budget=300).values()} == {300}
+    with pytest.raises(InputError, match="one of mnist-200"):
+        chosen(["mnist-2000"])
+
+
+def _run(accuracies: list[float], cost_max: int, cost_frame: int) -> Result:
+    """A run whose frames all cost the same."""
+    count = len(accuracies)
+    rounds = pd.DataFrame(
+        {
+            "test_accuracy": accuracies,
+            "cost_max": [cost_max] * count,
+            "cost_frame": [cost_frame] * count,
+            "cost_sum": [0] * count,
+            "slots_spent": [cost_max * (i + 1) for i in range(count)],
+            "seconds": [2.0] * count,
+        }
+    )
+    return Result(Scenario(rounds=count), rounds)
+
+
+def _made_up(setting: Setting, reference: list[float], winner: list[float]) -> Comparison:
+    """A comparison in which the winners' frames take 4 slots by the clock and 5 in all, the others' 20 slots."""
+    runs = {}
+    for variant in make_variants(list(setting.strategies)):
+        if variant.label in WINNERS:
+            runs[variant.label] = [_run(winner, 4, 5)] * 3
+        elif variant.label == "ps-alone":
+            runs[variant.label] = [_run([0.5], 0, 0)] * 3
+        else:
+            runs[variant.label] = [_run(reference, 20, 20)] * 3
+    return Comparison(setting.scenario(), [FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2], runs, setting.targets)
+
+
+SMALL = replace(SETTINGS["mnist-200"], budget=100)
+MEASURES = Measures(SMALL, _made_up(SMALL, [0.5, 0.6, 0.85, 0.89, 0.9], [0.4, 0.88, 0.9, *[0.93] * 22]))
+
+
+def test_measures_of_hand_made_runs() -> None:
+    winner = WINNERS[0]
+    assert MEASURES.accuracy(winner, 8).mean == pytest.approx(0.88)
+    assert MEASURES.accuracy(winner, 9, "frame").mean == pytest.approx(0.4), (
+        "the second frame ends after 10 announced slots"
+    )
+    assert MEASURES.gain(winner).mean == pytest.approx(0.03)
+    assert MEASURES.slots(winner, 0.9).mean == pytest.approx(12)
+    assert MEASURES.slots(winner, 0.9, "frame").mean == pytest.approx(15)
+    assert MEASURES.share(winner, 0.9).mean == pytest.approx(12 / 100)
+    assert MEASURES.share(winner, 0.9, "frame").mean == pytest.approx(15 / 100)
+    assert MEASURES.catch_up(winner).mean == pytest.approx(12 / 100)
+    assert MEASURES.catch_up(REFERENCE).mean == pytest.approx(1)
+    assert MEASURES.slots("ps-alone", 0.9).count == 0
+    assert MEASURES.accuracy("ps-alone", 1).mean == pytest.approx(0.5)
+    assert MEASURES.seconds(winner) == pytest.approx(50)
+
+
+def test_slots_beyond_the_budget_do_not_count() -> None:
+    """The winner's 25 frames take 100 slots by the clock and announce 125: runs end by the clock."""
+    late = Measures(SMALL, _made_up(SMALL, [0.5, 0.5, 0.5, 0.5, 0.9], [0.5] * 24 + [0.92]))
+    assert late.slots(WINNERS[0], 0.92).mean == pytest.approx(100)
+    assert late.slots(WINNERS[0], 0.92, "frame").count == 0
+    assert late.catch_up(WINNERS[0], "frame").count == 0
+
+
+def test_a_reference_that_falls_short_counts_with_all_slots() -> None:
+    short = Measures(SMALL, _made_up(SMALL, [0.5, 0.6, 0.7, 0.8, 0.89], [0.4, 0.88, 0.9]))
+    assert short.share(WINNERS[0], 0.9).mean == pytest.approx(12 / 100)
+
+
+def test_frames_that_wait() -> None:
+    late = MEASURES.waiting(5)  # frames of 9, 10 announced, and 25 slots
+    assert late.slots(WINNERS[0], 0.9).mean == pytest.approx(27)
+    assert late.slots(WINNERS[0], 0.9, "frame").mean == pytest.approx(30)
+    assert late.accuracy(REFERENCE).mean == pytest.approx(0.89), "only four of its frames fit"
+    assert late.accuracy("ps-alone").mean == pytest.approx(0.5), "it has no frames"
+
+
+def test_smoothed_accuracies() -> None:
+    """The mean over the frames that ended in the last 12 slots: three of the winner's, one of the others'."""
+    smooth = MEASURES.smoothed(12)
+    assert smooth.accuracy(WINNERS[0], 8).mean == pytest.approx((0.4 + 0.88) / 2)
+    assert smooth.accuracy(WINNERS[0], 16).mean == pytest.approx((0.88 + 0.9 + 0.93) / 3)
+    assert smooth.accuracy(REFERENCE).mean == pytest.approx(0.9)
+    assert smooth.catch_up(WINNERS[0]).mean == pytest.approx(16 / 100)
+
+
+def test_aims_of_hand_made_runs() -> None:
+    found = {(aim.name, aim.what.split(":")[0], aim.rule): aim for aim in aims({"mnist-200": MEASURES})}
+    assert len(found) == 8  # two winners, two aims, two costs
+    assert all(aim.reached for aim in found.values())
+    slow = Measures(SMALL, _made_up(SMALL, [0.9] * 5, [0.5] * 24 + [0.91]))
+    assert not any(aim.reached for aim in aims({"mnist-200": slow}))
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([0.2, 0.24, 0.22], "reached"),
+        ([0.3, 0.26, 0.34], "missed by 5.0"),
+        ([0.2, float("nan"), 0.2], "missed: 2 of 3"),
+    ],
+)
+def test_verdicts(values: list[float], verdict: str) -> None:
+    aim = Aim("MNIST", "scout", "slots", "max", Estimate.of(values, SLOTS), most=0.25)
+    assert aim.verdict.startswith(verdict)
+
+
+def test_the_page_has_a_table_for_everything() -> None:
+    """Every table is well-formed: as many cells in each line as in its header."""
+    made_up = {name: (setting, _made_up(setting, [0.7, 0.9], [0.6, 0.91, 0.95])) for name, setting in SETTINGS.items()}
+    page = write(made_up)
+    for setting in SETTINGS.values():
+        assert setting.title in page
+    assert "What has not been measured" not in page
+    tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    assert len(tables) == 1 + 2 * sum(setting.group == "main" for setting in SETTINGS.values()) + 3
+    for table in tables:
+        lines = table.strip().split("\n")
+        assert len(lines) > 2
+        assert len({line.count("|") for line in lines}) == 1, lines[0]
+        assert set(lines[1]) == {"|", "-"}
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    """And nothing else: settings without runs are left out, and it says so."""
+    page = write({"mnist-200": (SMALL, MEASURES.comparison)})
+    assert "| `merit-push+filtered` | 12 [12, 12] | 15 |" in page.replace("8 [8, 8] | 10 | ", "")
+    assert "### Fashion" not in page
+    assert "Where nobody tuned" not in page
+    assert "more than this page shows: MNIST, 5000 labelled samples; MNIST" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"), [("mnist-200", WINNERS[1]), ("table", "planned+average"), ("irsa", "ps-alone")]
+)
+def test_a_setting_without_its_strategies_is_not_shown(name: str, lost: str) -> None:
+    """As after a change of the settings, with curves of earlier runs."""
+    setting = SETTINGS[name]
+    comparison = _made_up(setting, [0.7, 0.9], [0.6, 0.91, 0.95])
+    del comparison.runs[lost]
+    page = write({name: (setting, comparison)})
+    assert f"### {setting.title}" not in page
+    assert f"{setting.title}: also {lost}" in page
+
+
+def test_the_page_says_which_seeds_are_held_out() -> None:
+    page = write({"mnist-200": (SMALL, MEASURES.comparison)})
+    assert "Seeds 20 to 22. Accuracy" in page
+    assert "earlier seeds" not in page
+    seen = replace(MEASURES.comparison, seeds=[19, 20, 21])
+    assert "show\nearlier seeds: MNIST, 200 labelled samples." in write({"mnist-200": (SMALL, seen)})
+    runs = {name: results[:1] for name, results in MEASURES.comparison.runs.items()}
+    assert "Seed 20. Accuracy" in write({"mnist-200": (SMALL, replace(MEASURES.comparison, seeds=[20], runs=runs))})
+
+
+def _save(comparison: Comparison, out: Path) -> Path:
+    """Write the curves of a comparison that was made up for 100 slots."""
+    file = out / "curves" / "equal-slots" / "mnist-200-100-slots.csv.gz"
+    runs = {
+        f"{name}, seed {seed}": result.rounds
+        for name, results in comparison.runs.items()
+        for seed, result in zip(comparison.seeds, results, strict=True)
+    }
+    save_curves(runs, file)
+    return file
+
+
+def test_the_page_is_made_from_curves(tmp_path: Path) -> None:
+    """The measures of a comparison can be read back from its curves, to the last digit."""
+    _save(MEASURES.comparison, tmp_path)
+    assert finished(tmp_path) == {}, "another budget"
+    ((setting, read),) = finished(tmp_path, SMALL.budget).values()
+    assert (setting, read.seeds) == (SMALL, MEASURES.comparison.seeds)
+    assert write({"mnist-200": (SMALL, read)}) == write({"mnist-200": (SMALL, MEASURES.comparison)})
+
+
+def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
+    file = _save(MEASURES.comparison, tmp_path)
+    runs = load_curves(file)
+    del runs[f"{REFERENCE}, seed {FIRST_SEED + 1}"]
+    save_curves(runs, file)
+    ((_, read),) = finished(tmp_path, SMALL.budget).values()
+    assert read.seeds == [FIRST_SEED, FIRST_SEED + 2]
+    assert {len(results) for results in read.runs.values()} == {2}
+    assert "Seeds 20 and 22. Accuracy" in write({"mnist-200": (SMALL, read)})
+    save_curves({name: rounds for name, rounds in runs.items() if not name.startswith(f"{REFERENCE},")}, file)
+    lost = load_curves(file) | {f"{REFERENCE}, seed 99": MEASURES.comparison.runs[REFERENCE][0].rounds}
+    save_curves(lost, file)
+    with pytest.raises(RefusedError, match="has no seed with runs of all its strategies"):
+        finished(tmp_path, SMALL.budget)
+
+
+def test_runs_with_curves_are_not_repeated(tmp_path: Path) -> None:
+    _save(MEASURES.comparison, tmp_path)
+    assert runs_left("mnist-200", SMALL, 3, tmp_path) == {}
+    left = runs_left("mnist-200", SMALL, 4, tmp_path)
+    assert [task.scenario.seed for task in left.values()] == [FIRST_SEED + 3] * len(SMALL.strategies)
+    assert len(runs_left("mnist-200", SETTINGS["mnist-200"], 1, tmp_path)) == len(SMALL.strategies), "another budget"
+
+
+def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On digits, so that no data set need be there; the second call finds all runs finished."""
+    from fedslot.cli import main
+
+    tiny = Setting("Digits", "quickstart", {"training.epochs": 1}, (WINNERS[1], REFERENCE), (0.1, 0.9), budget=30)
+    monkeypatch.setitem(SETTINGS, "skewed", tiny)
+    words = ["equal-slots", "skewed", "--seeds", "1", "--workers", "1", "--out", str(tmp_path)]
+    assert main(words) == 0
+    page = (tmp_path / "equal-slots.md").read_text("utf-8")
+    assert "### Digits" in page
+    assert (tmp_path / "images" / "equal-slots" / "skewed.png").is_file()
+    runs, curves = tmp_path / "runs" / "skewed" / "runs", tmp_path / "curves" / "equal-slots" / "skewed.csv.gz"
+    first, kept = sorted(runs.iterdir()), curves.read_bytes()
+    assert len(first) == 2
+    assert main(words) == 0
+    assert (tmp_path / "equal-slots.md").read_text("utf-8") == page
+    assert (sorted(runs.iterdir()), curves.read_bytes()) == (first, kept)
+    assert main(["equal-slots", "nonsense", "--out", str(tmp_path / "no")]) == 2
+    assert not (tmp_path / "no").exists()
+    other = runs / f"{REFERENCE}-seed{FIRST_SEED}"
+    before = sorted(other.iterdir())
+    assert main([*words[:-1], str(other)]) == 2, "the folder of a run"
+    assert sorted(other.iterdir()) == before
+    assert main([*words[:-1], str(tmp_path / "no"), "--curves", str(tmp_path / "nowhere")]) == 2
+    assert not (tmp_path / "no").exists()
+    known = ["--curves", str(tmp_path / "curves")]
+    monkeypatch.setitem(SETTINGS, "irsa", replace(tiny, title="Again"))
+    assert main(["equal-slots", "irsa", *words[2:-1], str(tmp_path / "second"), *known]) == 0
+    page = (tmp_path / "second" / "equal-slots.md").read_text("utf-8")
+    assert "### Digits" in page
+    assert "### Again" in page
+    assert main([*words[:3], "2", *words[4:-1], str(tmp_path / "third"), *known]) == 0, "one more seed"
+    more = sorted(folder.name for folder in (tmp_path / "third" / "runs" / "skewed" / "runs").iterdir())
+    assert more == [f"{name}-seed{FIRST_SEED + 1}" for name in (REFERENCE, WINNERS[1])]
+    assert f"Seeds {FIRST_SEED} and {FIRST_SEED + 1}." in (tmp_path / "third" / "equal-slots.md").read_text("utf-8")
