@@ -21,8 +21,8 @@ def test_the_skeleton_of_an_aggregation_runs(updates, tmp_path, monkeypatch):
     aggregate = aggregation.apply(aggregation.init(torch.zeros(2), 3), updates([[1.0, 0.0], [3.0, 4.0], [0.0, 3.0]]))
     assert aggregate.broadcast.tolist() == pytest.approx([2.8 / 3, 5.4 / 3])
     assert aggregate.report.tolist() == pytest.approx([0.7 / 3, 1.35 / 3])
-    with pytest.raises(InputError, match=r"aggregation\.options\.memory: 2 is not allowed"):
-        AGGREGATIONS.make("skeleton_of_an_aggregation:Clipped", {"memory": 2})
+    with pytest.raises(InputError, match=r"aggregation\.options\.memory: 2\.0 is not allowed"):
+        AGGREGATIONS.make("skeleton_of_an_aggregation:Clipped", {"memory": 2.0})
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS)

@@ -28,7 +28,7 @@ def test_old_and_new_keys_make_the_same_scenario(old: dict, new: dict, tmp_path:
     assert Scenario(**old) == Scenario(**new)
     dotted = {f"{section}.{key}": value for section, fields in old.items() for key, value in fields.items()}
     assert Scenario().replace(dotted) == Scenario(**new)
-    assert Scenario.load("paper", dotted) == Scenario.load("paper", new)
+    assert Scenario.load("quickstart", dotted) == Scenario.load("quickstart", new)
 
 
 def test_a_name_alone_stands_for_a_part_and_its_options_are_kept_apart() -> None:
