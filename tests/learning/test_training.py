@@ -308,7 +308,7 @@ def test_random_numbers_of_an_optimizer_are_those_of_the_ue():
     [
         ("adam", "one of sgd, or package"),
         ("math:sqrt", "(parameters, lr)"),
-        ("builtins:dict.fromkeys", "a torch.optim.Optimizer, not of a dict"),
+        ("builtins:dict.fromkeys", "a torch.optim.Optimizer, not a dict"),
         ("torch.optim:LBFGS", "step() needs nothing but gradients"),
     ],
 )
