@@ -27,7 +27,7 @@ from fedslot.scenario import Scenario
 from fedslot.scenario import Valuation as ValuationOptions
 from fedslot.support.threads import Threads
 
-DEFAULT = ValuationOptions().method
+DEFAULT = ValuationOptions().name
 
 
 @dataclass(frozen=True)

@@ -50,18 +50,20 @@ def commented(preset: str) -> str:
         "# Every field is here. Those behind a # have their defaults; remove the # to change one.",
         "",
     ]
-    section = ""
+    opened, filled = set(), {key.partition(".")[0] for key in given}
     for key, about in known.items():
         path, _, name = key.rpartition(".")
         indent = "  " * key.count(".")
         default, _, values = allowed[key].removeprefix("default ").partition("; ")
-        active = key in given
-        if path != section and path:
-            section = path
-            bare = not any(other.startswith(f"{path}.") for other in given)
-            active |= bare and "." not in path  # YAML has no section without a field
-            hidden = "# " if bare and not active else ""
-            lines += ["", f"{indent[2:]}{hidden}{path.rpartition('.')[2]}:"]
+        active = key in given or bool(path) and path not in filled and "." not in path
+        filled |= {path} if active else set()  # YAML has no section without a field
+        parents = path.split(".") if path else []
+        for depth, parent in enumerate(parents):
+            section = ".".join(parents[: depth + 1])
+            if section not in opened:
+                opened.add(section)
+                hidden = "# " if depth and not any(other.startswith(f"{section}.") for other in given) else ""
+                lines += ["", f"{'  ' * depth}{hidden}{parent}:"]
         note = f"{' '.join(about.split())} ({values}; default {default})"
         lines += textwrap.wrap(
             note, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", break_on_hyphens=False

@@ -151,7 +151,8 @@ class SlotAccess(FedAvg):
         row = server.close(
             frame, reached, [(asked[reply.metadata.reply_to_message_id], FlowerReply(reply)) for reply in replies]
         )
-        return to_arrays(server.model, server.now.model), MetricRecord(self.stock.metrics | asdict(row))
+        measured = {name: number for name, number in asdict(row).items() if number is not None}
+        return to_arrays(server.model, server.now.model), MetricRecord(self.stock.metrics | measured)
 
     def _bind_and_note_late(self, round: int) -> None:
         """Handle the answers to other messages than this frame's: which UE a node is, and late replies."""
