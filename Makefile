@@ -44,7 +44,7 @@ test-long: long
 
 # the tests that compute, as other processors would run them; numbers on pages are not compared, so pages are not among them
 PROFILES ?= x86-64
-COMPUTING := tests/access tests/data/test_partition.py tests/learning tests/strategies tests/valuation \
+COMPUTING := tests/access tests/planning tests/data/test_partition.py tests/learning tests/strategies tests/valuation \
     tests/test_docs.py tests/fleet tests/test_portable.py tests/rounds/test_simulation.py
 test-portable: .venv/ready
 	for profile in $(PROFILES); do \

@@ -55,7 +55,7 @@ def commented(preset: str) -> str:
         path, _, name = key.rpartition(".")
         indent = "  " * key.count(".")
         default, _, values = allowed[key].removeprefix("default ").partition("; ")
-        active = key in given or bool(path) and path not in filled and "." not in path
+        active = key in given or (bool(path) and path not in filled and "." not in path)
         filled |= {path} if active else set()  # YAML has no section without a field
         parents = path.split(".") if path else []
         for depth, parent in enumerate(parents):
