@@ -29,6 +29,7 @@ from fedslot.scenario import keys, preset_text, presets, ranges
 PACKAGES = {  # pages of the Python reference
     "fedslot": "fedslot",
     "access": "fedslot.access",
+    "planning": "fedslot.planning",
     "aggregation": "fedslot.aggregation",
     "strategies": "fedslot.strategies",
     "valuation": "fedslot.valuation",

@@ -162,6 +162,18 @@ def test_there_are_no_import_cycles_between_rooms():
     assert len(imports) > 15
 
 
+def test_the_map_of_contributing_has_every_room_above_those_that_import_it():
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8")
+    rooms = [f"fedslot.{name}" for name in re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)]
+    modules = {_name(file): file for file in FILES}
+    assert sorted(rooms) == sorted(
+        {_room(_name(file)) for file in FILES if file.parent != ROOT or file.stem == "messages"}
+    )
+    for file in FILES:
+        if (room := _room(_name(file))) in rooms:
+            assert _imported_rooms(file, modules) <= set(rooms[: rooms.index(room)]), file
+
+
 def test_nothing_below_imports_the_views():
     """What is drawn and shown goes through one late door, `support/display.py`."""
     modules = {_name(file): file for file in FILES}

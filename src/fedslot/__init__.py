@@ -6,8 +6,9 @@
     result.plot()
 
 The public names below are imported on first use, so that `import fedslot` is quick. The packages `fedslot.access`
-(closed forms, planner), `fedslot.valuation`, `fedslot.aggregation`, `fedslot.data`, `fedslot.tracking`,
-`fedslot.deployment.flower` and `fedslot.deployment.mqtt` have public names of their own.
+(channels, clock), `fedslot.planning` (closed forms, planner), `fedslot.valuation`, `fedslot.aggregation`,
+`fedslot.data`, `fedslot.tracking`, `fedslot.deployment.flower` and `fedslot.deployment.mqtt` have public names of their
+own.
 """
 
 from __future__ import annotations
