@@ -23,7 +23,18 @@ from typer.main import get_command
 import fedslot
 from fedslot.cli import app
 from fedslot.parts.kind import Kind
-from fedslot.parts.kinds import AGGREGATIONS, CHANNELS, STRATEGIES, VALUATIONS
+from fedslot.parts.kinds import (
+    AGGREGATIONS,
+    CHANNELS,
+    COST_RULES,
+    LINKS,
+    MODELS,
+    NOISE_LAWS,
+    OPTIMIZERS,
+    PARTITIONS,
+    STRATEGIES,
+    VALUATIONS,
+)
 from fedslot.scenario import keys, preset_text, presets, ranges
 
 PACKAGES = {  # pages of the Python reference
@@ -74,6 +85,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "aggregations": aggregations_page(),
         "channels": channels_page(),
         "valuation": valuation_page(),
+        "others": others_page(),
         "files": files_page(),
         **{f"api/{page}": package_page(name) for page, name in PACKAGES.items()},
     }
@@ -118,15 +130,13 @@ def scenario_page() -> str:
         "and in Python `{'frame.pull': 5}` does. `fedslot schema --keys` prints the same list, `fedslot schema` prints "
         "the JSON schema for editors, and `fedslot init` writes a file to start from.",
     ]
-    section, limits = "", ranges()
-    lines.append("## The run { #run }")
-    for key, about in keys().items():
-        home = key.rpartition(".")[0]
-        if home != section:
-            section = home
-            lines += [f"## {home} {{ #{home} }}", _section_text(home)]
-        default, _, allowed = limits[key].removeprefix("default ").partition("; ")
-        lines += [f"### `{key}` {{ #{key} .field }}", one_line(about), _limits(f"Default `{default}`; {allowed}.")]
+    fields, limits = keys(), ranges()
+    for section in dict.fromkeys(key.rpartition(".")[0] for key in fields):
+        lines += [f"## {section} {{ #{section} }}", _section_text(section)] if section else ["## The run { #run }"]
+        for key in (key for key in fields if key.rpartition(".")[0] == section):
+            default, _, allowed = limits[key].removeprefix("default ").partition("; ")
+            limit = _limits(f"Default `{default}`; {allowed}.")
+            lines += [f"### `{key}` {{ #{key} .field }}", one_line(fields[key]), limit]
     return _page(lines)
 
 
@@ -233,31 +243,48 @@ def aggregations_page() -> str:
 
 def channels_page() -> str:
     """Return the built-in channels with their options."""
-    lines = [
-        "# Channels",
-        "`push.channel` chooses one. [Access](../explanation/access.md#other-channels) compares them.",
-    ]
-    for name in CHANNELS:
-        lines += [*_part(CHANNELS, name), _options(CHANNELS, name)]
-    lines.append("A channel of your own is a subclass of [`fedslot.Channel`](api/fedslot.md#fedslot.Channel).")
-    return _page(lines)
+    return _page(
+        [
+            "# Channels",
+            "`push.channel` chooses one. [Access](../explanation/access.md#other-channels) compares them.",
+            *_parts(CHANNELS),
+            "A channel of your own is a subclass of [`fedslot.Channel`](api/fedslot.md#fedslot.Channel).",
+        ]
+    )
 
 
 def valuation_page() -> str:
-    """Return the built-in valuation methods."""
+    """Return the built-in valuation methods with their options."""
+    return _page(
+        [
+            "# Valuation methods",
+            "`valuation.name` chooses one. [Valuation](../explanation/valuation.md) explains them.",
+            *_parts(VALUATIONS),
+        ]
+    )
+
+
+def others_page() -> str:
+    """Return the built-in parts of the kinds that have no page of their own."""
     lines = [
-        "# Valuation methods",
-        "`valuation.name` chooses one; its parameters are fields of the [scenario](scenario.md#valuation). "
-        "[Valuation](../explanation/valuation.md) explains them.",
+        "# Other parts",
+        "Every part is named in the scenario as `name` or `{name, options}`; "
+        "[Your own parts](../how-to/own-parts.md) explains how to write one.",
     ]
-    for name in VALUATIONS:
-        lines += _part(VALUATIONS, name)
+    for kind in (MODELS, OPTIMIZERS, NOISE_LAWS, PARTITIONS, LINKS, COST_RULES):
+        given = f" It is called with ({', '.join(kind.arguments)})." if kind.arguments else ""
+        lines += [f"## {kind.section}", f"The field of {kind.noun}.{given}", *_parts(kind, level=3)]
     return _page(lines)
 
 
-def _part(kind: Kind[Any], name: str) -> list[str]:
+def _parts(kind: Kind[Any], level: int = 2) -> list[str]:
+    """Return the descriptions of all built-in parts of a kind."""
+    return [line for name in kind for line in (*_part(kind, name, level), _options(kind, name))]
+
+
+def _part(kind: Kind[Any], name: str, level: int = 2) -> list[str]:
     """Return the heading and the description of a built-in part."""
-    return [f"## {name} {{ #{name} }}", markdown(kind.find(name).__doc__ or "")]
+    return [f"{'#' * level} {name} {{ #{name} }}", markdown(kind.find(name).__doc__ or "")]
 
 
 def _options(kind: Kind[Any], name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,12 +12,20 @@ import click
 import pytest
 from typer.main import get_command
 
-from fedslot.access import CHANNELS
-from fedslot.aggregation import AGGREGATIONS
 from fedslot.cli import app
+from fedslot.parts.kinds import (
+    AGGREGATIONS,
+    CHANNELS,
+    COST_RULES,
+    LINKS,
+    MODELS,
+    NOISE_LAWS,
+    OPTIMIZERS,
+    PARTITIONS,
+    STRATEGIES,
+    VALUATIONS,
+)
 from fedslot.scenario import keys, presets
-from fedslot.strategies import STRATEGIES
-from fedslot.valuation import METHODS
 
 LOADING = {
     "script": "src",
@@ -101,11 +110,12 @@ def test_every_command_and_option_is_there(site: Path) -> None:
         ("strategies", STRATEGIES),
         ("aggregations", AGGREGATIONS),
         ("channels", CHANNELS),
-        ("valuation", METHODS),
+        ("valuation", VALUATIONS),
+        *(("others", kind) for kind in (MODELS, OPTIMIZERS, NOISE_LAWS, PARTITIONS, LINKS, COST_RULES)),
     ],
 )
-def test_every_part_has_an_anchor(site: Path, page: str, names: dict[str, object]) -> None:
-    assert names.keys() <= Page(site / "reference" / f"{page}.html").ids
+def test_every_part_has_an_anchor(site: Path, page: str, names: Iterable[str]) -> None:
+    assert set(names) <= Page(site / "reference" / f"{page}.html").ids
 
 
 @pytest.mark.parametrize("page", PACKAGES)
