@@ -58,7 +58,7 @@ def device(ue, ues, workers):
 
 ues, workers = int(sys.argv[2]), Workers()
 run_devices([device(ue, ues, workers) for ue in range(ues)], 60)
-heavy = {"torch", "scipy", "pandas", "matplotlib", "numba", "pydantic", "rich"} & set(sys.modules)
+heavy = {"torch", "scipy", "pandas", "matplotlib", "numba"} & set(sys.modules)
 print("loaded:", sorted(heavy))
 """
 

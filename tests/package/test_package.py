@@ -127,7 +127,7 @@ from importlib.resources import files
 for figure in INDEX:
     print(figure, len(published(figure)))
 for page in ("equal_slots", "reproduction"):
-    print(page, files(f"fedslot.experiments.{page}").joinpath("page.md").read_text("utf-8")[:2])
+    print(page, files(f"fedslot.studies.{page}").joinpath("page.md").read_text("utf-8")[:2])
 """
     told = _python(command, script)
     assert re.fullmatch(r"fig2 200\nfig5 \d+\nfig6 \d+\nequal_slots # \nreproduction # \n", told), told
