@@ -51,6 +51,6 @@ def open_page(chromium: Any) -> Iterator[OpenPage]:
     yield open_
     for context in contexts:
         context.close()
-    assert [error for error in errors if not re.search(r"(?i)websocket|ERR_CONNECTION", error)] == []
+    assert [error for error in errors if not re.search(r"(?i)websocket|ERR_CONNECTION|not connected", error)] == []
     hosts = {url.split("/")[2].partition(":")[0] for url in asked if not url.startswith("data:")}
     assert hosts <= {"127.0.0.1", ""}, "no request leaves this machine"
