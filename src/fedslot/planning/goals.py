@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
@@ -43,7 +44,7 @@ def least_slots(
     >>> frame.pull, frame.push, round(frame.expected_received, 3)
     (2, 11, 6.241)
     """
-    return shortest_frame(PushCell.of(contenders, **options), updates, pull)
+    return shortest_frame(PushCell(contenders, **options), updates, pull)
 
 
 def shortest_frame(cell: PushCell, updates: float, pull: int | None) -> FrameSplit | None:
@@ -80,7 +81,7 @@ def most_contenders(success: float, push: int, **options: Unpack[CellOptions]) -
     >>> most_contenders(0.5, push=10), most_contenders(0.2, push=10), most_contenders(0.2, push=10, barring="best")
     (7, 16, 18)
     """
-    return supported_contenders(PushCell.of(0, **options), success, push)
+    return supported_contenders(PushCell(0, **options), success, push)
 
 
 def supported_contenders(cell: PushCell, success: float, push: int) -> int:
@@ -105,7 +106,4 @@ def _first(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
         if tried == high:
             return None
         least, tried = tried + 1, min(2 * tried, high)
-    while least < tried:
-        middle = (least + tried) // 2
-        least, tried = (least, middle) if holds(middle) else (middle + 1, tried)
-    return tried
+    return least + bisect_left(range(least, tried), True, key=holds)

@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
-from operator import itemgetter
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel
-from fedslot.planning.cell import Barring, Progress, PushCell
+from fedslot.planning.cell import Barring, Progress, PushCell, progress_after
 from fedslot.planning.contenders import Contenders, Floats
 from fedslot.planning.costs import expected_cost_max
 from fedslot.planning.limits import chance_within, cost_pmf, expected_frames, within
@@ -205,16 +205,7 @@ def plan(
     >>> best.pull, best.push, round(best.expected_cost_max, 6)
     (14, 1, 15.0)
     """
-    cell = PushCell.of(
-        contenders,
-        channel=channel,
-        ready=ready,
-        ues=ues,
-        barring=barring,
-        frames=frames,
-        precision=precision,
-        seed=seed,
-    )
+    cell = PushCell(contenders, channel, ready, ues, barring, frames, precision, seed)
     return compare(cell, slots, pulls, Objective(value_ratio, budget, frame_limit, confidence), progress)
 
 
@@ -236,26 +227,23 @@ def compare(
             raise InputError("frame_limit", limit, "left out where readiness depends on the slot")
         first_slots = partial(readiness.first_slots, slots)
     compared = _pulls_to_compare(pulls, slots, cell.ues)
-    by_contenders: dict[int, list[int]] = {}  # numbers of pull slots by the most UEs that may contend beside them
-    for pull in compared:
-        by_contenders.setdefault(cell.most_beside(pull), []).append(pull)
-    pushes = {most: Pushes(cell, cell.pmf_among(most), first_slots) for most in by_contenders}
+    groups = [  # numbers of pull slots beside which equally many UEs may contend
+        (list(group), Pushes(cell, cell.pmf_among(most), first_slots))
+        for most, group in groupby(compared, cell.most_beside)
+    ]
     tries = 1
-    if limit is not None and len(by_contenders) > 1:  # numbers of push slots that are tried for each pull
+    if limit is not None and len(groups) > 1:  # numbers of push slots that are tried for each pull
         tries = slots + 1 if objective.confidence is not None and cell.barring == "best" else slots.bit_length() + 1
-    if compared:
-        _check_work(compared, pushes[max(pushes)], slots, tries)
+    _check_work(compared, groups[0][1], slots, tries)
     yields: list[tuple[int, PushYield]] = []
-    for most, group in by_contenders.items():
-        tell = None if progress is None else partial(_tell_after, progress, len(yields), len(compared))
+    for group, pushes in groups:
+        tell = progress_after(progress, len(yields), len(compared))
         if limit is None:
-            yields += zip(group, pushes[most].expect([slots - pull for pull in group], tell), strict=True)
+            yields += zip(group, pushes.expect([slots - pull for pull in group], tell), strict=True)
         else:
-            yields += within(limit, objective.confidence, group, slots, readiness, pushes[most], tell)
+            yields += within(limit, objective.confidence, group, slots, readiness, pushes, tell)
     if not yields:
-        allowed = f"enough for {compared[0] if compared else 0} pull slots and the downlink slot"
-        raise InputError("frame_limit", limit, allowed)
-    yields.sort(key=itemgetter(0))
+        raise InputError("frame_limit", limit, f"enough for {compared[0]} pull slots and the downlink slot")
     likely = int(np.count_nonzero(cell.pmf)) if cell.computed else 1
     exactly = _can_count_exactly(budget or 0.0, yields, likely)
     splits = [_split(pull, push, readiness, objective, exactly) for pull, push in yields]
@@ -270,12 +258,9 @@ def _pulls_to_compare(pulls: Iterable[int] | None, slots: int, ues: int | None) 
     compared = sorted({*(range(most + 1) if pulls is None else pulls)})
     for pull in compared:
         check_whole("pull", pull, most=most)
+    if not compared:
+        raise InputError("pulls", [], "at least one number of pull slots")
     return compared
-
-
-def _tell_after(progress: Progress, before: int, count: int, done: float, of: int) -> None:
-    """Tell the progress of one of several groups of splits."""
-    progress(before + done, max(count, of))
 
 
 def _check_work(pulls: Sequence[int], pushes: Pushes, slots: int, tries: int) -> None:
