@@ -270,23 +270,32 @@ class Clock:
         return int(spent)
 
 
-def radio_of(scenario: Scenario, bits: int) -> Radio:
-    """Return the radio of a scenario. bits: of an update.
+def radio_fields(scenario: Scenario) -> dict[str, tuple[float, str]]:
+    """Return the fields of a `Radio` that a scenario gives, in ms and mJ, each with its key in the scenario."""
+    keys = {
+        "slot_ms": ("slot_seconds", 1000),
+        "bits_per_slot": ("bits_per_slot", 1),
+        "downlink_bits": ("downlink_bits", 1),
+        "send_mj": ("send_joules", 1000),
+        "listen_mj": ("listen_joules", 1000),
+    }
+    values = {name: (getattr(scenario.radio, key), key, factor) for name, (key, factor) in keys.items()}
+    return {
+        name: (factor * value, f"radio.{key}") for name, (value, key, factor) in values.items() if value is not None
+    }
 
-    Where UEs have computing times, a slot of the frame has the length that these assume.
-    """
-    section, computing = scenario.radio, scenario.fleet.computing
-    radio = Radio(
-        bits=bits,
-        bits_per_slot=section.bits_per_slot,
-        downlink_bits=section.downlink_bits,
-        slot_ms=None if section.slot_seconds is None else 1000 * section.slot_seconds,
-        send_mj=None if section.send_joules is None else 1000 * section.send_joules,
-        listen_mj=1000 * (section.listen_joules or 0.0),
-    )
-    if computing is not None and section.slot_seconds is None:
-        return replace(radio, slot_ms=1000 * computing.slot / radio.update_slots)
-    return radio
+
+def radio_of(scenario: Scenario, bits: int) -> Radio:
+    """Return the radio of a scenario; bits: of an update."""
+    fields = {name: value for name, (value, _) in radio_fields(scenario).items()}
+    return with_computing_slot(Radio(bits=bits, **fields), scenario)
+
+
+def with_computing_slot(radio: Radio, scenario: Scenario) -> Radio:
+    """Return a radio with slots of the length that a scenario's computing times assume, if theirs is not given."""
+    if scenario.fleet.computing is None or radio.slot_ms is not None:
+        return radio
+    return replace(radio, slot_ms=1000 * scenario.fleet.computing.slot / radio.update_slots)
 
 
 def _senders(receipt: Receipt) -> UEs:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedslot.access.clock import radio_fields
 from fedslot.scenario import Scenario
 
 
@@ -42,25 +43,7 @@ def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -
         taken["budget"] = Taken(scenario.time_budget, "time_budget")
     if scenario.fleet.computing is not None:
         taken["ready"] = Taken(None, "fleet.computing")
-    return taken
-
-
-def take_radio(scenario: Scenario) -> dict[str, Taken]:
-    """Return what a plan takes from a scenario's `radio`, in ms and mJ, by the names of its options."""
-    section = scenario.radio
-    fields = {
-        "slot_ms": ("slot_seconds", 1000),
-        "bits_per_slot": ("bits_per_slot", 1),
-        "downlink_bits": ("downlink_bits", 1),
-        "send_mj": ("send_joules", 1000),
-        "listen_mj": ("listen_joules", 1000),
-    }
-    numbers = {name: (getattr(section, field), field, factor) for name, (field, factor) in fields.items()}
-    return {
-        name: Taken(factor * value, f"radio.{field}")
-        for name, (value, field, factor) in numbers.items()
-        if value is not None
-    }
+    return taken | {name: Taken(*pair) for name, pair in radio_fields(scenario).items()}
 
 
 def count_parameters(scenario: Scenario) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from fedslot.access.clock import Radio, Usage
+from fedslot.access.clock import NO_RADIO, Radio, Usage
 from fedslot.planning.inputs import Taken
 from fedslot.planning.planner import FrameSplit, Plan
 from fedslot.planning.sizing import ShortestFrame, Sizing, UpdateSize
@@ -23,33 +23,34 @@ ROWS = 25
 
 
 def print_answer(
-    console: Console, answer: Sizing, contenders: str, arrivals: float | None, notes: Sequence[str], update: str
+    console: Console, sizing: Sizing, contenders: str, arrivals: float | None, notes: Sequence[str], update: str
 ) -> None:
-    """Print all tables of an answer.
+    """Print all tables of the size of a cell.
 
     contenders: as text. arrivals: UEs that get an update in a slot, if contenders follow from them.
     notes: lines on the value ratio. update: a line on the size of an update.
     """
-    request, result = answer.request, answer.plan
-    if request.pull is not None:
-        _print_split(console, result.best, answer.more(result.best))
+    best, pull = sizing.plan.best, sizing.own_pull
+    if sizing.pull is not None:
+        _print_split(console, sizing.numbers(best))
         console.print("Costs are in slots. Exact and paper leave out the downlink slot and take all")
         console.print("pulled UEs as ready; max and sum do neither.")
         console.print("\n".join(notes))
         if update:
             console.print(update)
     else:
-        _print_splits(console, answer, contenders, arrivals)
+        _print_splits(console, sizing, contenders, arrivals)
         console.print("\n".join(notes))
         if update:
             console.print(f"\n{update}\n")
-            chosen = {"best split": result.best}
-            chosen |= {f"pull {split.pull}": split for split in result.splits if split.pull == request.own_pull}
-            _print_usage(console, {name: (split, request.usage(split)) for name, split in chosen.items()})
-    if answer.resized:
-        _print_resized(console, answer.resized)
-    if answer.wanted and request.want_updates is not None:
-        _print_wanted(console, request.want_updates, answer.wanted)
+            chosen = {"best split": best} | {
+                f"pull {pull}": split for split in sizing.plan.splits if split.pull == pull
+            }
+            _print_usage(console, {name: (split, sizing.usage(split)) for name, split in chosen.items()})
+    if sizing.resized:
+        _print_resized(console, sizing.resized)
+    if sizing.want_updates is not None:
+        _print_wanted(console, sizing.want_updates, sizing.wanted)
 
 
 def say_taken(source: str, taken: Mapping[str, Taken]) -> str:
@@ -60,25 +61,25 @@ def say_taken(source: str, taken: Mapping[str, Taken]) -> str:
     return "\n".join(textwrap.wrap(f"From {source}: {', '.join(parts)}.", 80)) + "\n"
 
 
-def _print_split(console: Console, split: FrameSplit, more: Mapping[str, float | None]) -> None:
-    """Print all numbers of one split; more: further ones by name, None if not known."""
+def _print_split(console: Console, numbers: Mapping[str, Any]) -> None:
+    """Print all numbers of one split, by name; None if not known."""
     table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in {**split.as_dict(), **more}.items():
+    for name, value in numbers.items():
         if value is None or name == "standard_errors":
             continue
-        error = split.standard_errors.get(name)
+        error = numbers["standard_errors"].get(name)
         text = str(value) if isinstance(value, int) else f"{value:.4f}"
         table.add_row(name.replace("_", " "), text if error is None else f"{text} ± {error:.4f}")
     console.print(table)
 
 
-def _print_splits(console: Console, answer: Sizing, contenders: str, arrivals: float | None) -> None:
+def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: float | None) -> None:
     """Print a table that fits into 80 characters, without columns that do not apply or repeat another."""
-    request, result, supported = answer.request, answer.plan, answer.supported
+    result, supported = sizing.plan, sizing.supported
     best, splits = result.best, result.splits
     simulated = bool(best.standard_errors)
     columns: dict[str, Callable[[FrameSplit], str]] = {
-        "pull": lambda split: _marked(split, best, request.own_pull),
+        "pull": lambda split: _marked(split, best, sizing.own_pull),
         "push": lambda split: f"{split.push}",
         "pushed": lambda split: (
             _number(split.expected_received_push)
@@ -96,7 +97,7 @@ def _print_splits(console: Console, answer: Sizing, contenders: str, arrivals: f
     )
     if any(split.probability < 1 for split in splits):
         columns["barring"] = lambda split: f"{split.probability:.3g}"
-    elif not simulated and not supported and request.late is None and request.cell.ready == 1:
+    elif not simulated and not supported and sizing.late is None and sizing.cell.ready == 1:
         columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
     if any(split.within_limit is not None for split in splits):
         columns["P(within\nlimit)"] = lambda split: f"{split.within_limit:.3f}"
@@ -118,8 +119,8 @@ def _print_splits(console: Console, answer: Sizing, contenders: str, arrivals: f
     notes = [
         f"▶ most value {'a frame' if result.by == 'expected_value' else 'in the budget'}:"
         f" pull {best.pull}, leave {best.push} open.",
-        *_own(result, request.own_pull),
-        *_backlog(answer, arrivals),
+        *_own(result, sizing.own_pull),
+        *_backlog(sizing, arrivals),
         "Costs are in slots and include the downlink slot.",
     ]
     if len(shown) < len(splits):
@@ -146,12 +147,12 @@ def _own(result: Plan, own_pull: int | None) -> list[str]:
     return [f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}."]
 
 
-def _backlog(answer: Sizing, arrivals: float | None) -> list[str]:
+def _backlog(sizing: Sizing, arrivals: float | None) -> list[str]:
     """Return lines on contenders that follow from arrivals, which a plan counts without the backlog."""
-    ues, result = answer.request.cell.ues, answer.plan
+    ues, result = sizing.cell.ues, sizing.plan
     if arrivals is None or ues is None:
         return []
-    split = next((split for split in result.splits if split.pull == answer.request.own_pull), result.best)
+    split = next((split for split in result.splits if split.pull == sizing.own_pull), result.best)
     arrive = -ues * math.expm1(-arrivals * split.expected_cost_max / ues)
     return [
         f"With {split.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
@@ -180,7 +181,9 @@ def say_value_ratio(given: float | None, estimate: ValueRatio | None, break_even
 
 
 def say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) -> str:
-    """Return a line on the size of an update."""
+    """Return a line on the size of an update; none if nothing is known of the radio."""
+    if radio == NO_RADIO:
+        return ""
     length = "" if radio.slot_seconds is None else f", {radio.slot_seconds:.4g} s"
     if parameters is None or radio.bits_per_slot is None:
         return f"An update takes one slot of the radio{length}."
