@@ -1,7 +1,6 @@
 """Random-access channels: which UEs are received when several contend for the push slots.
 
-A channel plays many frames at once, because planning and analysis need thousands; the simulator plays one.
-A channel of your own is a subclass of `Channel`, named in a scenario as `push.channel: package.module:Name`.
+A channel plays many frames at once, because planning needs thousands.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ BLOCK = 1 << 15  # number of UEs in a block, so that the counts of their slots f
 class Channel(ABC):
     """Decides which contenders are received, and in which slot.
 
-    It has two methods, because in a deployment they run in different places: `draw` on the UEs, which choose the slots
-    in which they send, and `resolve` at the PS, which receives some of them. A channel of your own overrides
+    In a deployment, `draw` runs on the UEs, which choose the slots in which they send, and `resolve` at the PS, which
+    receives some of them. A channel of your own, in a scenario `push.channel: package.module:Name`, overrides
     `resolve`, and `draw` if UEs do not simply pick one slot uniformly.
     """
 
@@ -79,14 +78,14 @@ class Channel(ABC):
             raise RefusedError(f"channel {type(self).__name__} must resolve to 0 for UEs that sent nothing")
         return received.astype(np.int64, copy=False)
 
-    def _check(self, method: str, found: Any, slots: int, shape: tuple[object, ...], fits: bool) -> None:
+    def _check(self, method: str, result: Any, slots: int, shape: tuple[object, ...], fits: bool) -> None:
         """Refuse anything but an array of slots from 0 to `slots` that fits the shape."""
-        whole = isinstance(found, np.ndarray) and found.dtype.kind in "iu"
-        if whole and fits and (not found.size or 0 <= found.min() <= found.max() <= slots):
+        whole = isinstance(result, np.ndarray) and result.dtype.kind in "iu"
+        if whole and fits and (not result.size or 0 <= result.min() <= result.max() <= slots):
             return
-        kind = shorten(found)
-        if isinstance(found, np.ndarray):
-            kind = f"{found.dtype} of shape {found.shape}: {shorten(found.tolist())}"
+        kind = shorten(result)
+        if isinstance(result, np.ndarray):
+            kind = f"{result.dtype} of shape {result.shape}: {shorten(result.tolist())}"
         wanted = f"an array ({', '.join(map(str, shape))}) of whole numbers from 0 to {slots}"
         raise RefusedError(f"channel {type(self).__name__} must return {wanted} from {method}(), not {kind}")
 
@@ -100,28 +99,22 @@ class Collision(Channel):
     """
 
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        frames = max(1, BLOCK // max(1, sent.shape[1]))
-        return np.concatenate(
-            [self._alone(sent[first : first + frames], slots) for first in range(0, len(sent), frames)]
-        )
-
-    @staticmethod
-    def _alone(sent: Slots, slots: int) -> Slots:
-        pick, cell = _cells(sent, slots)
-        alone = np.bincount(cell.ravel()) == 1
-        alone[:: slots + 1] = False  # slot 0 is no slot
-        received: Slots = pick * alone[cell]
-        return received
+        frames, received = max(1, BLOCK // max(1, sent.shape[1])), []
+        for first in range(0, len(sent), frames):
+            pick, cell = _cells(sent[first : first + frames], slots)
+            alone = np.bincount(cell.ravel()) == 1
+            alone[:: slots + 1] = False  # slot 0 is no slot
+            received.append(pick * alone[cell])
+        return np.concatenate(received)
 
 
 class Capture(Channel):
     """Framed ALOHA with Rayleigh fading: the strongest UE of a slot may be received despite the others.
 
-    Received powers are independent and exponential with mean 1 (power control evens out the distances). A UE
-    is received if its power is at least the threshold times that of all others in its slot, and the noise. At
-    0 dB and above at most one UE of a slot is; below, several can be, each decoded by itself.
-    Without noise, one of n UEs is received with probability n / (1 + z)^(n-1), where z >= 1 is the threshold
-    as a ratio.
+    Received powers are independent and exponential with mean 1 (power control evens out the distances). A UE is
+    received if its power is at least the threshold times that of all others in its slot and the noise: below 0 dB,
+    these can be several. Without noise, one of n UEs is received with probability n / (1 + z)^(n-1), where z >= 1 is
+    the threshold as a ratio.
 
     threshold_db: the least ratio of signal to interference and noise at which an update is decoded, in dB.
     noise: the power of the noise, as a fraction of the mean power of a UE.
@@ -148,10 +141,8 @@ class Coded(Channel):
     A UE draws a number of copies and sends them in different slots from its earliest to L (in all of these if they
     are fewer). Each copy contains the positions of the others. A slot with one uncancelled UE decodes it, and its
     copies are cancelled in all slots, which may leave other UEs alone in theirs. Cancellation is perfect and a
-    collision carries no information: the usual model, and an optimistic one.
-
-    A UE counts as received in the slot after which the PS can decode it from the slots heard so far. So a UE that
-    is decoded after a cancellation counts at the time of the cancellation, not when its copy was sent.
+    collision carries no information. A UE counts as received in the slot after which the PS can decode it from the
+    slots heard so far, which may be later than those of its copies.
 
     degrees: probability of each number of copies.
 
@@ -173,8 +164,7 @@ class Coded(Channel):
 
         Density evolution: a copy stays undecoded with probability p <- 1 - exp(-G D q), and all other copies of
         its UE do with probability q = sum of d Lambda_d p^(d-1) / D; D is the mean number of copies. All UEs are
-        decoded if p decreases from every value: G < -log(1-p) / (D q(p)) for all p. Published thresholds: 0.5,
-        0.818 and 0.938.
+        decoded if p decreases from every value: G < -log(1-p) / (D q(p)) for all p.
 
         >>> round(crdsa(2).threshold, 3), round(crdsa(3).threshold, 3), round(irsa().threshold, 3)
         (0.5, 0.818, 0.939)
@@ -250,9 +240,7 @@ CHANNELS: Kind[Channel] = kinds.CHANNELS
 
 
 def make_channel(name: str, /, **options: Any) -> Channel:
-    """Return a channel by its name in `CHANNELS`, or one of your own as `package.module:Name`.
-
-    options: arguments of the channel's constructor.
+    """Return a channel by its name in `CHANNELS`, or one of your own as `package.module:Name`, with its options.
 
     >>> make_channel("capture", threshold_db=3.0).threshold_db
     3.0
