@@ -121,18 +121,6 @@ def test_collision_channel_with_late_ues() -> None:
     assert z_score((received.max(axis=1) == 0).astype(float), late.nothing_probability) < 4
 
 
-@pytest.mark.parametrize("first", [1, 2, 4, 5])
-def test_slots_are_picked_uniformly_from_the_earliest_on(first: int) -> None:
-    frames = 20_000
-    received = Collision().play(np.full((frames, 1), first), 5, np.random.default_rng(first))
-    choices = 5 - first + 1
-    counts = np.bincount(received[:, 0], minlength=6)
-    assert counts[:first].sum() == 0
-    expected = frames / choices
-    # chi-square with up to 4 degrees of freedom, one in a thousand
-    assert ((counts[first:] - expected) ** 2 / expected).sum() < 18.47
-
-
 # Capture ------------------------------------------------------------------------------------------
 
 
@@ -250,13 +238,6 @@ def test_two_copies_against_all_outcomes(slots: int, contenders: int) -> None:
         assert z_score(measure(received).astype(float), measure(np.array(outcomes)).mean()) < 4
 
 
-def test_two_ues_with_two_copies_each() -> None:
-    # They fail only if both took the same pair of slots: probability 1 / C(L, 2).
-    got = (play(crdsa(), 40_000, 2, 4, seed=3) > 0).sum(axis=1)
-    assert set(got.tolist()) == {0, 2}
-    assert z_score((got == 0).astype(float), 1 / 6) < 4
-
-
 @pytest.mark.parametrize(
     ("channel", "published"), [(crdsa(2), 0.5), (crdsa(3), 0.818), (crdsa(4), 0.772), (irsa(), 0.938)]
 )
@@ -289,15 +270,6 @@ def peak_throughput(channel: Coded, slots: int, loads: np.ndarray, ues: int) -> 
         received = play(channel, max(1, ues // contenders), contenders, slots, seed=slots)
         throughputs.append((received > 0).sum() / (len(received) * slots))
     return float(max(throughputs))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("channel", [crdsa(3), irsa()], ids=["crdsa3", "irsa"])
-def test_peak_throughput_comes_up_to_the_threshold_from_below(channel: Coded) -> None:
-    loads = np.array([0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0, 1.05])
-    peaks = [peak_throughput(channel, slots, loads, 20_000) for slots in (50, 200, 1000, 5000)]
-    assert peaks == sorted(peaks)
-    assert 0.93 * channel.threshold < peaks[-1] < channel.threshold
 
 
 def test_two_copies_peak_above_their_threshold_at_the_published_055() -> None:

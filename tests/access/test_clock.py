@@ -92,43 +92,25 @@ def _ues(*numbers: int) -> np.ndarray:
     return np.array(numbers, dtype=np.int64)
 
 
-def test_costs_by_hand() -> None:
-    """Pulls in slots 1 and 3 (the second was wasted), a push in slot 7: costs 2, 4 and 8."""
-    receipt = Receipt(_ues(10, 12), _ues(1, 3), _ues(20), _ues(7), collided=_ues(30, 31), wasted=_ues(11), slots=9)
-    assert cost_max(receipt) == 8
-    assert cost_frame(receipt) == 10
-    assert cost_sum(receipt) == 2 + 4 + 8
-
-
-def test_all_pull_costs_are_those_of_the_papers_figure() -> None:
-    """All 20 slots pull: 21 slots by the clock, 230 summed over UEs."""
-    receipt = Receipt(np.arange(20), np.arange(1, 21), _ues(), _ues(), _ues(), _ues(), slots=20)
-    assert (cost_max(receipt), cost_sum(receipt)) == (21, 230)
-
-
-def test_nothing_received_costs_the_downlink_slot_by_the_clock() -> None:
-    receipt = Receipt(_ues(), _ues(), _ues(), _ues(), collided=_ues(1, 2), wasted=_ues(3), slots=5)
-    assert (cost_max(receipt), cost_frame(receipt), cost_sum(receipt), len(receipt.received)) == (1, 6, 0, 0)
-
-
-def test_asking_before_the_frame_delays_every_update() -> None:
-    """Three slots of asking: the costs 2, 4 and 8 of the frame become 5, 7 and 11."""
-    frame = Receipt(
-        _ues(10, 12), _ues(1, 3), _ues(20), _ues(7), collided=_ues(30, 31), wasted=_ues(11), slots=9, overhead=3
-    )
-    assert (cost_max(frame), cost_frame(frame), cost_sum(frame)) == (11, 13, 5 + 7 + 11)
-    nothing = Receipt(_ues(), _ues(), _ues(), _ues(), collided=_ues(1, 2), wasted=_ues(3), slots=9, overhead=3)
-    assert (cost_max(nothing), cost_sum(nothing)) == (4, 0)
-
-
-@given(st.lists(st.integers(1, 30), unique=True, max_size=10), st.integers(0, 10))
-def test_costs_are_those_of_a_loop(slots: list[int], cut: int) -> None:
-    pull, push = sorted(slots)[:cut], sorted(slots)[cut:]
-    receipt = Receipt(np.arange(len(pull)), _ues(*pull), np.arange(len(push)), _ues(*push), _ues(), _ues(), slots=30)
-    last, total = 0, 0
-    for slot in slots:
-        last, total = max(last, slot), total + slot + 1
-    assert (cost_max(receipt), cost_sum(receipt)) == (last + 1, total)
+@pytest.mark.parametrize(
+    ("receipt", "costs"),
+    [
+        # pulls in slots 1 and 3 (the second was wasted), a push in slot 7
+        (Receipt(_ues(10, 12), _ues(1, 3), _ues(20), _ues(7), _ues(30, 31), _ues(11), 9), (8, 10, 2 + 4 + 8)),
+        # three slots of asking delay every update
+        (
+            Receipt(_ues(10, 12), _ues(1, 3), _ues(20), _ues(7), _ues(30, 31), _ues(11), 9, overhead=3),
+            (11, 13, 5 + 7 + 11),
+        ),
+        # all 20 slots pull: the bars of the paper's figure are multiples of 230
+        (Receipt(np.arange(20), np.arange(1, 21), _ues(), _ues(), _ues(), _ues(), 20), (21, 21, 230)),
+        # nothing is received
+        (Receipt(_ues(), _ues(), _ues(), _ues(), _ues(1, 2), _ues(3), 5), (1, 6, 0)),
+        (Receipt(_ues(), _ues(), _ues(), _ues(), _ues(1, 2), _ues(3), 9, overhead=3), (4, 13, 0)),
+    ],
+)
+def test_costs_by_hand(receipt: Receipt, costs: tuple[int, int, int]) -> None:
+    assert (cost_max(receipt), cost_frame(receipt), cost_sum(receipt)) == costs
 
 
 def _coded() -> Receipt:

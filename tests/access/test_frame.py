@@ -58,11 +58,6 @@ def test_pulled_ues_that_are_not_ready_waste_their_slot():
     assert cost_max(receipt) == 4
 
 
-def test_the_first_slot_needs_an_update_that_is_ready_at_once():
-    ready = np.array([0.5, 0.5])
-    assert play(Grant(_ues(0, 1)), 2, _ues(), ready, Collision(), _rng(), _rng()).pulled.tolist() == [1]
-
-
 def test_readiness_gives_the_earliest_push_slot():
     """Three pull slots: push slot j begins at 2 + j. Ready by 3: any; then only slots that begin after."""
     ready = np.array([0.0, 2.9, 3.0, 3.1, 4.0, 4.5, 7.0, 7.1, np.inf, 0, 0, 0])
@@ -71,17 +66,6 @@ def test_readiness_gives_the_earliest_push_slot():
     assert channel.asked == ([1, 1, 1, 2, 2, 3, 5, 6, 6], 5)
     # the two that are ready too late have not transmitted, so they have not collided either
     assert receipt.contenders == 7
-
-
-def test_contenders_ready_in_the_pull_period_use_all_push_slots_and_late_ones_only_later_slots():
-    ready = np.array([0.0, 0.0, 1.7, 3.2])
-    slots: dict[int, set[int]] = {2: set(), 3: set()}
-    for seed in range(300):
-        rng = np.random.default_rng(seed)
-        receipt = play(Grant(_ues(0, 1), push=True), 6, _ues(2, 3), ready, Collision(), rng, rng)
-        for ue, slot in zip(receipt.pushed, receipt.push_slots, strict=True):
-            slots[int(ue)].add(int(slot))
-    assert slots == {2: {3, 4, 5, 6}, 3: {5, 6}}
 
 
 @pytest.mark.parametrize(("grant", "slots"), [(Grant(_ues(0, 1), push=False), 5), (Grant(_ues(0, 1), push=True), 2)])
