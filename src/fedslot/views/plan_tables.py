@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from fedslot.access.clock import NO_RADIO, Radio, Usage
+from fedslot.access.clock import NO_RADIO, Radio
 from fedslot.planning.inputs import Taken
-from fedslot.planning.planner import FrameSplit, Plan
+from fedslot.planning.planner import FrameSplit
 from fedslot.planning.sizing import ShortestFrame, Sizing, UpdateSize
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def print_answer(
             chosen = {"best split": best} | {
                 f"pull {pull}": split for split in sizing.plan.splits if split.pull == pull
             }
-            _print_usage(console, {name: (split, sizing.usage(split)) for name, split in chosen.items()})
+            _print_usage(console, {name: sizing.numbers(split) for name, split in chosen.items()})
     if sizing.resized:
         _print_resized(console, sizing.resized)
     if sizing.want_updates is not None:
@@ -78,13 +78,20 @@ def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: f
     result, supported = sizing.plan, sizing.supported
     best, splits = result.best, result.splits
     simulated = bool(best.standard_errors)
+
+    def mark(split: FrameSplit) -> str:
+        return "▶ " if split is best else "▷ " if split.pull == sizing.own_pull else ""
+
+    def error(split: FrameSplit) -> str:
+        return f" ±{split.standard_errors['expected_received_push']:.2f}" if simulated else ""
+
+    def small(chance: float) -> str:
+        return "<0.001" if 0 < chance < 0.001 else f"{chance:.3f}"
+
     columns: dict[str, Callable[[FrameSplit], str]] = {
-        "pull": lambda split: _marked(split, best, sizing.own_pull),
+        "pull": lambda split: f"{mark(split)}{split.pull}",
         "push": lambda split: f"{split.push}",
-        "pushed": lambda split: (
-            _number(split.expected_received_push)
-            + (f" ±{split.standard_errors['expected_received_push']:.2f}" if simulated else "")
-        ),
+        "pushed": lambda split: _number(split.expected_received_push) + error(split),
         "received": lambda split: _number(split.expected_received),
     }
     if any(split.expected_value != split.expected_received for split in splits):
@@ -92,9 +99,7 @@ def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: f
     columns["cost\nmax"] = lambda split: _number(split.expected_cost_max)
     if not supported:
         columns["cost\nsum"] = lambda split: _number(split.expected_cost_sum)
-    columns["P(no\npush)"] = lambda split: (
-        "<0.001" if 0 < split.nothing_pushed < 0.001 else f"{split.nothing_pushed:.3f}"
-    )
+    columns["P(no\npush)"] = lambda split: small(split.nothing_pushed)
     if any(split.probability < 1 for split in splits):
         columns["barring"] = lambda split: f"{split.probability:.3g}"
     elif not simulated and not supported and sizing.late is None and sizing.cell.ready == 1:
@@ -119,8 +124,7 @@ def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: f
     notes = [
         f"▶ most value {'a frame' if result.by == 'expected_value' else 'in the budget'}:"
         f" pull {best.pull}, leave {best.push} open.",
-        *_own(result, sizing.own_pull),
-        *_backlog(sizing, arrivals),
+        *_about_own(sizing, arrivals),
         "Costs are in slots and include the downlink slot.",
     ]
     if len(shown) < len(splits):
@@ -132,33 +136,23 @@ def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: f
     console.print("\n" + "\n".join(notes), highlight=False)
 
 
-def _marked(split: FrameSplit, best: FrameSplit, own_pull: int | None) -> str:
-    return f"{'▶ ' if split is best else '▷ ' if split.pull == own_pull else ''}{split.pull}"
-
-
-def _own(result: Plan, own_pull: int | None) -> list[str]:
-    """Return a line on the scenario's own split, if it is not the best."""
-    own = next((split for split in result.splits if split.pull == own_pull), None)
-    if own is None or own is result.best:
-        return []
-    worth, most = (getattr(split, result.by) for split in (own, result.best))
-    percent = 100 * worth / most if most else 0.0
-    part = f", {'over 99' if percent > 99.5 else f'{percent:.0f}'}% of the most value" if most else ""
-    return [f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}."]
-
-
-def _backlog(sizing: Sizing, arrivals: float | None) -> list[str]:
-    """Return lines on contenders that follow from arrivals, which a plan counts without the backlog."""
-    ues, result = sizing.cell.ues, sizing.plan
-    if arrivals is None or ues is None:
-        return []
-    split = next((split for split in result.splits if split.pull == sizing.own_pull), result.best)
-    arrive = -ues * math.expm1(-arrivals * split.expected_cost_max / ues)
-    return [
-        f"With {split.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
-        "Contenders are UEs that are not pulled and get one in a frame of full length;",
-        "UEs that collided before come on top: `fedslot run` shows the backlog.",
-    ]
+def _about_own(sizing: Sizing, arrivals: float | None) -> list[str]:
+    """Return lines on the scenario's own split if it is not the best, and on contenders that follow from arrivals."""
+    result, ues, lines = sizing.plan, sizing.cell.ues, []
+    own = next((split for split in result.splits if split.pull == sizing.own_pull), result.best)
+    if own is not result.best:
+        worth, most = (getattr(split, result.by) for split in (own, result.best))
+        percent = 100 * worth / most if most else 0.0
+        part = f", {'over 99' if percent > 99.5 else f'{percent:.0f}'}% of the most value" if most else ""
+        lines.append(f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}.")
+    if arrivals is not None and ues is not None:
+        arrive = -ues * math.expm1(-arrivals * own.expected_cost_max / ues)
+        lines += [
+            f"With {own.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
+            "Contenders are UEs that are not pulled and get one in a frame of full length;",
+            "UEs that collided before come on top: `fedslot run` shows the backlog.",
+        ]
+    return lines
 
 
 def say_value_ratio(given: float | None, estimate: ValueRatio | None, break_even: float | None) -> list[str]:
@@ -194,42 +188,39 @@ def say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) ->
     )
 
 
-def _print_usage(console: Console, splits: Mapping[str, tuple[FrameSplit, Usage]]) -> None:
-    """Print what frames take in seconds and joules; splits: by the heading of their column."""
-    rows: dict[str, Callable[[FrameSplit, Usage], float | None]] = {
-        "received updates per frame": lambda split, usage: split.expected_received,
-        "frame, all slots [s]": lambda split, usage: usage.frame_seconds,
-        "frame, to the last received slot [s]": lambda split, usage: usage.clock_seconds,
-        "updates per second": lambda split, usage: usage.updates_per_second,
-        "energy of the UEs per frame [mJ]": lambda split, usage: usage.energy_mj,
-        "energy per received update [mJ]": lambda split, usage: usage.energy_mj_per_update,
-        "updates per joule": lambda split, usage: usage.updates_per_joule,
+def _print_usage(console: Console, splits: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print what frames take in seconds and joules; splits: their numbers, by the heading of their column."""
+    rows = {
+        "received updates per frame": "expected_received",
+        "frame, all slots [s]": "frame_seconds",
+        "frame, to the last received slot [s]": "clock_seconds",
+        "updates per second": "updates_per_second",
+        "energy of the UEs per frame [mJ]": "energy_mj",
+        "energy per received update [mJ]": "energy_mj_per_update",
+        "updates per joule": "updates_per_joule",
     }
     table = _table(splits, names=True)
-    for name, number in rows.items():
-        values = [number(*pair) for pair in splits.values()]
+    for name, field in rows.items():
+        values = [numbers[field] for numbers in splits.values()]
         if any(value is not None for value in values):
-            table.add_row(name, *("" if value is None else _digits(value) for value in values))
+            table.add_row(name, *map(_digits, values))
     console.print(table)
 
 
 def _print_resized(console: Console, rows: Sequence[UpdateSize]) -> None:
     """Print what other sizes of updates cost in frames of the same time."""
-    columns: dict[str, Callable[[UpdateSize], str]] = {
-        "size of an\nupdate": lambda row: f"{row.size:g}x",
-        "slots of\nthe radio": lambda row: f"{row.update_slots:,}",
-        "uplink\nslots": lambda row: f"{row.slots}",
-        "best\npull": lambda row: "" if row.best is None else f"{row.best.pull}",
-        "received\nper frame": lambda row: "none" if row.best is None else _number(row.best.expected_received),
+    fields = {"per\nsecond": "updates_per_second", "mJ per\nupdate": "energy_mj_per_update"}
+    fields = {
+        name: field
+        for name, field in fields.items()
+        if any(getattr(row.usage, field, None) is not None for row in rows)
     }
-    usages = [row.usage for row in rows if row.usage is not None]
-    if any(usage.updates_per_second is not None for usage in usages):
-        columns["per\nsecond"] = lambda row: "" if row.usage is None else _say(row.usage.updates_per_second)
-    if any(usage.energy_mj_per_update is not None for usage in usages):
-        columns["mJ per\nupdate"] = lambda row: "" if row.usage is None else _say(row.usage.energy_mj_per_update)
-    table = _table(columns)
+    names = ("size of an\nupdate", "slots of\nthe radio", "uplink\nslots", "best\npull", "received\nper frame")
+    table = _table([*names, *fields])
     for row in rows:
-        table.add_row(*(cell(row) for cell in columns.values()))
+        best = ("", "none") if row.best is None else (f"{row.best.pull}", _number(row.best.expected_received))
+        usage = [_digits(getattr(row.usage, field, None)) for field in fields.values()]
+        table.add_row(f"{row.size:g}x", f"{row.update_slots:,}", f"{row.slots}", *best, *usage)
     console.print("\nOther sizes of updates, in frames of the same time:\n", highlight=False)
     console.print(table)
 
@@ -238,7 +229,7 @@ def _print_wanted(console: Console, updates: float, rows: Sequence[ShortestFrame
     """Print the shortest frames for a number of updates."""
     table = _table(("barring", "slots", "pull", "push", "received", "cost\nmax"), names=True)
     for before, row in zip([None, *rows], rows, strict=False):
-        if before is not None and before.pull == row.pull and _same(before.frame, row.frame):
+        if before is not None and before.pull == row.pull and before.frame == row.frame:
             continue  # the given barring is the best
         way = "best split" if row.pull is None else "push alone" if row.pull == 0 else f"pull {row.pull}"
         if row.frame is None:
@@ -263,18 +254,8 @@ def _table(columns: Iterable[str], *, names: bool = False, padding: int = 2) -> 
     return table
 
 
-def _same(one: FrameSplit | None, other: FrameSplit | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return (one.pull, one.push, one.probability) == (other.pull, other.push, other.probability)
-
-
-def _say(value: float | None) -> str:
-    return "" if value is None else _digits(value)
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
+def _digits(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
 
 
 def _number(value: float) -> str:
