@@ -8,9 +8,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal
 
@@ -221,15 +221,12 @@ def compare(
     objective.check(slots)
     limit, budget = objective.frame_limit, objective.budget
     readiness = make_readiness(cell.ready, slots)
-    first_slots: Callable[[int], Floats] | None = None
-    if isinstance(readiness, ReadinessBySlot):
-        if limit is not None:
-            raise InputError("frame_limit", limit, "left out where readiness depends on the slot")
-        first_slots = partial(readiness.first_slots, slots)
+    late = readiness if isinstance(readiness, ReadinessBySlot) else None
+    if late and limit is not None:
+        raise InputError("frame_limit", limit, "left out where readiness depends on the slot")
     compared = _pulls_to_compare(pulls, slots, cell.ues)
     groups = [  # numbers of pull slots beside which equally many UEs may contend
-        (list(group), Pushes(cell, cell.pmf_among(most), first_slots))
-        for most, group in groupby(compared, cell.most_beside)
+        (list(group), Pushes(cell, cell.pmf_among(most), late)) for most, group in groupby(compared, cell.most_beside)
     ]
     tries = 1
     if limit is not None and len(groups) > 1:  # numbers of push slots that are tried for each pull
@@ -269,7 +266,7 @@ def _check_work(pulls: Sequence[int], pushes: Pushes, slots: int, tries: int) ->
     pushes: those with the most contenders. tries: numbers of push slots that are looked at for each pull.
     """
     cell, number = pushes.cell, len(pushes.pmf) - 1
-    if cell.computed and pushes.first_slots is not None:
+    if cell.computed and pushes.late:
         states = min(number, 20 * math.sqrt(number) + 40) ** 2 + 1  # of the recursion over slots
         if states * sum(slots - pull for pull in pulls) > MOST_STATES:
             raise InputError("slots", slots, "fewer, with fewer contenders or a single pull, if UEs are ready late")

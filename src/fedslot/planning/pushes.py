@@ -18,6 +18,7 @@ from fedslot.planning.collision import last_slot_at_most, push_moments, received
 from fedslot.planning.contenders import Floats, mean, sending_pmf
 from fedslot.planning.costs import paper_push_costs
 from fedslot.planning.period import PushPeriod
+from fedslot.planning.readiness import ReadinessBySlot
 from fedslot.support.rng import PLAN, PLAN_BARRING, stream
 
 BATCH = 200_000
@@ -59,28 +60,26 @@ class PushYield:
 class Pushes:
     """Computes or simulates what push slots of a cell yield.
 
-    pmf: entry n is the probability of n contenders.
-    first_slots: returns for L push slots the distribution (L,) of the first of them that a contender may use, the rest
-    to 1 being never; None: all contenders may use all slots.
+    pmf: entry n is the probability of n contenders. late: when these are ready; None: they may use all slots.
     """
 
     cell: PushCell
     pmf: Floats
-    first_slots: Callable[[int], Floats] | None = None
+    late: ReadinessBySlot | None = None
 
     def expect(self, numbers: Sequence[int], progress: Progress | None = None) -> list[PushYield]:
         """Return what each number of push slots is expected to yield."""
         tell = progress_after(progress, 0, len(numbers))
         tell(0, 1)
         results: list[PushYield] = []
-        at_once = 1000 if self.cell.computed and self.first_slots is None else 1
+        at_once = 1000 if self.cell.computed and not self.late else 1
         for first in range(0, len(numbers), at_once):
             if not self.cell.computed:
                 results.append(self._simulate(numbers[first], progress_after(tell, first, len(numbers))))
-            elif self.first_slots is None:
-                results += self._compute(numbers[first : first + at_once])
+            elif self.late:
+                results.append(self._compute_late(numbers[first], self.late.first_slots(numbers[first])))
             else:
-                results.append(self._compute_late(numbers[first], self.first_slots(numbers[first])))
+                results += self._compute(numbers[first : first + at_once])
             tell(len(results), 1)
         return results
 
@@ -143,7 +142,7 @@ class Pushes:
         # Another stream than that of the search, whose maximum is biased upwards.
         frames = self._play(slots, probability, cell.frames, PLAN, cell.precision, progress)
         received, last, slot_sum, sent = frames.T
-        in_time = 1.0 if self.first_slots is None else float(self.first_slots(slots).sum())
+        in_time = float(self.late.first_slots(slots).sum()) if self.late else 1.0
         return PushYield(
             slots=slots,
             probability=probability,
@@ -188,8 +187,8 @@ class Pushes:
             number = rng.choice(len(self.pmf), size=count, p=self.pmf)
             contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
             first: int | NDArray[np.int64] = 1
-            if self.first_slots is not None:
-                usable = np.cumsum(self.first_slots(slots))
+            if self.late:
+                usable = np.cumsum(self.late.first_slots(slots))
                 first = 1 + np.searchsorted(usable, rng.random((count, most)), "right")
             earliest = np.where(contends, first, slots + 1).astype(np.int64)
             sent, slot = np.zeros((count, most, 0), dtype=np.int64), np.zeros((count, most), dtype=np.int64)

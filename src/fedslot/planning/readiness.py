@@ -65,9 +65,9 @@ class ReadinessBySlot:
         """Return the probability that no UE of the pull slots after `slot` is ready."""
         return float(np.prod(1 - self.probabilities[slot:pull]))
 
-    def first_slots(self, slots: int, push: int) -> Floats:
+    def first_slots(self, push: int) -> Floats:
         """Return the distribution (L,) of the first of the last `push` slots that a contender may use; else never."""
-        return np.diff(self.probabilities[slots - push : slots], prepend=0.0)
+        return np.diff(self.probabilities[len(self.probabilities) - push :], prepend=0.0)
 
 
 Readiness: TypeAlias = SameReadiness | ReadinessBySlot
