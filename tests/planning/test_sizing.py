@@ -21,7 +21,7 @@ def test_longer_updates_leave_ues_more_time() -> None:
     for size, slots, seconds in [(1.0, 12, 0.01), (2.0, 5, 0.02), (4.0, 2, 0.04)]:
         expected = plan(slots, 100, ues=100, ready=readiness(scenario, slots, seconds)).best
         assert rows[size].slots == slots
-        assert rows[size].best.expected_received == pytest.approx(expected.expected_received)
+        assert rows[size].best["expected_received"] == pytest.approx(expected.expected_received)
 
 
 def test_a_single_split_or_a_limit_has_no_other_sizes() -> None:

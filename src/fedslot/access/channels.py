@@ -40,7 +40,13 @@ class Channel(ABC):
         slots: number of push slots, L.
         returns: (F, N, C), the slots of each UE's C copies, 0 where there is none.
         """
-        return _pick(earliest, slots, rng)[:, :, None]
+        choices = slots + 1 - earliest
+        draws = rng.random(earliest.shape)
+        draws *= choices
+        pick = draws.astype(np.int64)
+        pick += earliest
+        pick[choices <= 0] = 0
+        return pick[:, :, None]
 
     @abstractmethod
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
@@ -174,8 +180,20 @@ class Coded(Channel):
         return float(np.min(-np.log1p(-p) / unresolved))
 
     def draw(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        copies = self._copies(earliest.ravel(), slots, rng)
-        return copies.reshape(*earliest.shape, copies.shape[1])
+        numbers, chances, first = list(self.degrees), list(self.degrees.values()), earliest.ravel()
+        choices = np.maximum(slots + 1 - first, 0)
+        wanted = np.asarray(numbers)[np.searchsorted(np.cumsum(chances)[:-1], rng.random(first.size), "right")]
+        count = np.minimum(wanted, choices)
+        most = min(max(numbers), slots)
+        uniform = rng.random((first.size, most))
+        offset = np.full((first.size, most), -1)
+        for k in range(most):
+            # Floyd's sampling without replacement: draw from 0..top; if taken, use top, which cannot be taken yet.
+            top = choices - count + k
+            draw = (uniform[:, k] * (top + 1)).astype(np.int64)
+            taken = (offset[:, :k] == draw[:, None]).any(axis=1)
+            offset[:, k] = np.where(k < count, np.where(taken, top, draw), -1)
+        return np.where(offset >= 0, offset + first[:, None], 0).reshape(*earliest.shape, most)
 
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
         frames, ues, most = sent.shape
@@ -204,23 +222,6 @@ class Coded(Channel):
                 heard = np.unique(cells[copies[decoded][there] <= now])
         return received.reshape(frames, ues)
 
-    def _copies(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        """Return the slots of each UE's copies, (F N, most copies), 0 where there is none."""
-        numbers, chances = list(self.degrees), list(self.degrees.values())
-        choices = np.maximum(slots + 1 - earliest, 0)
-        wanted = np.asarray(numbers)[np.searchsorted(np.cumsum(chances)[:-1], rng.random(len(earliest)), "right")]
-        count = np.minimum(wanted, choices)
-        most = min(max(numbers), slots)
-        uniform = rng.random((len(earliest), most))
-        offset = np.full((len(earliest), most), -1)
-        for k in range(most):
-            # Floyd's sampling without replacement: draw from 0..top; if taken, use top, which cannot be taken yet.
-            top = choices - count + k
-            draw = (uniform[:, k] * (top + 1)).astype(np.int64)
-            taken = (offset[:, :k] == draw[:, None]).any(axis=1)
-            offset[:, k] = np.where(k < count, np.where(taken, top, draw), -1)
-        return np.where(offset >= 0, offset + earliest[:, None], 0)
-
 
 LIVA: Mapping[int, float] = MappingProxyType({2: 0.5, 3: 0.28, 8: 0.22})
 """Liva's degrees for IRSA, 0.5 x^2 + 0.28 x^3 + 0.22 x^8 (IEEE Trans. Commun. 59(2), 2011)."""
@@ -246,19 +247,6 @@ def make_channel(name: str, /, **options: Any) -> Channel:
     3.0
     """
     return CHANNELS.make(name, options)
-
-
-def _pick(earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-    """Return a uniform slot for each UE from its earliest to the last, 0 if it is silent."""
-    choices = slots + 1 - earliest
-    draws = rng.random(earliest.shape)
-    draws *= choices
-    pick = draws.astype(np.int64)
-    pick += earliest
-    silent = choices <= 0
-    if silent.any():
-        pick[silent] = 0
-    return pick
 
 
 def _cells(sent: Slots, slots: int) -> tuple[Slots, Slots]:

@@ -24,19 +24,13 @@ MOST_RESIZED = 1000
 class UpdateSize(NamedTuple):
     """A frame of the same time with updates of another size: `size` times as large, `update_slots` radio slots each.
 
-    slots: uplink slots that fit. best: the best split, and usage: what it takes; None if no update fits.
+    slots: uplink slots that fit. best: the numbers of the best split, as of `Sizing.numbers`; None if no update fits.
     """
 
     size: float
     update_slots: int
     slots: int
-    best: FrameSplit | None
-    usage: Usage | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain numbers, for JSON."""
-        best = None if self.best is None or self.usage is None else {**self.best.as_dict(), **self.usage.as_dict()}
-        return {"size": self.size, "update_slots": self.update_slots, "slots": self.slots, "best": best}
+    best: dict[str, Any] | None
 
 
 class ShortestFrame(NamedTuple):
@@ -140,12 +134,9 @@ class Sizing:
             slots = max(0, radio.uplink_slots_in(radio_slots))
             if slots > MOST_RESIZED:
                 continue
-            best = usage = None
-            if slots:
-                other = replace(self, slots=slots, radio=radio, progress=None)
-                best = other.plan.best
-                usage = other.usage(best)
-            sizes.append(UpdateSize(size, radio.update_slots, slots, best, usage))
+            other = replace(self, slots=slots, radio=radio, success=None, progress=None)
+            best = other.numbers(other.plan.best) if slots else None
+            sizes.append(UpdateSize(size, radio.update_slots, slots, best))
         return tuple(sizes)
 
     def usage(self, split: FrameSplit) -> Usage:
@@ -177,7 +168,8 @@ class Sizing:
             }
         if self.radio.bits_per_slot is not None:
             answer |= {name: getattr(self.radio, name) for name in ("bits", "update_slots", "downlink_slots")}
-        for name, rows in (("resized", self.resized), ("wanted", self.wanted)):
-            if rows:
-                answer[name] = [row.as_dict() for row in rows]
+        if self.resized:
+            answer["resized"] = [row._asdict() for row in self.resized]
+        if self.wanted:
+            answer["wanted"] = [row.as_dict() for row in self.wanted]
         return answer

@@ -210,17 +210,19 @@ def _print_usage(console: Console, splits: Mapping[str, Mapping[str, Any]]) -> N
 def _print_resized(console: Console, rows: Sequence[UpdateSize]) -> None:
     """Print what other sizes of updates cost in frames of the same time."""
     fields = {"per\nsecond": "updates_per_second", "mJ per\nupdate": "energy_mj_per_update"}
-    fields = {
-        name: field
-        for name, field in fields.items()
-        if any(getattr(row.usage, field, None) is not None for row in rows)
-    }
+    bests = [row.best for row in rows if row.best is not None]
+    fields = {name: field for name, field in fields.items() if any(best[field] is not None for best in bests)}
     names = ("size of an\nupdate", "slots of\nthe radio", "uplink\nslots", "best\npull", "received\nper frame")
     table = _table([*names, *fields])
     for row in rows:
-        best = ("", "none") if row.best is None else (f"{row.best.pull}", _number(row.best.expected_received))
-        usage = [_digits(getattr(row.usage, field, None)) for field in fields.values()]
-        table.add_row(f"{row.size:g}x", f"{row.update_slots:,}", f"{row.slots}", *best, *usage)
+        best, cells = row.best, ["", "none"]
+        if best is not None:
+            cells = [
+                f"{best['pull']}",
+                _number(best["expected_received"]),
+                *(_digits(best[x]) for x in fields.values()),
+            ]
+        table.add_row(f"{row.size:g}x", f"{row.update_slots:,}", f"{row.slots}", *cells)
     console.print("\nOther sizes of updates, in frames of the same time:\n", highlight=False)
     console.print(table)
 
