@@ -42,11 +42,7 @@ class Binomial(dict[int, float]):
 
 
 def contender_pmf(contenders: Contenders) -> Floats:
-    """Return the distribution of the number of contenders as an array: entry n is the probability of n.
-
-    >>> contender_pmf({0: 0.25, 2: 0.75}).tolist()
-    [0.25, 0.0, 0.75]
-    """
+    """Return the distribution of the number of contenders as an array: entry n is the probability of n."""
     chances = contenders if isinstance(contenders, Mapping) else {contenders: 1.0}
     for number, chance in chances.items():
         check_whole("contenders", number, most=MOST)
@@ -68,9 +64,6 @@ def parse_contenders(text: str) -> Contenders:
     """Read contenders from text: `10`, `poisson:8`, `binomial:40:0.25`, or numbers and probabilities `5:0.5,10:0.5`.
 
     Numbers that are less likely than 1e-14 are left out.
-
-    >>> parse_contenders("10"), parse_contenders("5:0.5,10:0.5")
-    (10, {5: 0.5, 10: 0.5})
     """
     kind, *rest = text.strip().split(":")
     try:

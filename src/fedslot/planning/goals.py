@@ -18,10 +18,8 @@ from fedslot.support.errors import InputError
 
 MOST_UPDATES = 10_000
 """The largest number of updates to want of a frame, and the largest frame of which all splits are compared."""
-MOST_SLOTS = 1_000_000
-"""The largest frame with a given number of pull slots."""
-MOST_SIMULATED = 1000
-"""The largest frame on a channel that is simulated."""
+MOST_SLOTS, MOST_SIMULATED = 1_000_000, 1000
+"""The largest frame with a given number of pull slots, and on a channel that is simulated."""
 
 
 def longest_frame(pull: int | None, cell: PushCell) -> int:
@@ -34,9 +32,8 @@ def longest_frame(pull: int | None, cell: PushCell) -> int:
 def least_slots(
     updates: float, contenders: Contenders, *, pull: int | None = None, **options: Unpack[CellOptions]
 ) -> FrameSplit | None:
-    """Return the split of the shortest frame that is expected to receive a number of updates.
+    """Return the split of the shortest frame that is expected to receive a number of updates, None if it is too long.
 
-    None if no frame does that has at most `longest_frame` slots.
     pull: number of pull slots; None: the best for each frame.
     options: ready (one probability), ues, barring, channel, frames, precision and seed, as of `plan`.
 
@@ -48,10 +45,7 @@ def least_slots(
 
 
 def shortest_frame(cell: PushCell, updates: float, pull: int | None) -> FrameSplit | None:
-    """Return the split of the shortest frame of a cell, as `least_slots` does.
-
-    More slots never yield less, so that bisection finds it.
-    """
+    """Return the split of the shortest frame of a cell by bisection, since more slots never yield less."""
     if not 0 < updates <= MOST_UPDATES:
         raise InputError("want_updates", updates, f"a number above 0 and up to {MOST_UPDATES:,}")
     if np.ndim(cell.ready):

@@ -28,13 +28,10 @@ from fedslot.support import display
 from fedslot.support.checks import check_number, check_probability, check_whole
 from fedslot.support.errors import InputError
 
-MOST_SLOTS = 10**9
-MOST_SPLITS = 200_000
-"""The largest number of splits in one plan."""
-MOST_WORK = 2 * 10**9
-"""The largest number of UEs to simulate, or of points to compute: some ten minutes of one processor."""
-MOST_STATES = 10**8
-"""The largest number of states of the recursion over slots, for UEs that are ready late."""
+MOST_SLOTS, MOST_SPLITS = 10**9, 200_000
+MOST_WORK, MOST_STATES = 2 * 10**9, 10**8
+"""The largest numbers of UEs to simulate, or of points to compute: some ten minutes of one processor; and of states of
+the recursion over slots, for UEs that are ready late."""
 MOST_PROBABILITIES, MOST_STEPS, LONG_BUDGET = 40_000, 10**9, 10**7
 """The largest numbers of probabilities of costs, of steps of a recursion, and of slots, to count frames exactly."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
@@ -44,15 +41,13 @@ MOST_VALUE, MOST_BUDGET = 10**12, 10**15
 class FrameSplit:
     """A frame of `pull` reserved and `push` open slots: its expected yield, and its expected cost in slots.
 
-    probability: access barring, the probability with which each contender sends.
-    success_probability: of a UE that sends.
+    probability: with which each contender sends (access barring). success_probability: of a UE that sends.
     expected_sent: transmissions in the push slots, received or not; on coded channels each copy is one.
-    expected_value: pulled updates count 1, pushed ones `value_ratio`.
+    expected_value: pulled updates count 1, pushed ones `value_ratio`. value_per_slot: by expected_cost_max.
     expected_cost_exact: last slot, without the downlink slot, if every pull is received. The paper's eq. (5)
         approximates it by expected_cost_paper (None on other channels than the paper's).
     expected_cost_max, expected_cost_sum: of a whole frame, with the downlink slot and with UEs that are not ready.
     nothing_pushed: probability that no push is received.
-    value_per_slot: expected_value / expected_cost_max.
     expected_frames, value_in_budget: number of frames in the budget, and their value; None without a budget.
     within_limit: probability that the frame costs at most the limit per frame; None without a limit.
     standard_errors: of the fields that were simulated; empty if all are computed.
@@ -120,11 +115,9 @@ class Plan:
         return axes
 
     def __repr__(self) -> str:
-        best = self.best
+        best, sizes = self.best, f"{self.slots} slots, {len(self.splits)} splits"
         yields = f"{best.expected_received:.2f} received in {best.expected_cost_max:.2f} slots"
-        return (
-            f"Plan({self.slots} slots, {len(self.splits)} splits; best: pull {best.pull}, push {best.push}, {yields})"
-        )
+        return f"Plan({sizes}; best: pull {best.pull}, push {best.push}, {yields})"
 
     def _repr_html_(self) -> str:
         return display.html(self)
@@ -142,9 +135,8 @@ class Objective:
     def check(self, slots: int) -> None:
         """Refuse numbers that make no sense for a frame of `slots` uplink slots."""
         if self.budget is not None and not 1 + slots <= self.budget <= MOST_BUDGET:
-            raise InputError(
-                "budget", self.budget, f"a number of slots from {1 + slots}, one frame, to {MOST_BUDGET:,}"
-            )
+            allowed = f"a number of slots from {1 + slots}, one frame, to {MOST_BUDGET:,}"
+            raise InputError("budget", self.budget, allowed)
         if self.frame_limit is not None:
             check_number("frame_limit", self.frame_limit, 1, MOST_BUDGET)
         if self.confidence is not None:
@@ -241,8 +233,11 @@ def compare(
             yields += within(limit, objective.confidence, group, slots, readiness, pushes, tell)
     if not yields:
         raise InputError("frame_limit", limit, f"enough for {compared[0]} pull slots and the downlink slot")
+    # the frames in a budget are counted exactly if that takes no more than a second or two
     likely = int(np.count_nonzero(cell.pmf)) if cell.computed else 1
-    exactly = _can_count_exactly(budget or 0.0, yields, likely)
+    probabilities = sum(likely * (1 + push.slots) for _, push in yields)
+    steps = sum((budget or 0.0) * (1 + pull + push.slots) for pull, push in yields)
+    exactly = probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS and (budget or 0.0) <= LONG_BUDGET
     splits = [_split(pull, push, readiness, objective, exactly) for pull, push in yields]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
 
@@ -287,13 +282,6 @@ def _check_work(pulls: Sequence[int], pushes: Pushes, slots: int, tries: int) ->
             raise InputError("slots", slots, "simulated with fewer slots, fewer contenders or a single pull")
         allowed = f"at most {most:,} with these numbers of splits, slots and contenders; a single pull allows more"
         raise InputError("frames", cell.frames, allowed)
-
-
-def _can_count_exactly(budget: float, yields: Sequence[tuple[int, PushYield]], likely: int) -> bool:
-    """Return whether the frames in a budget can be counted within a second or two; likely: numbers of contenders."""
-    probabilities = sum(likely * (1 + push.slots) for _, push in yields)
-    steps = sum(budget * (1 + pull + push.slots) for pull, push in yields)
-    return probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS and budget <= LONG_BUDGET
 
 
 def _split(pull: int, push: PushYield, ready: Readiness, objective: Objective, exactly: bool) -> FrameSplit:

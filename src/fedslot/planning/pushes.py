@@ -1,7 +1,4 @@
-"""What push slots are expected to yield, and when the last push is received: computed, or simulated.
-
-The collision channel is computed (`collision.py`, and `period.py` if UEs are ready late), others are simulated.
-"""
+"""What push slots are expected to yield: computed on the collision channel, simulated on others."""
 
 from __future__ import annotations
 
@@ -21,10 +18,8 @@ from fedslot.planning.period import PushPeriod
 from fedslot.planning.readiness import ReadinessBySlot
 from fedslot.support.rng import PLAN, PLAN_BARRING, stream
 
-BATCH = 200_000
-"""Number of contenders that are simulated at once, which bounds the memory."""
-BATCH_SLOTS = 4_000_000
-"""Number of slots that are simulated at once."""
+BATCH, BATCH_SLOTS = 200_000, 4_000_000
+"""Numbers of contenders and of slots that are simulated at once, which bounds the memory."""
 FEW = 500
 """Number of frames after which a simulation first looks whether it is precise enough."""
 
@@ -34,11 +29,10 @@ class PushYield:
     """Expected yield of the push slots of a frame.
 
     slots: number of push slots, L. probability: of sending. sending: expected number of UEs that send.
-    sent: expected number of transmissions; on coded channels each copy is one.
-    received: E[N']. last_slot: E[X], X being the last received push slot, 0 if there is none.
-    nothing: P(X = 0). slot_sum: expected sum of the received slots.
+    sent: expected number of transmissions; on coded channels each copy is one. received: E[N'].
+    last_slot: E[X], X being the last received push slot, 0 if there is none. nothing: P(X = 0). at_most: P(X <= j).
+    slot_sum: expected sum of the received slots.
     paper: the push part of eq. (5), None on other channels than the paper's.
-    at_most: P(X <= j) of a slot j.
     frames: (F, 4) if simulated, the numbers of received pushes, their last slots, the sums of their slots, and the
         numbers of transmissions.
     """
@@ -197,8 +191,11 @@ class Pushes:
                 slot = self.cell.medium.receive(sent, slots, rng)
             sums = [(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1), (sent > 0).sum(axis=(1, 2))]
             rows.append(np.stack(sums, axis=1).astype(float))
-            if precision is not None and start + count >= FEW and _is_precise(np.concatenate(rows)[:, :2], precision):
-                break
+            if precision is not None and start + count >= FEW:
+                samples = np.concatenate(rows)[:, :2]
+                errors = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
+                if (errors <= precision * np.maximum(1.0, samples.mean(axis=0))).all():
+                    break
         return np.concatenate(rows)
 
 
@@ -207,10 +204,6 @@ def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float
 
     pmf: entry n is the probability of n contenders. For a known number N the result is min(1, L/N).
     shares: (L,) probability that a contender that is not barred sends in each slot; None: 1/L.
-
-    >>> from fedslot.planning.contenders import contender_pmf
-    >>> best_barring(10, contender_pmf(25)), best_barring(10, contender_pmf(5))
-    (0.4, 1.0)
     """
     numbers = np.flatnonzero(pmf)
     # up to one contender per slot, sending more never lowers the yield of a slot
@@ -236,9 +229,3 @@ def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float
         best, low, high = float(grid[peak]), float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, len(grid) - 1)])
         grid = np.linspace(low, high, 33)
     return best
-
-
-def _is_precise(samples: Floats, precision: float) -> bool:
-    """Return whether the standard errors of the means of samples (F, S) are small enough."""
-    errors = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
-    return bool((errors <= precision * np.maximum(1.0, samples.mean(axis=0))).all())

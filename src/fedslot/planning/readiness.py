@@ -74,11 +74,7 @@ Readiness: TypeAlias = SameReadiness | ReadinessBySlot
 
 
 def make_readiness(ready: Ready, slots: int) -> Readiness:
-    """Return the readiness in a frame of `slots` slots.
-
-    >>> make_readiness(0.5, 4).pulled(2), make_readiness([0.0, 0.5, 0.75, 1.0], 4).pulled(2)
-    (1.0, 0.5)
-    """
+    """Return the readiness in a frame of `slots` slots."""
     if np.ndim(ready) == 0:
         check_probability("ready", ready)
         return SameReadiness(float(ready))  # type: ignore[arg-type]
