@@ -151,8 +151,8 @@ def plan(**words: Any) -> None:
     _check(chosen, scenario)
     estimate = None if options.value_from is None else _estimate(options.value_from)
     chosen.setdefault("value_ratio", 1.0 if estimate is None else max(0.0, estimate.ratio))
+    chosen.setdefault("bits_per_parameter", 32 if scenario is None else scenario.radio.bits_per_parameter)
     if scenario is not None and "bits_per_slot" in chosen:
-        chosen.setdefault("bits_per_parameter", scenario.radio.bits_per_parameter)
         chosen["parameters"] = options.parameters or count_parameters(scenario)
     simulation = {name: given[name] for name in ("frames", "precision", "seed") if name in given}
     with _named_as_options(given, taken):
@@ -201,7 +201,7 @@ def plan(**words: Any) -> None:
     if source is not None:
         console.print(say_taken(source, taken))
     notes = say_value_ratio(options.value_ratio, estimate, sizing.plan.break_even if options.pull is None else None)
-    update = say_update(sizing.radio, chosen.get("parameters"), chosen.get("bits_per_parameter", 32))
+    update = say_update(sizing.radio, chosen.get("parameters"), chosen["bits_per_parameter"])
     arrivals = scenario.push.arrivals if scenario is not None and "contenders" in taken else None
     print_answer(console, sizing, chosen["contenders"], arrivals, notes, update)
     if options.plot is not None:
@@ -246,10 +246,8 @@ def _asked(
     asked: dict[str, Any] = {}
     if "source" in chosen:
         asked |= {"scenario": chosen["source"], "taken": {name: value.field for name, value in taken.items()}}
-    names = ["slots", "contenders", "ues", "value_ratio", "ready", "budget", "barring", "channel"]
-    asked |= {name: chosen[name] for name in names}
-    if "threshold_db" in chosen:
-        asked["threshold_db"] = chosen["threshold_db"]
+    names = ["slots", "contenders", "ues", "value_ratio", "ready", "budget", "barring", "channel", "threshold_db"]
+    asked |= {name: chosen[name] for name in names if name in chosen}
     if "frame_limit" in chosen:
         asked |= {name: chosen.get(name) for name in ("frame_limit", "confidence")}
     if not cell.computed:
@@ -257,7 +255,7 @@ def _asked(
     if estimate:
         asked["value_estimate"] = estimate.as_dict()
     if "parameters" in chosen:
-        asked |= {"parameters": chosen["parameters"], "bits_per_parameter": chosen.get("bits_per_parameter", 32)}
+        asked |= {name: chosen[name] for name in ("parameters", "bits_per_parameter")}
     if "want_updates" in chosen:
         asked["want_updates"] = chosen["want_updates"]
     return asked
@@ -304,7 +302,7 @@ def _radio(chosen: Mapping[str, Any], late: Scenario | None) -> Radio:
     from fedslot.access.clock import Radio, with_computing_slot
 
     names = ("slot_ms", "bits_per_slot", "downlink_bits", "send_mj", "listen_mj")
-    bits = chosen["parameters"] * chosen.get("bits_per_parameter", 32) if "parameters" in chosen else 1
+    bits = chosen["parameters"] * chosen["bits_per_parameter"] if "parameters" in chosen else 1
     radio = Radio(bits, **{name: chosen[name] for name in names if name in chosen})
     return radio if late is None else with_computing_slot(radio, late)
 
