@@ -124,28 +124,17 @@ def test_collision_channel_with_late_ues() -> None:
 # Capture ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("threshold_db", [0.0, 3.0, 10.0])
-@pytest.mark.parametrize("contenders", [2, 3, 6])
-def test_capture_in_one_slot_against_the_closed_form(threshold_db: float, contenders: int) -> None:
-    # P(E > z (sum of n-1 others)) = E[e^(-z S)] = (1 + z)^-(n-1) for each of n UEs, and only one can be.
-    got = (play(Capture(threshold_db), 40_000, contenders, 1, seed=2) > 0).sum(axis=1)
-    assert got.max() <= 1
+@pytest.mark.parametrize(
+    ("threshold_db", "slots", "contenders"),
+    [(0, 1, 2), (3, 1, 3), (10, 1, 6), (10, 1, 2), (-6, 1, 3), (6, 5, 5), (6, 10, 20), (6, 20, 10)],
+)
+def test_capture_against_the_closed_form(threshold_db: float, slots: int, contenders: int) -> None:
+    # Each of the N-1 others shares my slot with probability 1/L and then costs a factor 1 / (1 + z): in one slot,
+    # P(E > z (sum of n-1 others)) = E[e^(-z S)] = (1 + z)^-(n-1).
+    got = (play(Capture(threshold_db), 30_000, contenders, slots, seed=8) > 0).sum(axis=1)
     ratio = 10 ** (threshold_db / 10)
-    assert z_score(got.astype(float), contenders * (1 + ratio) ** (1 - contenders)) < 4
-
-
-@pytest.mark.parametrize(("slots", "contenders"), [(5, 5), (10, 20), (20, 10)])
-def test_capture_over_slots_against_the_closed_form(slots: int, contenders: int) -> None:
-    # Each of the N-1 others shares my slot with probability 1/L and then costs a factor 1 / (1 + z).
-    got = (play(Capture(6.0), 20_000, contenders, slots, seed=8) > 0).sum(axis=1).astype(float)
-    ratio = 10**0.6
-    assert z_score(got, contenders * (1 - ratio / (1 + ratio) / slots) ** (contenders - 1)) < 4
-
-
-def test_capture_below_0_db_can_take_several_from_a_slot() -> None:
-    got = (play(Capture(-6.0), 20_000, 3, 1) > 0).sum(axis=1)
-    assert got.max() > 1
-    assert z_score(got.astype(float), 3 * (1 + 10**-0.6) ** -2) < 4
+    assert z_score(got.astype(float), contenders * (1 - ratio / (1 + ratio) / slots) ** (contenders - 1)) < 4
+    assert slots > 1 or (got.max() > 1) == (threshold_db < 0)  # below 0 dB, several can be taken from a slot
 
 
 def test_noise_drowns_a_lone_ue() -> None:
@@ -288,15 +277,6 @@ def test_channels_by_name() -> None:
     assert capture.threshold_db == 1.5
     assert dict(make_channel("crdsa", replicas=3).degrees) == {3: 1.0}  # type: ignore[attr-defined]
     assert isinstance(make_channel("fedslot.access.channels:Collision"), Collision)
-
-
-@pytest.mark.parametrize("name", ["", "aloha", "Collision", ":", "nowhere:Thing", "math:nothing", "math:pi", "math"])
-def test_unknown_names_are_refused_in_one_line(name: str) -> None:
-    with pytest.raises(InputError) as refusal:
-        make_channel(name)
-    text = str(refusal.value)
-    assert text.startswith(f"push.channel: {name!r} is not allowed; it must be one of collision, capture, crdsa")
-    assert "\n" not in text
 
 
 @pytest.mark.parametrize(

@@ -57,17 +57,15 @@ def test_a_pull_slot_beats_a_push_slot_unless_pushes_are_worth_more() -> None:
     assert plan(20, 20).best.pull == 20
     assert plan(20, 20, value_ratio=2.0).best.pull == 20
     assert plan(20, 20, value_ratio=3.5).best.pull < 20
-
-
-def test_best_may_lie_inside() -> None:
-    result = plan(20, 10, value_ratio=4.0)
-    values = [split.expected_value for split in result.splits]
-    assert result.best.pull == int(np.argmax(values))
-    assert 0 < result.best.pull < 20
-
-
-def test_of_equals_the_most_certain_is_best() -> None:
     assert plan(10, 1).best.pull == 10  # nine pulls and one sure push are worth no more
+
+
+@pytest.mark.parametrize("budget", [None, 1000])
+def test_the_best_split_may_lie_inside(budget: float | None) -> None:
+    result = plan(20, 10, value_ratio=4.0, budget=budget)
+    assert result.by == ("expected_value" if budget is None else "value_in_budget")
+    assert result.best.pull == int(np.argmax([getattr(split, result.by) for split in result.splits]))
+    assert 0 < result.best.pull < 20
 
 
 @pytest.mark.parametrize("ready", [1.0, 0.5, [0.1, 0.3, 0.5, 0.6, 0.8, 0.9, 0.9, 1.0]])
@@ -103,12 +101,6 @@ def test_only_frames_that_fit_count() -> None:
     assert result.best.pull == 10
     assert {round(split.expected_frames or 0, 1) for split in result.splits} == {2.0}
     assert result.break_even == pytest.approx(plan(10, 5).break_even, rel=0.02)
-
-
-def test_a_budget_changes_what_is_best_to_value_in_time() -> None:
-    result = plan(20, 10, value_ratio=4.0, budget=1000)
-    assert result.by == "value_in_budget"
-    assert result.best.value_in_budget == max(split.value_in_budget or 0 for split in result.splits)
 
 
 @pytest.mark.parametrize(("slots", "n"), [(10, 25), (10, 5), (1, 3), (7, 7), (20, 21)])
@@ -164,12 +156,6 @@ def test_a_limit_per_frame_against_brute_force(limit: float, ready: float, confi
     for split in found.splits:
         assert split.within_limit == pytest.approx(chances[split.pull, split.push], abs=1e-11)
     assert found.best.expected_value == max(split.expected_value for split in found.splits)
-
-
-def test_a_limit_that_no_frame_exceeds_changes_nothing() -> None:
-    free, limited = plan(10, 7, value_ratio=2), plan(10, 7, value_ratio=2, frame_limit=11)
-    assert [split.push for split in limited.splits] == [split.push for split in free.splits]
-    assert all(split.within_limit == 1 for split in limited.splits)
 
 
 def test_a_limit_on_a_simulated_channel_is_met() -> None:
@@ -321,16 +307,8 @@ def test_bad_contenders_are_refused_in_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        ({"slots": 0}, "slots"),
         ({"slots": 2.0}, "slots"),
-        ({"contenders": -1}, "contenders"),
-        ({"pulls": [21]}, "pull"),
         ({"value_ratio": -1}, "value_ratio"),
-        ({"value_ratio": math.nan}, "value_ratio"),
-        ({"ready": 1.1}, "ready"),
-        ({"budget": 0}, "budget"),
-        ({"barring": 2.0}, "barring"),
-        ({"channel": "aloha"}, "push.channel"),
         ({"channel": "crdsa", "frames": 1}, "frames"),
         ({"channel": "crdsa", "seed": -1}, "seed"),
         ({"budget": 1e308}, "budget"),
