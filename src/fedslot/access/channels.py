@@ -58,19 +58,16 @@ class Channel(ABC):
         returns: (F, N), the slot from 1 to L in which each UE was received, 0 if it was not.
         """
 
-    def play(
-        self, earliest: Slots, slots: int, rng: np.random.Generator, own: np.random.Generator | None = None
-    ) -> Slots:
-        """Play a batch of frames: `draw` from rng, then `resolve` with the channel's own generator, or the same one."""
+    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        """Play a batch of frames: `draw`, then `resolve`."""
         if slots == 0 or earliest.size == 0:
             return np.zeros_like(earliest)
-        return self.receive(self.send(earliest, slots, rng), slots, own or rng)
+        return self.receive(self.send(earliest, slots, rng), slots, rng)
 
     def send(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
         """Return what `draw` returns; refuse slots that do not exist, or that a UE may not use."""
         sent = self.draw(earliest, slots, rng)
-        shape = (*earliest.shape, "copies")
-        self._check("draw", sent, slots, shape, np.ndim(sent) == 3 and np.shape(sent)[:2] == earliest.shape)
+        self._check("draw", sent, slots, (*earliest.shape, "copies"))
         if ((sent < earliest[:, :, None]) & (sent > 0)).any():
             raise RefusedError(f"channel {type(self).__name__} must draw no slot before a UE's earliest")
         return sent.astype(np.int64, copy=False)
@@ -78,15 +75,15 @@ class Channel(ABC):
     def receive(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
         """Return what `resolve` returns; refuse slots that do not exist, and the reception of silent UEs."""
         received = self.resolve(sent, slots, rng)
-        shape = sent.shape[:2]
-        self._check("resolve", received, slots, shape, np.shape(received) == shape)
+        self._check("resolve", received, slots, sent.shape[:2])
         if ((received > 0) & ~sent.any(axis=2)).any():
             raise RefusedError(f"channel {type(self).__name__} must resolve to 0 for UEs that sent nothing")
         return received.astype(np.int64, copy=False)
 
-    def _check(self, method: str, result: Any, slots: int, shape: tuple[object, ...], fits: bool) -> None:
-        """Refuse anything but an array of slots from 0 to `slots` that fits the shape."""
+    def _check(self, method: str, result: Any, slots: int, shape: tuple[object, ...]) -> None:
+        """Refuse anything but an array of slots from 0 to `slots` of the shape, any number of copies included."""
         whole = isinstance(result, np.ndarray) and result.dtype.kind in "iu"
+        fits = np.ndim(result) == len(shape) and np.shape(result)[:2] == shape[:2]
         if whole and fits and (not result.size or 0 <= result.min() <= result.max() <= slots):
             return
         kind = shorten(result)

@@ -21,10 +21,10 @@ class Taken(NamedTuple):
 def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -> dict[str, Taken]:
     """Return what a plan takes from a scenario, by the names of its options.
 
-    slots, ues: uplink slots of a frame, and UEs in the cell, if not the scenario's.
-
     With `push.arrivals`, contenders are the UEs that become backlogged in a frame of full length. A time budget is
     taken if it is spent by `cost_max`, as in a plan. `ready` is None where UEs have computing times.
+
+    slots, ues: uplink slots of a frame, and UEs in the cell, if not the scenario's.
     """
     push, ues = scenario.push, scenario.data.ues if ues is None else ues
     slots = scenario.frame.slots if slots is None else slots
@@ -61,8 +61,6 @@ def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np
 
     T = I(eps) D c / f is at most t if c ~ Gamma(shape, scale) is at most t f / (I(eps) D). The mean is over the sizes
     D of the fleet's data: a UE that is pulled or contends is taken as any of them.
-
-    slot_seconds: length of a slot of the frame.
     """
     from scipy.special import gammainc  # slow to import
 
@@ -70,8 +68,7 @@ def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np
     from fedslot.fleet import Fleet, workload
 
     computing = scenario.fleet.computing
-    if computing is None:
-        return np.ones(slots)
+    assert computing is not None
     data = load(scenario.data.dataset)
     bits = workload(computing, Fleet.draw(scenario, data.y_train, data.ue_train).sizes)
     begins = np.arange(slots) * slot_seconds  # after the downlink slot

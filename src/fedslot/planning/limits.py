@@ -25,10 +25,7 @@ def within(
     pushes: Pushes,
     progress: Progress | None,
 ) -> list[tuple[int, PushYield]]:
-    """Return for each number of pull slots the most push slots with which a frame meets the limit.
-
-    The numbers of pull slots, in ascending order, that alone exceed the limit are left out.
-    """
+    """Return the most push slots with which a frame meets the limit, for each number of pull slots that can meet it."""
     yields: dict[int, PushYield] = {}
     if len(pulls) > 1:  # each number of push slots serves several numbers of pull slots
         numbers = range(slots - min(pulls) + 1)
@@ -80,10 +77,8 @@ def cost_pmf(pull: int, push: PushYield, ready: Readiness) -> Floats:
 def expected_frames(budget: float, costs: Floats) -> float:
     """Return the expected number of frames in a budget of slots; a frame begins only if all of its slots are left.
 
-    costs: (1 + M,) as of `cost_pmf`.
-
-    The number f(b) of frames in b slots follows the renewal equation f(b) = 1 + sum of P(cost = c) f(b - c), where
-    f(b) = 0 for b < 1 + M.
+    costs: (1 + M,) as of `cost_pmf`. The number f(b) of frames in b slots follows the renewal equation
+    f(b) = 1 + sum of P(cost = c) f(b - c), where f(b) = 0 for b < 1 + M.
 
     >>> round(expected_frames(22, np.array([0.0, 0.5, 0.5])), 3)  # of 2 or 3 slots each, while at least 3 are left
     8.32

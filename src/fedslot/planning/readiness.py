@@ -44,25 +44,21 @@ class SameReadiness:
 class ReadinessBySlot:
     """A UE is ready when slot z begins with a probability that grows with z, whether it is pulled or contends.
 
-    probabilities: (M,), of slots 1..M.
+    probabilities: (M,), of slots 1..M. The first four methods are as in `SameReadiness`.
     """
 
     probabilities: Floats
 
     def pulled(self, pull: int) -> float:
-        """Return the expected number of received pulls."""
         return float(self.probabilities[:pull].sum())
 
     def last_pull(self, pull: int) -> float:
-        """Return the expected last pull slot whose UE is ready, 0 if there is none."""
         return sum(1 - self.none_after(slot, pull) for slot in range(pull))  # P(last > slot)
 
     def cost_sum(self, pull: int) -> float:
-        """Return the expected sum of slot + 1 over the received pulls."""
         return float(self.probabilities[:pull] @ np.arange(2, pull + 2))
 
     def none_after(self, slot: int, pull: int) -> float:
-        """Return the probability that no UE of the pull slots after `slot` is ready."""
         return float(np.prod(1 - self.probabilities[slot:pull]))
 
     def first_slots(self, push: int) -> Floats:
