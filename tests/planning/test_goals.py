@@ -61,10 +61,11 @@ def test_no_more_ues_are_pulled_than_there_are() -> None:
     assert frame.expected_received >= 4.5
 
 
-def test_a_simulated_channel_needs_fewer_slots_than_collisions_take() -> None:
+def test_coded_channels_need_fewer_slots_and_bear_more_than_collisions() -> None:
     coded = least_slots(6, 10, pull=0, channel="irsa", frames=500)
     assert coded.push < least_slots(6, 10, pull=0).push
     assert coded.expected_received >= 6
+    assert most_contenders(0.9, 20, channel="irsa", frames=500) > 2 * most_contenders(0.9, 20)
 
 
 @given(st.floats(0.01, 1), st.integers(0, 12), barrings)
@@ -88,10 +89,6 @@ def test_contenders_against_a_scan(success: float, push: int, barring) -> None:
 def test_contenders_by_the_closed_form() -> None:
     for push, success in [(10, 0.5), (50, 0.9), (7, 0.05)]:
         assert most_contenders(success, push) == 1 + math.floor(math.log(success) / math.log(1 - 1 / push))
-
-
-def test_a_simulated_channel_bears_more() -> None:
-    assert most_contenders(0.9, 20, channel="irsa", frames=500) > 2 * most_contenders(0.9, 20)
 
 
 def test_no_more_than_a_million() -> None:

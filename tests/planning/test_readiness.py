@@ -118,17 +118,15 @@ def test_best_barring_by_shares_is_that_of_equal_slots() -> None:
     assert best_barring(10, pmf, np.full(10, 0.1)) == pytest.approx(best_barring(10, pmf), rel=1e-6)
 
 
-@pytest.mark.parametrize("ready", [[0.5, 0.4], [0.5], [0.5, 1.1], [-0.1, 0.5], [0.5, math.nan]])
-def test_probabilities_that_are_none_are_refused(ready: list[float]) -> None:
-    with pytest.raises(InputError, match="ready"):
-        plan(2, 3, ready=ready)
-
-
-def test_a_limit_per_frame_needs_one_probability() -> None:
-    with pytest.raises(InputError, match="frame_limit"):
-        plan(3, 3, ready=[0.1, 0.2, 0.3], frame_limit=3)
-
-
-def test_plans_that_would_take_hours_are_refused() -> None:
-    with pytest.raises(InputError, match="slots"):
-        plan(200, 100_000, ready=np.linspace(0, 1, 200))
+@pytest.mark.parametrize(
+    ("field", "slots", "contenders", "options"),
+    [
+        *(("ready", 2, 3, {"ready": ready}) for ready in ([0.5, 0.4], [0.5], [0.5, 1.1], [-0.1, 0.5], [0.5, math.nan])),
+        ("frame_limit", 3, 3, {"ready": [0.1, 0.2, 0.3], "frame_limit": 3}),
+        ("slots", 200, 100_000, {"ready": np.linspace(0, 1, 200)}),  # would take hours
+    ],
+)
+def test_bad_plans_are_refused(field: str, slots: int, contenders: int, options: dict) -> None:
+    with pytest.raises(InputError) as refusal:
+        plan(slots, contenders, **options)
+    assert refusal.value.field == field
