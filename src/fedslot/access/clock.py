@@ -59,9 +59,8 @@ class Usage:
     """What a frame takes in seconds and in joules of the UEs; None where the radio does not say it.
 
     frame_seconds: all announced slots. clock_seconds: expected time up to the last received slot, `cost_max`.
-    updates_per_second: expected received updates by clock_seconds.
-    energy_mj: expected energy of all UEs in a frame; energy_mj_per_update: of it, per received update.
-    updates_per_joule: the inverse. These two are None if no update is received, or for free.
+    updates_per_second: expected received updates by clock_seconds. energy_mj: expected energy of all UEs in a frame.
+    energy_mj_per_update, updates_per_joule: of received updates; None if there are none, or for free.
     """
 
     frame_seconds: float | None

@@ -43,10 +43,8 @@ def print_answer(
         console.print("\n".join(notes))
         if update:
             console.print(f"\n{update}\n")
-            chosen = {"best split": best} | {
-                f"pull {pull}": split for split in sizing.plan.splits if split.pull == pull
-            }
-            _print_usage(console, {name: sizing.numbers(split) for name, split in chosen.items()})
+            own = {f"pull {pull}": sizing.numbers(split) for split in sizing.plan.splits if split.pull == pull}
+            _print_usage(console, {"best split": sizing.numbers(best)} | own)
     if sizing.resized:
         _print_resized(console, sizing.resized)
     if sizing.want_updates is not None:
@@ -88,37 +86,33 @@ def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: f
     def small(chance: float) -> str:
         return "<0.001" if 0 < chance < 0.001 else f"{chance:.3f}"
 
-    columns: dict[str, Callable[[FrameSplit], str]] = {
-        "pull": lambda split: f"{mark(split)}{split.pull}",
-        "push": lambda split: f"{split.push}",
-        "pushed": lambda split: _number(split.expected_received_push) + error(split),
-        "received": lambda split: _number(split.expected_received),
-    }
-    if any(split.expected_value != split.expected_received for split in splits):
-        columns["value"] = lambda split: _number(split.expected_value)
-    columns["cost\nmax"] = lambda split: _number(split.expected_cost_max)
-    if not supported:
-        columns["cost\nsum"] = lambda split: _number(split.expected_cost_sum)
-    columns["P(no\npush)"] = lambda split: small(split.nothing_pushed)
-    if any(split.probability < 1 for split in splits):
-        columns["barring"] = lambda split: f"{split.probability:.3g}"
-    elif not simulated and not supported and sizing.late is None and sizing.cell.ready == 1:
-        columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
-    if any(split.within_limit is not None for split in splits):
-        columns["P(within\nlimit)"] = lambda split: f"{split.within_limit:.3f}"
-    if result.by == "value_in_budget":
-        columns["value in\nbudget"] = lambda split: _number(split.value_in_budget or 0.0)
-    if supported:
-        columns["bears"] = lambda split: f"{supported[split.pull][0]}"
-        columns["bears\nbarred"] = lambda split: f"{supported[split.pull][1]}"
-
-    table = _table(columns, padding=2 if len(columns) < 10 else 1)
+    barred = any(split.probability < 1 for split in splits)
+    papers = not (barred or simulated or supported or sizing.late) and sizing.cell.ready == 1
+    worth = any(split.expected_value != split.expected_received for split in splits)
+    columns: list[tuple[str, bool, Callable[[FrameSplit], str]]] = [
+        ("pull", True, lambda split: f"{mark(split)}{split.pull}"),
+        ("push", True, lambda split: f"{split.push}"),
+        ("pushed", True, lambda split: _number(split.expected_received_push) + error(split)),
+        ("received", True, lambda split: _number(split.expected_received)),
+        ("value", worth, lambda split: _number(split.expected_value)),
+        ("cost\nmax", True, lambda split: _number(split.expected_cost_max)),
+        ("cost\nsum", not supported, lambda split: _number(split.expected_cost_sum)),
+        ("P(no\npush)", True, lambda split: small(split.nothing_pushed)),
+        ("barring", barred, lambda split: f"{split.probability:.3g}"),
+        ("cost in\npaper", papers, lambda split: _number((split.expected_cost_paper or 0.0) + 1)),
+        ("P(within\nlimit)", best.within_limit is not None, lambda split: f"{split.within_limit:.3f}"),
+        ("value in\nbudget", best.value_in_budget is not None, lambda split: _number(split.value_in_budget or 0.0)),
+        ("bears", bool(supported), lambda split: f"{supported[split.pull][0]}"),
+        ("bears\nbarred", bool(supported), lambda split: f"{supported[split.pull][1]}"),
+    ]
+    cells = {name: cell for name, shown, cell in columns if shown}
+    table = _table(cells, padding=2 if len(cells) < 10 else 1)
     shown = _around(len(splits), splits.index(best))
     for before, index in zip([-1, *shown], shown, strict=False):
         if index != before + 1:
             table.add_row("⋮")
-        cells = [cell(splits[index]) for cell in columns.values()]
-        table.add_row(*cells, style="bold green" if splits[index] is best else None)
+        style = "bold green" if splits[index] is best else None
+        table.add_row(*(cell(splits[index]) for cell in cells.values()), style=style)
     console.print(f"A frame of {result.slots} uplink slots; contenders: {contenders}.\n", highlight=False)
     console.print(table)
     notes = [
