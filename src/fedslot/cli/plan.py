@@ -150,7 +150,7 @@ def plan(**words: Any) -> None:
     chosen: dict[str, Any] = DEFAULTS | {name: value.value for name, value in taken.items()} | given
     _check(chosen, scenario)
     estimate = None if options.value_from is None else _estimate(options.value_from)
-    chosen.setdefault("value_ratio", 1.0 if estimate is None else max(0.0, estimate.ratio))
+    ratio = chosen.get("value_ratio", 1.0 if estimate is None else max(0.0, estimate.ratio))
     chosen.setdefault("bits_per_parameter", 32 if scenario is None else scenario.radio.bits_per_parameter)
     if scenario is not None and "bits_per_slot" in chosen:
         chosen["parameters"] = options.parameters or count_parameters(scenario)
@@ -169,7 +169,7 @@ def plan(**words: Any) -> None:
             sizing = Sizing(
                 chosen["slots"],
                 cell,
-                Objective(chosen["value_ratio"], chosen["budget"], options.frame_limit, options.confidence),
+                Objective(ratio, chosen["budget"], options.frame_limit, options.confidence),
                 options.pull,
                 None if scenario is None else _own_pull(scenario, chosen["slots"]),
                 _radio(chosen, late),
@@ -189,23 +189,13 @@ def plan(**words: Any) -> None:
     if options.as_json:
         import json
 
-        asked = _asked(chosen, taken, cell, estimate)
+        asked = _asked({**chosen, "value_ratio": ratio}, taken, cell, estimate)
         typer.echo(json.dumps({**asked, **numbers}, indent=2, allow_nan=False))
-        return
+    else:
+        from fedslot.views.plan_tables import print_answer
 
-    from rich.console import Console
-
-    from fedslot.views.plan_tables import print_answer, say_taken, say_update, say_value_ratio
-
-    console = Console(markup=False, emoji=False, highlight=False)
-    if source is not None:
-        console.print(say_taken(source, taken))
-    notes = say_value_ratio(options.value_ratio, estimate, sizing.plan.break_even if options.pull is None else None)
-    update = say_update(sizing.radio, chosen.get("parameters"), chosen["bits_per_parameter"])
-    arrivals = scenario.push.arrivals if scenario is not None and "contenders" in taken else None
-    print_answer(console, sizing, chosen["contenders"], arrivals, notes, update)
-    if options.plot is not None:
-        console.print(f"Drawn in {options.plot}.")
+        arrivals = scenario.push.arrivals if scenario is not None and "contenders" in taken else None
+        print_answer(sizing, chosen, taken, estimate, arrivals)
 
 
 plan.__signature__ = inspect.signature(Options, eval_str=True)  # type: ignore[attr-defined]  # which Typer reads

@@ -23,13 +23,22 @@ ROWS = 25
 
 
 def print_answer(
-    console: Console, sizing: Sizing, contenders: str, arrivals: float | None, notes: Sequence[str], update: str
+    sizing: Sizing,
+    chosen: Mapping[str, Any],
+    taken: Mapping[str, Taken],
+    estimate: ValueRatio | None,
+    arrivals: float | None,
 ) -> None:
     """Print all tables of the size of a cell.
 
-    contenders: as text. arrivals: UEs that get an update in a slot, if contenders follow from them.
-    notes: lines on the value ratio. update: a line on the size of an update.
+    chosen: options of the command by name; taken: those that are from the scenario.
+    estimate: of the value ratio. arrivals: UEs that get an update in a slot, if contenders follow from them.
     """
+    console = Console(markup=False, emoji=False, highlight=False)
+    if "source" in chosen:
+        console.print(_say_taken(chosen["source"], taken))
+    notes = _say_value_ratio(chosen.get("value_ratio"), estimate, sizing)
+    update = _say_update(sizing.radio, chosen.get("parameters"), chosen["bits_per_parameter"])
     best, pull = sizing.plan.best, sizing.own_pull
     if sizing.pull is not None:
         _print_split(console, sizing.numbers(best))
@@ -39,7 +48,7 @@ def print_answer(
         if update:
             console.print(update)
     else:
-        _print_splits(console, sizing, contenders, arrivals)
+        _print_splits(console, sizing, chosen["contenders"], arrivals)
         console.print("\n".join(notes))
         if update:
             console.print(f"\n{update}\n")
@@ -49,9 +58,11 @@ def print_answer(
         _print_resized(console, sizing.resized)
     if sizing.want_updates is not None:
         _print_wanted(console, sizing.want_updates, sizing.wanted)
+    if "plot" in chosen:
+        console.print(f"Drawn in {chosen['plot']}.")
 
 
-def say_taken(source: str, taken: Mapping[str, Taken]) -> str:
+def _say_taken(source: str, taken: Mapping[str, Taken]) -> str:
     """Return what was taken from a scenario, as text of some lines."""
     parts = [
         f"{name} {'by slot' if value.value is None else value.value} ({value.field})" for name, value in taken.items()
@@ -149,11 +160,13 @@ def _about_own(sizing: Sizing, arrivals: float | None) -> list[str]:
     return lines
 
 
-def say_value_ratio(given: float | None, estimate: ValueRatio | None, break_even: float | None) -> list[str]:
+def _say_value_ratio(given: float | None, estimate: ValueRatio | None, sizing: Sizing) -> list[str]:
     """Return lines on the value of a pushed update: from where on it pays to leave slots open, and what was assumed."""
     lines = []
-    if break_even is not None:
-        lines.append(f"Open slots pay if a pushed update is worth over {break_even:.3g} times a pulled one.")
+    if sizing.pull is None and sizing.plan.break_even is not None:
+        lines.append(
+            f"Open slots pay if a pushed update is worth over {sizing.plan.break_even:.3g} times a pulled one."
+        )
     if estimate is not None:
         lines += [
             f"In the run it was worth {estimate.ratio:.2f}, 95% interval [{estimate.low:.2f}, {estimate.high:.2f}]",
@@ -168,7 +181,7 @@ def say_value_ratio(given: float | None, estimate: ValueRatio | None, break_even
     return lines
 
 
-def say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) -> str:
+def _say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) -> str:
     """Return a line on the size of an update; none if nothing is known of the radio."""
     if radio == NO_RADIO:
         return ""
