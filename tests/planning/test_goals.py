@@ -35,10 +35,6 @@ def test_the_shortest_frame_against_a_scan(updates, contenders, ready: float, ba
     assert found is None or found.pull + found.push >= 60
 
 
-def test_pull_slots_alone_suffice_where_ues_are_ready() -> None:
-    assert least_slots(7.2, 10).pull == 8
-
-
 @pytest.mark.long
 def test_the_largest_number_of_updates_is_planned() -> None:
     assert least_slots(10_000, 10).pull == 10_000

@@ -182,23 +182,6 @@ def test_a_simulation_stops_when_it_is_precise() -> None:
     assert fine.standard_errors["expected_received_push"] < rough.standard_errors["expected_received_push"] / 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field", "advice"),
-    [
-        ({"slots": 10**9}, "slots", "give a single pull"),
-        ({"slots": 10**5, "contenders": dict.fromkeys(range(1000), 1 / 1000)}, "slots", "at most"),
-        ({"channel": "irsa", "frames": 10**7}, "frames", "at most"),
-        ({"channel": "irsa", "contenders": 10**6}, "frames", "at most 95"),
-        ({"channel": "irsa", "slots": 10**5}, "slots", "fewer slots"),
-    ],
-)
-def test_plans_that_would_take_hours_are_refused(arguments: dict[str, object], field: str, advice: str) -> None:
-    with pytest.raises(InputError) as refusal:
-        plan(**{"slots": 20, "contenders": 10, **arguments})  # type: ignore[arg-type]
-    assert refusal.value.field == field
-    assert advice in str(refusal.value)
-
-
 # Simulated ----------------------------------------------------------------------------------------
 
 
@@ -283,12 +266,10 @@ def test_contenders_as_text() -> None:
     assert parse_contenders("10") == 10
     assert parse_contenders("5:0.5,10:0.5") == {5: 0.5, 10: 0.5}
     poisson = parse_contenders("poisson:8")
-    assert isinstance(poisson, dict)
     assert sum(n * q for n, q in poisson.items()) == pytest.approx(8, rel=1e-11)
     assert poisson[8] == pytest.approx(8**8 * math.exp(-8) / math.factorial(8), rel=1e-11)
     assert parse_contenders("poisson:0") == {0: 1.0}
     binomial = parse_contenders("binomial:40:0.25")
-    assert isinstance(binomial, dict)
     assert binomial[10] == pytest.approx(math.comb(40, 10) * 0.25**10 * 0.75**30, rel=1e-11)
 
 
@@ -305,26 +286,32 @@ def test_bad_contenders_are_refused_in_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "field"),
+    ("arguments", "line"),
     [
-        ({"slots": 2.0}, "slots"),
-        ({"value_ratio": -1}, "value_ratio"),
-        ({"channel": "crdsa", "frames": 1}, "frames"),
-        ({"channel": "crdsa", "seed": -1}, "seed"),
-        ({"budget": 1e308}, "budget"),
-        ({"value_ratio": 1e308}, "value_ratio"),
-        ({"frame_limit": 0.5}, "frame_limit"),
-        ({"frame_limit": math.nan}, "frame_limit"),
-        ({"frame_limit": 5, "pulls": [5]}, "frame_limit"),
-        ({"frame_limit": 5, "confidence": 2}, "confidence"),
-        ({"confidence": 0.9}, "confidence"),
-        ({"precision": -1}, "precision"),
+        ({"slots": 2.0}, "slots: 2.0"),
+        ({"value_ratio": -1}, "value_ratio: -1"),
+        ({"value_ratio": 1e308}, "value_ratio: 1e"),
+        ({"channel": "crdsa", "frames": 1}, "frames: 1 "),
+        ({"channel": "crdsa", "seed": -1}, "seed: -1"),
+        ({"budget": 1e308}, "budget: 1e"),
+        ({"frame_limit": 0.5}, "frame_limit: 0.5"),
+        ({"frame_limit": math.nan}, "frame_limit: nan"),
+        ({"frame_limit": 5, "pulls": [5]}, "frame_limit: 5 .*enough for 5 pull slots"),
+        ({"frame_limit": 5, "confidence": 2}, "confidence: 2"),
+        ({"confidence": 0.9}, "confidence: 0.9 .*left out"),
+        ({"precision": -1}, "precision: -1"),
+        ({"pulls": []}, "pulls: .*at least one"),
+        # plans that would take hours
+        ({"slots": 10**9}, "slots: .*give a single pull"),
+        ({"slots": 10**5, "contenders": dict.fromkeys(range(1000), 1 / 1000)}, "slots: .*at most"),
+        ({"channel": "irsa", "frames": 10**7}, "frames: .*at most"),
+        ({"channel": "irsa", "contenders": 10**6}, "frames: .*at most 95"),
+        ({"channel": "irsa", "slots": 10**5}, "slots: .*fewer slots"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(arguments: dict[str, object], field: str) -> None:
-    with pytest.raises(InputError) as refusal:
+def test_bad_arguments_are_refused_in_one_line(arguments: dict[str, object], line: str) -> None:
+    with pytest.raises(InputError, match=f"^{line}") as refusal:
         plan(**{"slots": 20, "contenders": 10, **arguments})  # type: ignore[arg-type]
-    assert refusal.value.field == field
     assert "\n" not in str(refusal.value)
 
 
