@@ -86,11 +86,11 @@ def test_when_the_bounds_say_nothing() -> None:
     assert "margin" in str(printed_bound(8.0, **{**PAPER, "p": 3.0, "q": 1.0}).vacuous)  # 2q < p (1 - theta)
     assert "no time exceeds" in str(hoeffding_bound(8.0, ues=1, lower=0, upper=40, failure=0.05).vacuous)
     assert "no time exceeds" in str(hoeffding_bound(38.0, ues=200, lower=0, upper=40, failure=0.05).vacuous)
-    assert hoeffding_bound(8.0, ues=200, lower=0, upper=40, failure=0.05).says_something
+    assert hoeffding_bound(8.0, ues=200, lower=0, upper=40, failure=0.05).vacuous is None
     # Never with K <= log(1/h) / 2, whatever was seen.
     for ues in range(1, 6):
         lucky = hoeffding_bound(0.0, ues=ues, lower=0, upper=40, failure=math.exp(-2 * 3))
-        assert lucky.says_something == (ues > 3)
+        assert (lucky.vacuous is None) == (ues > 3)
 
 
 @pytest.mark.parametrize(

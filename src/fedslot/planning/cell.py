@@ -21,7 +21,7 @@ Progress: TypeAlias = Callable[[float, int], None]
 
 
 def progress_after(progress: Progress | None, before: float, splits: int) -> Progress:
-    """Return the progress of a part of the work, that comes after some of at least `splits` splits."""
+    """Return the callback of a part of the work that begins after `before` of at least `splits` splits."""
     return lambda done, of: None if progress is None else progress(before + done, max(splits, of))
 
 

@@ -77,13 +77,10 @@ def parse_contenders(text: str) -> Contenders:
         if kind == "binomial":
             number, probability = rest
             return Binomial(int(number), float(probability))
-        if rest:
-            pairs = [pair.split(":") for pair in text.split(",")]
-            given = {int(number): float(probability) for number, probability in pairs}
-            contender_pmf(given)
-            return given
-        contender_pmf(int(text))
-        return int(text)
+        pairs = [pair.split(":") for pair in text.split(",")] if rest else []
+        contenders = {int(number): float(chance) for number, chance in pairs} if pairs else int(text)
+        contender_pmf(contenders)
+        return contenders
     except ValueError as error:
         allowed = (
             "a whole number, poisson:MEAN (up to 100,000), binomial:N:P, or N:P,N:P,... with different numbers and "

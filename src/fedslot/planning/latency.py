@@ -10,11 +10,11 @@ is off by T_max: a *failure* probability, and the bound is weaker the closer it 
 log(1/eps^2) (2q - p(1 - theta)) where Hoeffding has b - a, and no 1/sqrt(K). It states no probability.
 
 >>> paper = printed_bound(8.0, ues=200, frame_length=20, budget=20, epsilon=0.1, theta=0.1, p=1e-6, q=0.5)
->>> round(paper.h, 4), round(paper.margin, 3), paper.says_something
-(0.9975, 0.163, False)
+>>> round(paper.h, 4), round(paper.margin, 3), paper.vacuous
+(0.9975, 0.163, 'it is only certain to hold with probability 0.0066')
 >>> plain = hoeffding_bound(8.0, ues=200, lower=0, upper=40, failure=0.05)
->>> round(plain.margin, 2), plain.says_something
-(3.46, True)
+>>> round(plain.margin, 2), plain.vacuous
+(3.46, None)
 """
 
 from __future__ import annotations
@@ -56,11 +56,6 @@ class LatencyBound:
         if self.failure >= 0.5:
             return f"it is only certain to hold with probability {1 - self.failure:.2g}"
         return None
-
-    @property
-    def says_something(self) -> bool:
-        """Whether the bound is not vacuous."""
-        return self.vacuous is None
 
 
 def hoeffding_bound(mean: float, *, ues: int, lower: float, upper: float, failure: float) -> LatencyBound:
