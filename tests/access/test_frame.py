@@ -79,11 +79,6 @@ def test_nobody_pushes_where_it_is_not_granted_or_no_slot_is_left(grant, slots):
     assert (receipt.attempts.slots.shape, receipt.attempts.barred.tolist()) == ((0, 1), []), "one column, no UE"
 
 
-def test_an_empty_frame():
-    receipt = play(Grant(_ues(), push=True), 3, _ues(), None, Collision(), _rng(), _rng())
-    assert (len(receipt.received), cost_max(receipt), cost_sum(receipt)) == (0, 1, 0)
-
-
 @pytest.mark.parametrize("probability", [1.0, 0.3, 0.05])
 def test_barring_keeps_ues_silent_with_its_probability(probability):
     """Over many frames the mean number of contenders is N times the probability."""
