@@ -1,8 +1,4 @@
-"""The messages between the parts of a round: `Grant` and `Receipt`.
-
-A strategy makes a `Grant`, the access layer turns it into a `Receipt`. Strategies, channels, valuations
-and models know these two and never each other; the loop in `simulation.py` joins them.
-"""
+"""The messages between the parts of a round: a strategy makes a `Grant`, the access layer turns it into a `Receipt`."""
 
 from __future__ import annotations
 
@@ -51,7 +47,7 @@ class Grant:
     probability: access barring, the probability with which a UE that would contend does so.
     slots: uplink slots of this frame, at most the scenario's `frame.slots`; None: all of these.
     merit: a condition that UEs must meet to contend; None: all may.
-    overhead: slots, uplink and downlink, that the PS spent on asking UEs before this frame; `round.schedule` sets it.
+    overhead: slots, uplink and downlink, that the PS spent on asking UEs before this frame; the loop sets it.
     """
 
     pull: UEs
@@ -102,11 +98,9 @@ class Receipt:
     collided: UEs that pushed and were not received.
     wasted: UEs that were pulled but not ready by their slot.
     slots: uplink slots that were announced.
-    idle_slots: push slots in which the receiver heard nothing.
-    collided_slots: push slots in which the receiver heard transmissions that it could not decode.
+    idle_slots: push slots without a transmission; collided_slots: those with transmissions that were not decoded.
     overhead: slots that the PS spent on asking UEs before the frame.
-    measured: measurements of the received updates, for strategies with `needs_measurements`; None for others, and if
-        nothing was received.
+    measured: of the received updates, for strategies with `needs_measurements`; None for others, and if there are none.
     attempts: all pushes, for the trace alone; None in the receipts that strategies get.
     """
 

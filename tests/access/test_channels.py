@@ -121,43 +121,20 @@ def test_collision_channel_with_late_ues() -> None:
     assert z_score((received.max(axis=1) == 0).astype(float), late.nothing_probability) < 4
 
 
-@pytest.mark.parametrize("first", [1, 2, 4, 5])
-def test_slots_are_picked_uniformly_from_the_earliest_on(first: int) -> None:
-    frames = 20_000
-    received = Collision().play(np.full((frames, 1), first), 5, np.random.default_rng(first))
-    choices = 5 - first + 1
-    counts = np.bincount(received[:, 0], minlength=6)
-    assert counts[:first].sum() == 0
-    expected = frames / choices
-    # chi-square with up to 4 degrees of freedom, one in a thousand
-    assert ((counts[first:] - expected) ** 2 / expected).sum() < 18.47
-
-
 # Capture ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("threshold_db", [0.0, 3.0, 10.0])
-@pytest.mark.parametrize("contenders", [2, 3, 6])
-def test_capture_in_one_slot_against_the_closed_form(threshold_db: float, contenders: int) -> None:
-    # P(E > z (sum of n-1 others)) = E[e^(-z S)] = (1 + z)^-(n-1) for each of n UEs, and only one can be.
-    got = (play(Capture(threshold_db), 40_000, contenders, 1, seed=2) > 0).sum(axis=1)
-    assert got.max() <= 1
+@pytest.mark.parametrize(
+    ("threshold_db", "slots", "contenders"),
+    [(0, 1, 2), (3, 1, 3), (10, 1, 6), (10, 1, 2), (-6, 1, 3), (6, 5, 5), (6, 10, 20), (6, 20, 10)],
+)
+def test_capture_against_the_closed_form(threshold_db: float, slots: int, contenders: int) -> None:
+    # Each of the N-1 others shares my slot with probability 1/L and then costs a factor 1 / (1 + z): in one slot,
+    # P(E > z (sum of n-1 others)) = E[e^(-z S)] = (1 + z)^-(n-1).
+    got = (play(Capture(threshold_db), 30_000, contenders, slots, seed=8) > 0).sum(axis=1)
     ratio = 10 ** (threshold_db / 10)
-    assert z_score(got.astype(float), contenders * (1 + ratio) ** (1 - contenders)) < 4
-
-
-@pytest.mark.parametrize(("slots", "contenders"), [(5, 5), (10, 20), (20, 10)])
-def test_capture_over_slots_against_the_closed_form(slots: int, contenders: int) -> None:
-    # Each of the N-1 others shares my slot with probability 1/L and then costs a factor 1 / (1 + z).
-    got = (play(Capture(6.0), 20_000, contenders, slots, seed=8) > 0).sum(axis=1).astype(float)
-    ratio = 10**0.6
-    assert z_score(got, contenders * (1 - ratio / (1 + ratio) / slots) ** (contenders - 1)) < 4
-
-
-def test_capture_below_0_db_can_take_several_from_a_slot() -> None:
-    got = (play(Capture(-6.0), 20_000, 3, 1) > 0).sum(axis=1)
-    assert got.max() > 1
-    assert z_score(got.astype(float), 3 * (1 + 10**-0.6) ** -2) < 4
+    assert z_score(got.astype(float), contenders * (1 - ratio / (1 + ratio) / slots) ** (contenders - 1)) < 4
+    assert slots > 1 or (got.max() > 1) == (threshold_db < 0)  # below 0 dB, several can be taken from a slot
 
 
 def test_noise_drowns_a_lone_ue() -> None:
@@ -165,9 +142,11 @@ def test_noise_drowns_a_lone_ue() -> None:
     assert z_score(got, math.exp(-0.5)) < 4
 
 
-def test_a_high_threshold_is_the_collision_channel() -> None:
-    got = (play(Capture(120.0), 5000, 8, 6, seed=4) > 0).sum(axis=1).astype(float)
-    assert z_score(got, PushPeriod(6, 8).received_mean) < 4
+@pytest.mark.parametrize("channel", [Capture(120.0), Coded({1: 1.0})])
+def test_a_high_threshold_or_one_copy_is_the_collision_channel(channel: Channel) -> None:
+    received, push = play(channel, 20_000, 8, 10, seed=9), PushPeriod(10, 8)
+    assert z_score((received > 0).sum(axis=1).astype(float), push.received_mean) < 4
+    assert z_score(received.max(axis=1).astype(float), push.last_slot_mean) < 4
 
 
 # Coded access -------------------------------------------------------------------------------------
@@ -234,13 +213,6 @@ def test_copies_are_uniform_over_the_slots_and_the_degrees() -> None:
     assert ((counts - counts.mean()) ** 2).sum() / counts.mean() < 44 + 4 * math.sqrt(88)
 
 
-def test_one_copy_is_the_collision_channel() -> None:
-    received = play(Coded({1: 1.0}), 20_000, 8, 10, seed=9)
-    push = PushPeriod(10, 8)
-    assert z_score((received > 0).sum(axis=1).astype(float), push.received_mean) < 4
-    assert z_score(received.max(axis=1).astype(float), push.last_slot_mean) < 4
-
-
 @pytest.mark.parametrize(("slots", "contenders"), [(4, 2), (4, 3), (5, 3), (3, 4)])
 def test_two_copies_against_all_outcomes(slots: int, contenders: int) -> None:
     pairs = list(combinations(range(1, slots + 1), 2))
@@ -248,13 +220,6 @@ def test_two_copies_against_all_outcomes(slots: int, contenders: int) -> None:
     received = play(crdsa(), 30_000, contenders, slots, seed=12)
     for measure in (lambda x: (x > 0).sum(axis=1), lambda x: x.max(axis=1), lambda x: x.sum(axis=1)):
         assert z_score(measure(received).astype(float), measure(np.array(outcomes)).mean()) < 4
-
-
-def test_two_ues_with_two_copies_each() -> None:
-    # They fail only if both took the same pair of slots: probability 1 / C(L, 2).
-    got = (play(crdsa(), 40_000, 2, 4, seed=3) > 0).sum(axis=1)
-    assert set(got.tolist()) == {0, 2}
-    assert z_score((got == 0).astype(float), 1 / 6) < 4
 
 
 @pytest.mark.parametrize(
@@ -282,27 +247,10 @@ def test_losses_vanish_below_the_threshold_as_frames_grow(channel: Coded, below:
     assert loss(sizes[-1], 1.25 * channel.threshold) > 0.1  # and above it they do not
 
 
-def peak_throughput(channel: Coded, slots: int, loads: np.ndarray, ues: int) -> float:
-    """The most updates a slot over some loads, which reach beyond the threshold."""
-    throughputs = []
-    for contenders in np.round(loads * channel.threshold * slots).astype(int):
-        received = play(channel, max(1, ues // contenders), contenders, slots, seed=slots)
-        throughputs.append((received > 0).sum() / (len(received) * slots))
-    return float(max(throughputs))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("channel", [crdsa(3), irsa()], ids=["crdsa3", "irsa"])
-def test_peak_throughput_comes_up_to_the_threshold_from_below(channel: Coded) -> None:
-    loads = np.array([0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0, 1.05])
-    peaks = [peak_throughput(channel, slots, loads, 20_000) for slots in (50, 200, 1000, 5000)]
-    assert peaks == sorted(peaks)
-    assert 0.93 * channel.threshold < peaks[-1] < channel.threshold
-
-
 def test_two_copies_peak_above_their_threshold_at_the_published_055() -> None:
-    # Losses of CRDSA set in gently above 0.5, so its throughput still grows for a while, to about 0.55.
-    assert peak_throughput(crdsa(2), 2000, np.array([1.2, 1.25, 1.3]), 60_000) == pytest.approx(0.55, abs=0.015)
+    # Losses of CRDSA set in gently above 0.5, so its throughput still grows for a while, to about 0.55 per slot.
+    received = [play(crdsa(2), 50, contenders, 2000, seed=1) > 0 for contenders in (1200, 1250, 1300)]
+    assert max(pushes.sum(axis=1).mean() for pushes in received) / 2000 == pytest.approx(0.55, abs=0.015)
 
 
 # Names --------------------------------------------------------------------------------------------
@@ -316,15 +264,6 @@ def test_channels_by_name() -> None:
     assert capture.threshold_db == 1.5
     assert dict(make_channel("crdsa", replicas=3).degrees) == {3: 1.0}  # type: ignore[attr-defined]
     assert isinstance(make_channel("fedslot.access.channels:Collision"), Collision)
-
-
-@pytest.mark.parametrize("name", ["", "aloha", "Collision", ":", "nowhere:Thing", "math:nothing", "math:pi", "math"])
-def test_unknown_names_are_refused_in_one_line(name: str) -> None:
-    with pytest.raises(InputError) as refusal:
-        make_channel(name)
-    text = str(refusal.value)
-    assert text.startswith(f"push.channel: {name!r} is not allowed; it must be one of collision, capture, crdsa")
-    assert "\n" not in text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Costs of frames by hand, and seconds and joules against frames that are played slot by slot."""
+"""Costs, seconds and joules of frames by hand."""
 
 from __future__ import annotations
 
@@ -9,38 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedslot.access import Radio, make_channel, plan
+from fedslot.access import Radio, plan
 from fedslot.access.clock import Clock, cost_frame, cost_max, cost_sum
-from fedslot.access.frame import play
-from fedslot.messages import Attempts, Grant, Receipt
+from fedslot.messages import Attempts, Receipt
 from fedslot.support.errors import InputError, RefusedError
 
 
-@pytest.mark.parametrize(("channel", "probability"), [("collision", 1.0), ("collision", 0.3), ("irsa", 0.8)])
-def test_a_frame_against_trial(channel: str, probability: float) -> None:
+@pytest.mark.parametrize(("channel", "copies"), [("collision", 1), ("crdsa", 2)])
+def test_what_a_frame_takes_by_hand(channel: str, copies: int) -> None:
     """Each UE of the cell listens to the downlink; each transmission takes as many slots as an update has."""
-    frames, slots, pull, contenders, ues, rng = 3000, 9, 4, 7, 20, np.random.default_rng(8)
     radio = Radio(bits=1000, bits_per_slot=300, downlink_bits=150, slot_ms=2.0, send_mj=3.0, listen_mj=0.5)
-    split = plan(slots, contenders, pulls=[pull], barring=probability, channel=channel, ready=0.6, frames=20_000).best
-    grant, medium = Grant(np.arange(pull), push=True, probability=probability), make_channel(channel)
-    received, seconds, energy = [], [], []
-    for _ in range(frames):
-        ready = np.where(rng.random(pull + contenders) < 0.6, 0.0, math.inf)
-        ready[pull:] = 0.0
-        receipt = play(grant, slots, np.arange(pull, pull + contenders), ready, medium, rng, rng)
-        sent = len(receipt.pulled) + np.count_nonzero(receipt.attempts.slots)
-        received.append(len(receipt.received))
-        seconds.append((7 + 4 * (cost_max(receipt) - 1)) * 0.002)
-        energy.append(ues * 7 * 0.5 + sent * 4 * 3.0)
-    usage = radio.usage(split, listeners=ues)
-    assert usage.frame_seconds == pytest.approx((7 + 4 * slots) * 0.002)
-    for expected, found in [(usage.clock_seconds, seconds), (usage.energy_mj, energy)]:
-        assert abs(np.mean(found) - expected) < 4.5 * np.std(found) * math.sqrt(1 / frames + 1 / 20_000)
+    split = plan(9, 7, pulls=[4], channel=channel, ready=0.6, frames=50).best
+    usage = radio.usage(split, listeners=20)
+    assert usage.frame_seconds == pytest.approx((7 + 4 * 9) * 0.002)
+    assert usage.clock_seconds == pytest.approx((7 + 4 * (split.expected_cost_max - 1)) * 0.002)
+    assert usage.energy_mj == pytest.approx(20 * 7 * 0.5 + (0.6 * 4 + 7 * copies) * 4 * 3.0)
     assert usage.energy_mj_per_update == pytest.approx(usage.energy_mj / split.expected_received)
     assert usage.updates_per_joule == pytest.approx(1000 / usage.energy_mj_per_update)
     assert usage.updates_per_second == pytest.approx(split.expected_received / usage.clock_seconds)
-    rate = np.sum(received) / np.sum(seconds)  # in the long run
-    assert usage.updates_per_second == pytest.approx(rate, rel=0.03)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**4), st.integers(1, 10**4), st.integers(0, 10**6))
@@ -92,43 +78,25 @@ def _ues(*numbers: int) -> np.ndarray:
     return np.array(numbers, dtype=np.int64)
 
 
-def test_costs_by_hand() -> None:
-    """Pulls in slots 1 and 3 (the second was wasted), a push in slot 7: costs 2, 4 and 8."""
-    receipt = Receipt(_ues(10, 12), _ues(1, 3), _ues(20), _ues(7), collided=_ues(30, 31), wasted=_ues(11), slots=9)
-    assert cost_max(receipt) == 8
-    assert cost_frame(receipt) == 10
-    assert cost_sum(receipt) == 2 + 4 + 8
-
-
-def test_all_pull_costs_are_those_of_the_papers_figure() -> None:
-    """All 20 slots pull: 21 slots by the clock, 230 summed over UEs."""
-    receipt = Receipt(np.arange(20), np.arange(1, 21), _ues(), _ues(), _ues(), _ues(), slots=20)
-    assert (cost_max(receipt), cost_sum(receipt)) == (21, 230)
-
-
-def test_nothing_received_costs_the_downlink_slot_by_the_clock() -> None:
-    receipt = Receipt(_ues(), _ues(), _ues(), _ues(), collided=_ues(1, 2), wasted=_ues(3), slots=5)
-    assert (cost_max(receipt), cost_frame(receipt), cost_sum(receipt), len(receipt.received)) == (1, 6, 0, 0)
-
-
-def test_asking_before_the_frame_delays_every_update() -> None:
-    """Three slots of asking: the costs 2, 4 and 8 of the frame become 5, 7 and 11."""
-    frame = Receipt(
-        _ues(10, 12), _ues(1, 3), _ues(20), _ues(7), collided=_ues(30, 31), wasted=_ues(11), slots=9, overhead=3
-    )
-    assert (cost_max(frame), cost_frame(frame), cost_sum(frame)) == (11, 13, 5 + 7 + 11)
-    nothing = Receipt(_ues(), _ues(), _ues(), _ues(), collided=_ues(1, 2), wasted=_ues(3), slots=9, overhead=3)
-    assert (cost_max(nothing), cost_sum(nothing)) == (4, 0)
-
-
-@given(st.lists(st.integers(1, 30), unique=True, max_size=10), st.integers(0, 10))
-def test_costs_are_those_of_a_loop(slots: list[int], cut: int) -> None:
-    pull, push = sorted(slots)[:cut], sorted(slots)[cut:]
-    receipt = Receipt(np.arange(len(pull)), _ues(*pull), np.arange(len(push)), _ues(*push), _ues(), _ues(), slots=30)
-    last, total = 0, 0
-    for slot in slots:
-        last, total = max(last, slot), total + slot + 1
-    assert (cost_max(receipt), cost_sum(receipt)) == (last + 1, total)
+@pytest.mark.parametrize(
+    ("receipt", "costs"),
+    [
+        # pulls in slots 1 and 3 (the second was wasted), a push in slot 7
+        (Receipt(_ues(10, 12), _ues(1, 3), _ues(20), _ues(7), _ues(30, 31), _ues(11), 9), (8, 10, 2 + 4 + 8)),
+        # three slots of asking delay every update
+        (
+            Receipt(_ues(10, 12), _ues(1, 3), _ues(20), _ues(7), _ues(30, 31), _ues(11), 9, overhead=3),
+            (11, 13, 5 + 7 + 11),
+        ),
+        # all 20 slots pull: the bars of the paper's figure are multiples of 230
+        (Receipt(np.arange(20), np.arange(1, 21), _ues(), _ues(), _ues(), _ues(), 20), (21, 21, 230)),
+        # nothing is received
+        (Receipt(_ues(), _ues(), _ues(), _ues(), _ues(1, 2), _ues(3), 5), (1, 6, 0)),
+        (Receipt(_ues(), _ues(), _ues(), _ues(), _ues(1, 2), _ues(3), 9, overhead=3), (4, 13, 0)),
+    ],
+)
+def test_costs_by_hand(receipt: Receipt, costs: tuple[int, int, int]) -> None:
+    assert (cost_max(receipt), cost_frame(receipt), cost_sum(receipt)) == costs
 
 
 def _coded() -> Receipt:

@@ -1,4 +1,6 @@
+from collections import Counter
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -58,11 +60,6 @@ def test_pulled_ues_that_are_not_ready_waste_their_slot():
     assert cost_max(receipt) == 4
 
 
-def test_the_first_slot_needs_an_update_that_is_ready_at_once():
-    ready = np.array([0.5, 0.5])
-    assert play(Grant(_ues(0, 1)), 2, _ues(), ready, Collision(), _rng(), _rng()).pulled.tolist() == [1]
-
-
 def test_readiness_gives_the_earliest_push_slot():
     """Three pull slots: push slot j begins at 2 + j. Ready by 3: any; then only slots that begin after."""
     ready = np.array([0.0, 2.9, 3.0, 3.1, 4.0, 4.5, 7.0, 7.1, np.inf, 0, 0, 0])
@@ -71,17 +68,6 @@ def test_readiness_gives_the_earliest_push_slot():
     assert channel.asked == ([1, 1, 1, 2, 2, 3, 5, 6, 6], 5)
     # the two that are ready too late have not transmitted, so they have not collided either
     assert receipt.contenders == 7
-
-
-def test_contenders_ready_in_the_pull_period_use_all_push_slots_and_late_ones_only_later_slots():
-    ready = np.array([0.0, 0.0, 1.7, 3.2])
-    slots: dict[int, set[int]] = {2: set(), 3: set()}
-    for seed in range(300):
-        rng = np.random.default_rng(seed)
-        receipt = play(Grant(_ues(0, 1), push=True), 6, _ues(2, 3), ready, Collision(), rng, rng)
-        for ue, slot in zip(receipt.pushed, receipt.push_slots, strict=True):
-            slots[int(ue)].add(int(slot))
-    assert slots == {2: {3, 4, 5, 6}, 3: {5, 6}}
 
 
 @pytest.mark.parametrize(("grant", "slots"), [(Grant(_ues(0, 1), push=False), 5), (Grant(_ues(0, 1), push=True), 2)])
@@ -93,11 +79,6 @@ def test_nobody_pushes_where_it_is_not_granted_or_no_slot_is_left(grant, slots):
     assert (receipt.attempts.slots.shape, receipt.attempts.barred.tolist()) == ((0, 1), []), "one column, no UE"
 
 
-def test_an_empty_frame():
-    receipt = play(Grant(_ues(), push=True), 3, _ues(), None, Collision(), _rng(), _rng())
-    assert (len(receipt.received), cost_max(receipt), cost_sum(receipt)) == (0, 1, 0)
-
-
 @pytest.mark.parametrize("probability", [1.0, 0.3, 0.05])
 def test_barring_keeps_ues_silent_with_its_probability(probability):
     """Over many frames the mean number of contenders is N times the probability."""
@@ -106,8 +87,6 @@ def test_barring_keeps_ues_silent_with_its_probability(probability):
     counts = [play(grant, 10, np.arange(backlogged), None, Collision(), rng, rng).contenders for _ in range(frames)]
     error = np.sqrt(backlogged * probability * (1 - probability) / frames)
     assert abs(np.mean(counts) - backlogged * probability) <= 4 * error
-    if probability == 1:
-        assert set(counts) == {backlogged}
 
 
 @given(st.data())
@@ -137,19 +116,10 @@ def test_backlogged_are_uniform_over_the_ues_not_pulled():
     rng = np.random.default_rng(2)
     drawn = np.array([draw_backlogged(contenders, 10, pulled, rng) for _ in range(draws)])
     assert drawn.shape == (draws, contenders)
-    counts = np.bincount(drawn.ravel(), minlength=10)
-    assert counts[pulled].sum() == 0
-    assert all(len(set(row)) == contenders for row in drawn.tolist())
-    others = np.delete(counts, pulled)
-    expected = draws * contenders / 7
-    # Pearson's statistic times (n - 1) / (n - k), for draws without replacement, is chi-square with 6 degrees
-    statistic = ((others - expected) ** 2 / expected).sum() * 6 / (7 - contenders)
-    assert statistic < 22.46  # one in a thousand
-    # and so are pairs: each of the 21 is as likely
-    pairs = np.bincount([10 * min(row[:2]) + max(row[:2]) for row in drawn.tolist()])
-    pairs = pairs[pairs > 0]
-    assert len(pairs) == 21
-    assert ((pairs - draws / 21) ** 2 / (draws / 21)).sum() < 45.31  # 20 degrees of freedom
+    sets = Counter(frozenset(row) for row in drawn.tolist())
+    assert set(sets) == {frozenset(ues) for ues in combinations({0, 2, 3, 5, 6, 8, 9}, 3)}
+    expected = draws / 35
+    assert sum((count - expected) ** 2 / expected for count in sets.values()) < 65.25  # 34 degrees, one in a thousand
 
 
 def test_all_that_are_not_pulled_are_backlogged_if_no_number_is_given():

@@ -1,33 +1,28 @@
 """Framed ALOHA with equal slots and a known number of contenders: exact numbers of outcomes out of L^N.
 
-L is the number of push slots, N that of contenders; each contender picks one of the slots and is received if no
-other picked the same. The sums are inclusion-exclusion: they alternate and cancel almost entirely, so they are
-done in integers. They are the reference for what the planner computes in floats.
+Each of N contenders picks one of L push slots and is received if no other picked the same. The sums are
+inclusion-exclusion: they alternate and cancel almost entirely, so they are done in integers.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from itertools import pairwise
+from math import comb, perm
 
 
 def received_counts(slots: int, contenders: int) -> list[int]:
     """Return in how many of the L^N outcomes exactly r pushes are received, for r = 0..min(L, N).
 
     There are C(L,s) (N)_s (L-s)^(N-s) ways to choose s slots with a single contender each and to place the other
-    N - s contenders anywhere else. This counts an outcome with r singletons C(r,s) times; shifting the polynomial
-    with these coefficients by -1 gives the outcomes with exactly r.
+    N - s contenders anywhere else. This counts an outcome with r singletons C(r,s) times.
 
     >>> received_counts(2, 2)
     [2, 0, 2]
     """
-    alone = _alone(slots, contenders)
-    marked = [choices * ways for choices, ways in zip(_combinations(slots, 0), alone, strict=False)]
-    for start in range(len(marked)):  # sum_s marked[s] (y-1)^s, by repeated synthetic division
-        for s in range(len(marked) - 2, start - 1, -1):
-            marked[s] -= marked[s + 1]
-    return marked
+    ways = [comb(slots, s) * alone for s, alone in enumerate(_alone(slots, contenders))]
+    return [
+        sum((-1) ** (s - r) * comb(s, r) * count for s, count in enumerate(ways[r:], start=r)) for r in range(len(ways))
+    ]
 
 
 def last_slot_counts(slots: int, contenders: int) -> list[int]:
@@ -48,32 +43,6 @@ def last_slot_counts(slots: int, contenders: int) -> list[int]:
     return [at_most[-1], *(a - b for a, b in zip(at_most[-2::-1], at_most[:0:-1], strict=True))]
 
 
-def last_slot_total(slots: int, contenders: int) -> int:
-    """Return the sum of X over all L^N outcomes, which is L^N E[X]: the closed form of the exact expected cost.
-
-    X is the number of slots j with a singleton at j or later, so E[X] adds up P(X > L - k) over k = 1..L, and
-    the sum of C(k,s) over k is C(L+1,s+1).
-    """
-    alone = _alone(slots, contenders)
-    terms = [choices * ways for choices, ways in zip(_combinations(slots + 1, 1), alone, strict=False)]
-    return sum(terms[1::2]) - sum(terms[2::2])
-
-
 def _alone(slots: int, contenders: int) -> list[int]:
-    """Return (N)_s (L-s)^(N-s) for s = 0..min(L, N): ways to have one contender in each of s given slots.
-
-    Python's 0**0 = 1 is right at s = L = N: all contenders are alone and none is left for other slots.
-    """
-    who, ways = 1, []
-    for s in range(min(slots, contenders) + 1):
-        ways.append(who * (slots - s) ** (contenders - s))
-        who *= contenders - s
-    return ways
-
-
-def _combinations(n: int, first: int) -> Iterator[int]:
-    """Yield C(n, k) for k = first..n, each from the one before."""
-    value = math.comb(n, first)
-    for k in range(first, n + 1):
-        yield value
-        value = value * (n - k) // (k + 1)
+    """Return (N)_s (L-s)^(N-s) for s = 0..min(L, N): ways to have one contender in each of s given slots."""
+    return [perm(contenders, s) * (slots - s) ** (contenders - s) for s in range(min(slots, contenders) + 1)]

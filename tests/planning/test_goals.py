@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import example, given, settings
@@ -33,10 +35,6 @@ def test_the_shortest_frame_against_a_scan(updates, contenders, ready: float, ba
     assert found is None or found.pull + found.push >= 60
 
 
-def test_pull_slots_alone_suffice_where_ues_are_ready() -> None:
-    assert least_slots(7.2, 10).pull == 8
-
-
 @pytest.mark.long
 def test_the_largest_number_of_updates_is_planned() -> None:
     assert least_slots(10_000, 10).pull == 10_000
@@ -59,10 +57,11 @@ def test_no_more_ues_are_pulled_than_there_are() -> None:
     assert frame.expected_received >= 4.5
 
 
-def test_a_simulated_channel_needs_fewer_slots_than_collisions_take() -> None:
+def test_coded_channels_need_fewer_slots_and_bear_more_than_collisions() -> None:
     coded = least_slots(6, 10, pull=0, channel="irsa", frames=500)
     assert coded.push < least_slots(6, 10, pull=0).push
     assert coded.expected_received >= 6
+    assert most_contenders(0.9, 20, channel="irsa", frames=500) > 2 * most_contenders(0.9, 20)
 
 
 @given(st.floats(0.01, 1), st.integers(0, 12), barrings)
@@ -88,31 +87,23 @@ def test_contenders_by_the_closed_form() -> None:
         assert most_contenders(success, push) == 1 + math.floor(math.log(success) / math.log(1 - 1 / push))
 
 
-def test_a_simulated_channel_bears_more() -> None:
-    assert most_contenders(0.9, 20, channel="irsa", frames=500) > 2 * most_contenders(0.9, 20)
-
-
 def test_no_more_than_a_million() -> None:
     assert most_contenders(1e-9, 20, barring="best") == 10**6
 
 
-@pytest.mark.parametrize("success", [0.0, 1.1, math.nan])
-def test_success_is_a_probability(success: float) -> None:
-    with pytest.raises(InputError, match="success"):
-        most_contenders(success, 4)
-
-
-@pytest.mark.parametrize("updates", [0.0, -1.0, math.inf, math.nan])
-def test_updates_are_a_number(updates: float) -> None:
-    with pytest.raises(InputError, match="want_updates"):
-        least_slots(updates, 4)
-
-
-def test_more_pull_slots_than_the_longest_frame_has_are_refused() -> None:
-    with pytest.raises(InputError, match=r"pull: 2000 is not allowed; it must be at most 1,000"):
-        least_slots(1500, 100, pull=2000, channel="crdsa")
-
-
-def test_readiness_by_slot_is_refused() -> None:
-    with pytest.raises(InputError, match="ready"):
-        least_slots(2, 4, ready=[0.5, 0.6])
+@pytest.mark.parametrize(
+    ("question", "arguments", "line"),
+    [
+        (most_contenders, (0.0, 4), "success: 0.0 is not allowed"),
+        (most_contenders, (1.1, 4), "success: 1.1 is not allowed"),
+        (most_contenders, (math.nan, 4), "success: nan is not allowed"),
+        (least_slots, (0.0, 4), "want_updates: 0.0 is not allowed"),
+        (least_slots, (math.inf, 4), "want_updates: inf is not allowed"),
+        (least_slots, (math.nan, 4), "want_updates: nan is not allowed"),
+        (partial(least_slots, pull=2000, channel="crdsa"), (1500, 100), "pull: 2000 is not .* must be at most 1,000"),
+        (partial(least_slots, ready=[0.5, 0.6]), (2, 4), "ready"),
+    ],
+)
+def test_bad_questions_are_refused(question: Callable, arguments: tuple, line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        question(*arguments)

@@ -18,20 +18,11 @@ from fedslot.scenario import Scenario
 def test_fields_of_a_scenario() -> None:
     scenario = Scenario.load("quickstart", {"push.channel": "capture", "push.probability": 0.5, "time_budget": 300})
     taken = {name: value.value for name, value in take(scenario).items()}
-    assert taken == {
-        "slots": 10,
-        "contenders": "5",
-        "ues": 100,
-        "barring": 0.5,
-        "channel": "capture",
-        "budget": 300,
-    }
+    expected = {"slots": 10, "contenders": "5", "ues": 100, "barring": 0.5, "channel": "capture", "budget": 300}
+    assert taken == expected
     assert {name: value.field for name, value in take(scenario).items()}["budget"] == "time_budget"
     assert "budget" not in take(scenario.replace({"cost_rule": "frame"}))  # all frames are then equally long
     assert take(scenario, slots=7)["slots"].value == 7
-
-
-def test_late_ues_and_barring() -> None:
     taken = take(Scenario.load("late-fleet"))
     assert (taken["contenders"].value, taken["barring"].value, taken["ready"].value) == ("100", "best", None)
 

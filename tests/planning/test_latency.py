@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,15 +12,7 @@ from fedslot.planning.latency import hoeffding_bound, printed_bound
 from fedslot.support.errors import InputError
 
 FRAME = 20.0  # T_F = M tau with M = 20 and the slot as the unit of time
-PAPER = {
-    "ues": 200,
-    "frame_length": FRAME,
-    "budget": FRAME,
-    "epsilon": 0.1,
-    "theta": 0.1,
-    "p": 1e-6,
-    "q": 1.0,
-}
+PAPER = {"ues": 200, "frame_length": FRAME, "budget": FRAME, "epsilon": 0.1, "theta": 0.1, "p": 1e-6, "q": 1.0}
 
 
 def gamma_times(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[np.ndarray, float]:
@@ -76,16 +69,7 @@ def test_h_at_the_papers_defaults() -> None:
 
 
 def test_printed_bound_is_the_printed_formula() -> None:
-    values = {
-        "ues": 30,
-        "frame_length": 20.0,
-        "budget": 35.0,
-        "epsilon": 0.2,
-        "theta": 0.4,
-        "p": 1.5,
-        "q": 2.0,
-    }
-    bound = printed_bound(11.0, **values)
+    bound = printed_bound(11.0, ues=30, frame_length=20.0, budget=35.0, epsilon=0.2, theta=0.4, p=1.5, q=2.0)
     h = math.exp(-2 * 35**2 / (30 * (40 - 1.5 * math.log(5)) ** 2))
     assert bound.h == pytest.approx(h)
     assert bound.bound == pytest.approx(11 + math.log(25) * (4 - 1.5 * 0.6) * math.sqrt(math.log(1 / h) / 2))
@@ -102,30 +86,26 @@ def test_when_the_bounds_say_nothing() -> None:
     assert "margin" in str(printed_bound(8.0, **{**PAPER, "p": 3.0, "q": 1.0}).vacuous)  # 2q < p (1 - theta)
     assert "no time exceeds" in str(hoeffding_bound(8.0, ues=1, lower=0, upper=40, failure=0.05).vacuous)
     assert "no time exceeds" in str(hoeffding_bound(38.0, ues=200, lower=0, upper=40, failure=0.05).vacuous)
-    assert hoeffding_bound(8.0, ues=200, lower=0, upper=40, failure=0.05).says_something
+    assert hoeffding_bound(8.0, ues=200, lower=0, upper=40, failure=0.05).vacuous is None
     # Never with K <= log(1/h) / 2, whatever was seen.
     for ues in range(1, 6):
         lucky = hoeffding_bound(0.0, ues=ues, lower=0, upper=40, failure=math.exp(-2 * 3))
-        assert lucky.says_something == (ues > 3)
+        assert (lucky.vacuous is None) == (ues > 3)
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("bound", "values", "line"),
     [
-        ({"ues": 0}, "ues: 0 is not allowed"),
-        ({"epsilon": 0.0}, "epsilon: 0.0 is not allowed; it must be between 0 and 1"),
-        ({"theta": 2.0}, "theta: 2.0 is not allowed"),
-        ({"budget": -1.0}, "budget: -1.0 is not allowed; it must be above 0"),
-        ({"p": 100.0}, "p: 100.0 is not allowed; it must be small enough"),
+        (printed_bound, {**PAPER, "ues": 0}, "ues: 0 is not allowed"),
+        (printed_bound, {**PAPER, "epsilon": 0.0}, "epsilon: 0.0 is not allowed; it must be between 0 and 1"),
+        (printed_bound, {**PAPER, "theta": 2.0}, "theta: 2.0 is not allowed"),
+        (printed_bound, {**PAPER, "budget": -1.0}, "budget: -1.0 is not allowed; it must be above 0"),
+        (printed_bound, {**PAPER, "p": 100.0}, "p: 100.0 is not allowed; it must be small enough"),
+        (hoeffding_bound, {"ues": 3, "lower": 5, "upper": 5, "failure": 0.1}, "lower: 5 is not allowed"),
+        (hoeffding_bound, {"ues": 3, "lower": 0, "upper": 5, "failure": 1.0}, "failure: 1.0 is not allowed"),
     ],
 )
-def test_bad_arguments_are_refused(change: dict[str, float], line: str) -> None:
-    with pytest.raises(InputError, match=line.split(";")[0].replace(".", r"\.")) as refusal:
-        printed_bound(8.0, **{**PAPER, **change})
+def test_bad_arguments_are_refused(bound: Callable, values: dict[str, float], line: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        bound(8.0, **values)
     assert line in str(refusal.value)
-
-
-def test_bad_hoeffding_arguments_are_refused() -> None:
-    for values in ({"lower": 5, "upper": 5, "failure": 0.1}, {"lower": 0, "upper": 5, "failure": 1.0}):
-        with pytest.raises(InputError):
-            hoeffding_bound(1.0, ues=3, **values)

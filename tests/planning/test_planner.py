@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedslot.access.channels import Capture, Coded, Collision
+from fedslot.access.channels import Coded, Collision
 from fedslot.planning.contenders import contender_pmf, parse_contenders
 from fedslot.planning.period import PushPeriod
 from fedslot.planning.planner import Plan, plan
@@ -50,21 +50,6 @@ def test_every_split_agrees_with_the_analysis(contenders, barring: float, ready:
         assert not split.standard_errors
 
 
-def test_cost_of_a_frame_with_unready_ues_against_trial() -> None:
-    rng = np.random.default_rng(4)
-    frames, pull, slots, n, ready = 40_000, 6, 5, 7, 0.35
-    received = Collision().play(np.ones((frames, n), dtype=np.int64), slots, rng)
-    pulled = np.where(rng.random((frames, pull)) < ready, np.arange(1, pull + 1), 0)
-    slot = np.concatenate([pulled, np.where(received > 0, received + pull, 0)], axis=1)
-    split = plan(pull + slots, n, pulls=[pull], ready=ready).splits[0]
-    for sample, expected in [
-        (slot.max(axis=1) + 1, split.expected_cost_max),
-        (slot.sum(axis=1) + (slot > 0).sum(axis=1), split.expected_cost_sum),
-        ((slot > 0).sum(axis=1), split.expected_received),
-    ]:
-        assert abs(sample.mean() - expected) < 4 * sample.std() / math.sqrt(frames)
-
-
 # The best split -----------------------------------------------------------------------------------
 
 
@@ -72,30 +57,15 @@ def test_a_pull_slot_beats_a_push_slot_unless_pushes_are_worth_more() -> None:
     assert plan(20, 20).best.pull == 20
     assert plan(20, 20, value_ratio=2.0).best.pull == 20
     assert plan(20, 20, value_ratio=3.5).best.pull < 20
-
-
-@pytest.mark.parametrize("contenders", [2, 3, 10, 100])
-def test_value_ratio_from_which_push_pays(contenders: int) -> None:
-    # At one contender a slot, a push slot yields (1 - 1/N)^(N-1): a bit more than 1/e.
-    ratio = (contenders / (contenders - 1)) ** (contenders - 1)
-    assert plan(20, contenders, value_ratio=ratio - 1e-6, barring="best").best.pull == 20
-    assert plan(20, contenders, value_ratio=ratio + 1e-6, barring="best").best.pull < 20
-
-
-def test_push_pays_when_pulled_ues_are_not_ready() -> None:
-    assert plan(20, 20, ready=0.2).best.pull == 0
-    assert plan(20, 20, ready=0.9).best.pull == 20
-
-
-def test_best_may_lie_inside() -> None:
-    result = plan(20, 10, value_ratio=4.0)
-    values = [split.expected_value for split in result.splits]
-    assert result.best.pull == int(np.argmax(values))
-    assert 0 < result.best.pull < 20
-
-
-def test_of_equals_the_most_certain_is_best() -> None:
     assert plan(10, 1).best.pull == 10  # nine pulls and one sure push are worth no more
+
+
+@pytest.mark.parametrize("budget", [None, 1000])
+def test_the_best_split_may_lie_inside(budget: float | None) -> None:
+    result = plan(20, 10, value_ratio=4.0, budget=budget)
+    assert result.by == ("expected_value" if budget is None else "value_in_budget")
+    assert result.best.pull == int(np.argmax([getattr(split, result.by) for split in result.splits]))
+    assert 0 < result.best.pull < 20
 
 
 @pytest.mark.parametrize("ready", [1.0, 0.5, [0.1, 0.3, 0.5, 0.6, 0.8, 0.9, 0.9, 1.0]])
@@ -133,12 +103,6 @@ def test_only_frames_that_fit_count() -> None:
     assert result.break_even == pytest.approx(plan(10, 5).break_even, rel=0.02)
 
 
-def test_a_budget_changes_what_is_best_to_value_in_time() -> None:
-    result = plan(20, 10, value_ratio=4.0, budget=1000)
-    assert result.by == "value_in_budget"
-    assert result.best.value_in_budget == max(split.value_in_budget or 0 for split in result.splits)
-
-
 @pytest.mark.parametrize(("slots", "n"), [(10, 25), (10, 5), (1, 3), (7, 7), (20, 21)])
 def test_best_barring_of_a_number_is_one_a_slot(slots: int, n: int) -> None:
     best = best_barring(slots, contender_pmf(n))
@@ -155,13 +119,6 @@ def test_best_barring_of_a_law_is_the_best_on_a_grid(slots: int, parts: list[tup
     law = {n: w / math.fsum(weights.values()) for n, w in weights.items()}
     best = PushPeriod(slots, law, best_barring(slots, contender_pmf(law))).received_mean
     assert best >= max(PushPeriod(slots, law, p).received_mean for p in np.linspace(0, 1, 41)) - 1e-9
-
-
-def test_barring_keeps_a_crowd_at_its_best_load() -> None:
-    free, barred = plan(20, 100, pulls=[10]).splits[0], plan(20, 100, pulls=[10], barring="best").splits[0]
-    assert free.expected_received_push < 0.01
-    assert barred.probability == 0.1
-    assert barred.expected_received_push == pytest.approx(10 * 0.99**99, rel=1e-12)
 
 
 # A limit per frame --------------------------------------------------------------------------------
@@ -201,12 +158,6 @@ def test_a_limit_per_frame_against_brute_force(limit: float, ready: float, confi
     assert found.best.expected_value == max(split.expected_value for split in found.splits)
 
 
-def test_a_limit_that_no_frame_exceeds_changes_nothing() -> None:
-    free, limited = plan(10, 7, value_ratio=2), plan(10, 7, value_ratio=2, frame_limit=11)
-    assert [split.push for split in limited.splits] == [split.push for split in free.splits]
-    assert all(split.within_limit == 1 for split in limited.splits)
-
-
 def test_a_limit_on_a_simulated_channel_is_met() -> None:
     found = plan(8, 6, frame_limit=6, confidence=0.9, channel="capture", frames=500)
     assert all((split.within_limit or 0) >= 0.9 for split in found.splits)
@@ -231,23 +182,6 @@ def test_a_simulation_stops_when_it_is_precise() -> None:
     assert fine.standard_errors["expected_received_push"] < rough.standard_errors["expected_received_push"] / 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field", "advice"),
-    [
-        ({"slots": 10**9}, "slots", "give a single pull"),
-        ({"slots": 10**5, "contenders": dict.fromkeys(range(1000), 1 / 1000)}, "slots", "at most"),
-        ({"channel": "irsa", "frames": 10**7}, "frames", "at most"),
-        ({"channel": "irsa", "contenders": 10**6}, "frames", "at most 95"),
-        ({"channel": "irsa", "slots": 10**5}, "slots", "fewer slots"),
-    ],
-)
-def test_plans_that_would_take_hours_are_refused(arguments: dict[str, object], field: str, advice: str) -> None:
-    with pytest.raises(InputError) as refusal:
-        plan(**{"slots": 20, "contenders": 10, **arguments})  # type: ignore[arg-type]
-    assert refusal.value.field == field
-    assert advice in str(refusal.value)
-
-
 # Simulated ----------------------------------------------------------------------------------------
 
 
@@ -261,21 +195,6 @@ def test_simulation_agrees_with_computation() -> None:
             off = abs(getattr(simulated, name) - getattr(computed, name))
             assert off <= 4 * error + 1e-9, (computed.pull, name, off / error)
         assert simulated.success_probability == pytest.approx(computed.success_probability, abs=0.02)
-
-
-def test_capture_in_the_planner() -> None:
-    ratio = 10**0.3
-    result = plan(10, 12, channel=Capture(3.0), frames=10_000)
-    for split in result.splits[:-1]:
-        expected = 12 * (1 - ratio / (1 + ratio) / split.push) ** 11
-        assert abs(split.expected_received_push - expected) < 4 * split.standard_errors["expected_received_push"]
-    assert result.splits[-1].expected_received_push == 0
-
-
-def test_coded_access_beats_the_collision_channel_at_moderate_load() -> None:
-    plain, coded = plan(40, 20, pulls=[0]).best, plan(40, 20, pulls=[0], channel="irsa", frames=2000).best
-    assert coded.expected_received_push > plain.expected_received_push + 3
-    assert coded.expected_received_push > 19
 
 
 def test_best_barring_by_trial() -> None:
@@ -325,18 +244,12 @@ def test_a_limit_where_the_best_barring_leaps() -> None:
 
 @pytest.mark.parametrize("pull", [0, 6, 15, 20])
 def test_pulled_ues_are_not_among_those_that_contend_independently(pull: int) -> None:
-    """Against drawing which of 20 UEs contend, of which some are pulled."""
-    probability, slots = 0.3, 20
-    (split,) = plan(slots, parse_contenders(f"binomial:20:{probability}"), pulls=[pull], ues=20).splits
-    assert split.expected_sent == pytest.approx((20 - pull) * probability)
-    rng = np.random.default_rng(0)
-    received = []
-    for _ in range(4000):
-        count = int((rng.random(20) < probability)[pull:].sum())
-        chosen = rng.integers(max(slots - pull, 1), size=count)
-        received.append(np.sum(np.bincount(chosen, minlength=1) == 1))
-    if pull < slots:
-        assert split.expected_received_push == pytest.approx(np.mean(received), abs=5 * np.std(received) / 4000**0.5)
+    """Of the UEs that are not pulled, each sends in each of L slots with probability p/L."""
+    (split,) = plan(20, parse_contenders("binomial:20:0.3"), pulls=[pull], ues=20).splits
+    others = 20 - pull
+    assert split.expected_sent == pytest.approx(others * 0.3)
+    expected = others * 0.3 * (1 - 0.3 / split.push) ** (others - 1) if split.push else 0.0
+    assert split.expected_received_push == pytest.approx(expected)
 
 
 def test_the_end_of_a_poisson_distribution_may_exceed_the_number_of_ues() -> None:
@@ -353,12 +266,10 @@ def test_contenders_as_text() -> None:
     assert parse_contenders("10") == 10
     assert parse_contenders("5:0.5,10:0.5") == {5: 0.5, 10: 0.5}
     poisson = parse_contenders("poisson:8")
-    assert isinstance(poisson, dict)
     assert sum(n * q for n, q in poisson.items()) == pytest.approx(8, rel=1e-11)
     assert poisson[8] == pytest.approx(8**8 * math.exp(-8) / math.factorial(8), rel=1e-11)
     assert parse_contenders("poisson:0") == {0: 1.0}
     binomial = parse_contenders("binomial:40:0.25")
-    assert isinstance(binomial, dict)
     assert binomial[10] == pytest.approx(math.comb(40, 10) * 0.25**10 * 0.75**30, rel=1e-11)
 
 
@@ -375,34 +286,32 @@ def test_bad_contenders_are_refused_in_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "field"),
+    ("arguments", "line"),
     [
-        ({"slots": 0}, "slots"),
-        ({"slots": 2.0}, "slots"),
-        ({"contenders": -1}, "contenders"),
-        ({"pulls": [21]}, "pull"),
-        ({"value_ratio": -1}, "value_ratio"),
-        ({"value_ratio": math.nan}, "value_ratio"),
-        ({"ready": 1.1}, "ready"),
-        ({"budget": 0}, "budget"),
-        ({"barring": 2.0}, "barring"),
-        ({"channel": "aloha"}, "push.channel"),
-        ({"channel": "crdsa", "frames": 1}, "frames"),
-        ({"channel": "crdsa", "seed": -1}, "seed"),
-        ({"budget": 1e308}, "budget"),
-        ({"value_ratio": 1e308}, "value_ratio"),
-        ({"frame_limit": 0.5}, "frame_limit"),
-        ({"frame_limit": math.nan}, "frame_limit"),
-        ({"frame_limit": 5, "pulls": [5]}, "frame_limit"),
-        ({"frame_limit": 5, "confidence": 2}, "confidence"),
-        ({"confidence": 0.9}, "confidence"),
-        ({"precision": -1}, "precision"),
+        ({"slots": 2.0}, "slots: 2.0"),
+        ({"value_ratio": -1}, "value_ratio: -1"),
+        ({"value_ratio": 1e308}, "value_ratio: 1e"),
+        ({"channel": "crdsa", "frames": 1}, "frames: 1 "),
+        ({"channel": "crdsa", "seed": -1}, "seed: -1"),
+        ({"budget": 1e308}, "budget: 1e"),
+        ({"frame_limit": 0.5}, "frame_limit: 0.5"),
+        ({"frame_limit": math.nan}, "frame_limit: nan"),
+        ({"frame_limit": 5, "pulls": [5]}, "frame_limit: 5 .*enough for 5 pull slots"),
+        ({"frame_limit": 5, "confidence": 2}, "confidence: 2"),
+        ({"confidence": 0.9}, "confidence: 0.9 .*left out"),
+        ({"precision": -1}, "precision: -1"),
+        ({"pulls": []}, "pulls: .*at least one"),
+        # plans that would take hours
+        ({"slots": 10**9}, "slots: .*give a single pull"),
+        ({"slots": 10**5, "contenders": dict.fromkeys(range(1000), 1 / 1000)}, "slots: .*at most"),
+        ({"channel": "irsa", "frames": 10**7}, "frames: .*at most"),
+        ({"channel": "irsa", "contenders": 10**6}, "frames: .*at most 95"),
+        ({"channel": "irsa", "slots": 10**5}, "slots: .*fewer slots"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(arguments: dict[str, object], field: str) -> None:
-    with pytest.raises(InputError) as refusal:
+def test_bad_arguments_are_refused_in_one_line(arguments: dict[str, object], line: str) -> None:
+    with pytest.raises(InputError, match=f"^{line}") as refusal:
         plan(**{"slots": 20, "contenders": 10, **arguments})  # type: ignore[arg-type]
-    assert refusal.value.field == field
     assert "\n" not in str(refusal.value)
 
 

@@ -1,7 +1,6 @@
 """Random-access channels: which UEs are received when several contend for the push slots.
 
-A channel plays many frames at once, because planning and analysis need thousands; the simulator plays one.
-A channel of your own is a subclass of `Channel`, named in a scenario as `push.channel: package.module:Name`.
+A channel plays many frames at once, because planning needs thousands.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ BLOCK = 1 << 15  # number of UEs in a block, so that the counts of their slots f
 class Channel(ABC):
     """Decides which contenders are received, and in which slot.
 
-    It has two methods, because in a deployment they run in different places: `draw` on the UEs, which choose the slots
-    in which they send, and `resolve` at the PS, which receives some of them. A channel of your own overrides
+    In a deployment, `draw` runs on the UEs, which choose the slots in which they send, and `resolve` at the PS, which
+    receives some of them. A channel of your own, in a scenario `push.channel: package.module:Name`, overrides
     `resolve`, and `draw` if UEs do not simply pick one slot uniformly.
     """
 
@@ -41,7 +40,13 @@ class Channel(ABC):
         slots: number of push slots, L.
         returns: (F, N, C), the slots of each UE's C copies, 0 where there is none.
         """
-        return _pick(earliest, slots, rng)[:, :, None]
+        choices = slots + 1 - earliest
+        draws = rng.random(earliest.shape)
+        draws *= choices
+        pick = draws.astype(np.int64)
+        pick += earliest
+        pick[choices <= 0] = 0
+        return pick[:, :, None]
 
     @abstractmethod
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
@@ -53,19 +58,16 @@ class Channel(ABC):
         returns: (F, N), the slot from 1 to L in which each UE was received, 0 if it was not.
         """
 
-    def play(
-        self, earliest: Slots, slots: int, rng: np.random.Generator, own: np.random.Generator | None = None
-    ) -> Slots:
-        """Play a batch of frames: `draw` from rng, then `resolve` with the channel's own generator, or the same one."""
+    def play(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
+        """Play a batch of frames: `draw`, then `resolve`."""
         if slots == 0 or earliest.size == 0:
             return np.zeros_like(earliest)
-        return self.receive(self.send(earliest, slots, rng), slots, own or rng)
+        return self.receive(self.send(earliest, slots, rng), slots, rng)
 
     def send(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
         """Return what `draw` returns; refuse slots that do not exist, or that a UE may not use."""
         sent = self.draw(earliest, slots, rng)
-        shape = (*earliest.shape, "copies")
-        self._check("draw", sent, slots, shape, np.ndim(sent) == 3 and np.shape(sent)[:2] == earliest.shape)
+        self._check("draw", sent, slots, (*earliest.shape, "copies"))
         if ((sent < earliest[:, :, None]) & (sent > 0)).any():
             raise RefusedError(f"channel {type(self).__name__} must draw no slot before a UE's earliest")
         return sent.astype(np.int64, copy=False)
@@ -73,20 +75,20 @@ class Channel(ABC):
     def receive(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
         """Return what `resolve` returns; refuse slots that do not exist, and the reception of silent UEs."""
         received = self.resolve(sent, slots, rng)
-        shape = sent.shape[:2]
-        self._check("resolve", received, slots, shape, np.shape(received) == shape)
+        self._check("resolve", received, slots, sent.shape[:2])
         if ((received > 0) & ~sent.any(axis=2)).any():
             raise RefusedError(f"channel {type(self).__name__} must resolve to 0 for UEs that sent nothing")
         return received.astype(np.int64, copy=False)
 
-    def _check(self, method: str, found: Any, slots: int, shape: tuple[object, ...], fits: bool) -> None:
-        """Refuse anything but an array of slots from 0 to `slots` that fits the shape."""
-        whole = isinstance(found, np.ndarray) and found.dtype.kind in "iu"
-        if whole and fits and (not found.size or 0 <= found.min() <= found.max() <= slots):
+    def _check(self, method: str, result: Any, slots: int, shape: tuple[object, ...]) -> None:
+        """Refuse anything but an array of slots from 0 to `slots` of the shape, any number of copies included."""
+        whole = isinstance(result, np.ndarray) and result.dtype.kind in "iu"
+        fits = np.ndim(result) == len(shape) and np.shape(result)[:2] == shape[:2]
+        if whole and fits and (not result.size or 0 <= result.min() <= result.max() <= slots):
             return
-        kind = shorten(found)
-        if isinstance(found, np.ndarray):
-            kind = f"{found.dtype} of shape {found.shape}: {shorten(found.tolist())}"
+        kind = shorten(result)
+        if isinstance(result, np.ndarray):
+            kind = f"{result.dtype} of shape {result.shape}: {shorten(result.tolist())}"
         wanted = f"an array ({', '.join(map(str, shape))}) of whole numbers from 0 to {slots}"
         raise RefusedError(f"channel {type(self).__name__} must return {wanted} from {method}(), not {kind}")
 
@@ -100,28 +102,22 @@ class Collision(Channel):
     """
 
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        frames = max(1, BLOCK // max(1, sent.shape[1]))
-        return np.concatenate(
-            [self._alone(sent[first : first + frames], slots) for first in range(0, len(sent), frames)]
-        )
-
-    @staticmethod
-    def _alone(sent: Slots, slots: int) -> Slots:
-        pick, cell = _cells(sent, slots)
-        alone = np.bincount(cell.ravel()) == 1
-        alone[:: slots + 1] = False  # slot 0 is no slot
-        received: Slots = pick * alone[cell]
-        return received
+        frames, received = max(1, BLOCK // max(1, sent.shape[1])), []
+        for first in range(0, len(sent), frames):
+            pick, cell = _cells(sent[first : first + frames], slots)
+            alone = np.bincount(cell.ravel()) == 1
+            alone[:: slots + 1] = False  # slot 0 is no slot
+            received.append(pick * alone[cell])
+        return np.concatenate(received)
 
 
 class Capture(Channel):
     """Framed ALOHA with Rayleigh fading: the strongest UE of a slot may be received despite the others.
 
-    Received powers are independent and exponential with mean 1 (power control evens out the distances). A UE
-    is received if its power is at least the threshold times that of all others in its slot, and the noise. At
-    0 dB and above at most one UE of a slot is; below, several can be, each decoded by itself.
-    Without noise, one of n UEs is received with probability n / (1 + z)^(n-1), where z >= 1 is the threshold
-    as a ratio.
+    Received powers are independent and exponential with mean 1 (power control evens out the distances). A UE is
+    received if its power is at least the threshold times that of all others in its slot and the noise: below 0 dB,
+    these can be several. Without noise, one of n UEs is received with probability n / (1 + z)^(n-1), where z >= 1 is
+    the threshold as a ratio.
 
     threshold_db: the least ratio of signal to interference and noise at which an update is decoded, in dB.
     noise: the power of the noise, as a fraction of the mean power of a UE.
@@ -148,10 +144,8 @@ class Coded(Channel):
     A UE draws a number of copies and sends them in different slots from its earliest to L (in all of these if they
     are fewer). Each copy contains the positions of the others. A slot with one uncancelled UE decodes it, and its
     copies are cancelled in all slots, which may leave other UEs alone in theirs. Cancellation is perfect and a
-    collision carries no information: the usual model, and an optimistic one.
-
-    A UE counts as received in the slot after which the PS can decode it from the slots heard so far. So a UE that
-    is decoded after a cancellation counts at the time of the cancellation, not when its copy was sent.
+    collision carries no information. A UE counts as received in the slot after which the PS can decode it from the
+    slots heard so far, which may be later than those of its copies.
 
     degrees: probability of each number of copies.
 
@@ -173,8 +167,7 @@ class Coded(Channel):
 
         Density evolution: a copy stays undecoded with probability p <- 1 - exp(-G D q), and all other copies of
         its UE do with probability q = sum of d Lambda_d p^(d-1) / D; D is the mean number of copies. All UEs are
-        decoded if p decreases from every value: G < -log(1-p) / (D q(p)) for all p. Published thresholds: 0.5,
-        0.818 and 0.938.
+        decoded if p decreases from every value: G < -log(1-p) / (D q(p)) for all p.
 
         >>> round(crdsa(2).threshold, 3), round(crdsa(3).threshold, 3), round(irsa().threshold, 3)
         (0.5, 0.818, 0.939)
@@ -184,8 +177,20 @@ class Coded(Channel):
         return float(np.min(-np.log1p(-p) / unresolved))
 
     def draw(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        copies = self._copies(earliest.ravel(), slots, rng)
-        return copies.reshape(*earliest.shape, copies.shape[1])
+        numbers, chances, first = list(self.degrees), list(self.degrees.values()), earliest.ravel()
+        choices = np.maximum(slots + 1 - first, 0)
+        wanted = np.asarray(numbers)[np.searchsorted(np.cumsum(chances)[:-1], rng.random(first.size), "right")]
+        count = np.minimum(wanted, choices)
+        most = min(max(numbers), slots)
+        uniform = rng.random((first.size, most))
+        offset = np.full((first.size, most), -1)
+        for k in range(most):
+            # Floyd's sampling without replacement: draw from 0..top; if taken, use top, which cannot be taken yet.
+            top = choices - count + k
+            draw = (uniform[:, k] * (top + 1)).astype(np.int64)
+            taken = (offset[:, :k] == draw[:, None]).any(axis=1)
+            offset[:, k] = np.where(k < count, np.where(taken, top, draw), -1)
+        return np.where(offset >= 0, offset + first[:, None], 0).reshape(*earliest.shape, most)
 
     def resolve(self, sent: Slots, slots: int, rng: np.random.Generator) -> Slots:
         frames, ues, most = sent.shape
@@ -214,23 +219,6 @@ class Coded(Channel):
                 heard = np.unique(cells[copies[decoded][there] <= now])
         return received.reshape(frames, ues)
 
-    def _copies(self, earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-        """Return the slots of each UE's copies, (F N, most copies), 0 where there is none."""
-        numbers, chances = list(self.degrees), list(self.degrees.values())
-        choices = np.maximum(slots + 1 - earliest, 0)
-        wanted = np.asarray(numbers)[np.searchsorted(np.cumsum(chances)[:-1], rng.random(len(earliest)), "right")]
-        count = np.minimum(wanted, choices)
-        most = min(max(numbers), slots)
-        uniform = rng.random((len(earliest), most))
-        offset = np.full((len(earliest), most), -1)
-        for k in range(most):
-            # Floyd's sampling without replacement: draw from 0..top; if taken, use top, which cannot be taken yet.
-            top = choices - count + k
-            draw = (uniform[:, k] * (top + 1)).astype(np.int64)
-            taken = (offset[:, :k] == draw[:, None]).any(axis=1)
-            offset[:, k] = np.where(k < count, np.where(taken, top, draw), -1)
-        return np.where(offset >= 0, offset + earliest[:, None], 0)
-
 
 LIVA: Mapping[int, float] = MappingProxyType({2: 0.5, 3: 0.28, 8: 0.22})
 """Liva's degrees for IRSA, 0.5 x^2 + 0.28 x^3 + 0.22 x^8 (IEEE Trans. Commun. 59(2), 2011)."""
@@ -250,27 +238,12 @@ CHANNELS: Kind[Channel] = kinds.CHANNELS
 
 
 def make_channel(name: str, /, **options: Any) -> Channel:
-    """Return a channel by its name in `CHANNELS`, or one of your own as `package.module:Name`.
-
-    options: arguments of the channel's constructor.
+    """Return a channel by its name in `CHANNELS`, or one of your own as `package.module:Name`, with its options.
 
     >>> make_channel("capture", threshold_db=3.0).threshold_db
     3.0
     """
     return CHANNELS.make(name, options)
-
-
-def _pick(earliest: Slots, slots: int, rng: np.random.Generator) -> Slots:
-    """Return a uniform slot for each UE from its earliest to the last, 0 if it is silent."""
-    choices = slots + 1 - earliest
-    draws = rng.random(earliest.shape)
-    draws *= choices
-    pick = draws.astype(np.int64)
-    pick += earliest
-    silent = choices <= 0
-    if silent.any():
-        pick[silent] = 0
-    return pick
 
 
 def _cells(sent: Slots, slots: int) -> tuple[Slots, Slots]:

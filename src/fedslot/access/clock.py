@@ -5,8 +5,8 @@ shorter: an update then takes several of them, which together are one slot of th
 
 Energy of the UEs: in each frame, all of them listen to the downlink, and to nothing else. Each transmission costs the
 energy of sending, collided ones and each copy on coded channels included; a pulled UE that is not ready sends nothing.
-UEs that sent, and UEs that were pulled but not ready, have trained: their computing counts if its time is known. Slots
-in which the PS asks UEs before a frame take time, but their energy is not counted.
+UEs that sent, and UEs that were pulled but not ready, have trained: their computing counts if its time is known. The
+energy of slots in which the PS asks UEs before a frame is not counted.
 
 >>> radio = Radio(bits=161_120, bits_per_slot=20_000, slot_ms=5, send_mj=1.0)
 >>> radio.update_slots, radio.frame_slots(10), round(radio.slot_seconds, 3)
@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.messages import Receipt, UEs
-from fedslot.support.checks import check_number
+from fedslot.support.checks import is_number, is_whole
 from fedslot.support.errors import InputError, RefusedError
 
 if TYPE_CHECKING:
@@ -51,24 +51,7 @@ def cost_sum(receipt: Receipt) -> int:
 
 
 LEAST, MOST = 1e-9, 10**15
-"""The smallest and the largest number of bits, milliseconds and millijoules."""
-
-
-class ExpectedFrame(Protocol):
-    """What a plan expects of a frame, `FrameSplit`."""
-
-    @property
-    def pull(self) -> int: ...
-    @property
-    def push(self) -> int: ...
-    @property
-    def expected_sent(self) -> float: ...
-    @property
-    def expected_received_push(self) -> float: ...
-    @property
-    def expected_received(self) -> float: ...
-    @property
-    def expected_cost_max(self) -> float: ...
+"""The smallest number of bits and milliseconds, and the largest of these and of millijoules."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +59,8 @@ class Usage:
     """What a frame takes in seconds and in joules of the UEs; None where the radio does not say it.
 
     frame_seconds: all announced slots. clock_seconds: expected time up to the last received slot, `cost_max`.
-    updates_per_second: expected received updates by clock_seconds.
-    energy_mj: expected energy of all UEs in a frame; energy_mj_per_update: of it, per received update.
-    updates_per_joule: the inverse. These two are None if no update is received, or for free.
+    updates_per_second: expected received updates by clock_seconds. energy_mj: expected energy of all UEs in a frame.
+    energy_mj_per_update, updates_per_joule: of received updates; None if there are none, or for free.
     """
 
     frame_seconds: float | None
@@ -111,14 +93,10 @@ class Radio:
     listen_mj: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in ("bits", "bits_per_slot", "downlink_bits", "slot_ms"):
-            value = getattr(self, field)
-            if value is not None and not LEAST <= value <= MOST:
-                raise InputError(field, value, f"a number from {LEAST:g} to {MOST:,}")
-        for field in ("send_mj", "listen_mj"):
-            value = getattr(self, field)
-            if value is not None:
-                check_number(field, value, 0, MOST)
+        for field, value in vars(self).items():
+            least = 0 if field in ("send_mj", "listen_mj") else LEAST
+            if value is not None and not (is_number(value) and least <= value <= MOST):
+                raise InputError(field, value, f"a number from {least:g} to {MOST:,}")
         if self.bits_per_slot is None and self.downlink_bits is not None:
             raise InputError("downlink_bits", self.downlink_bits, "left out without bits_per_slot")
 
@@ -165,10 +143,10 @@ class Radio:
             return None
         return listened * self.downlink_slots * self.listen_mj + sent * self.update_slots * self.send_mj
 
-    def usage(self, split: ExpectedFrame, listeners: float) -> Usage:
+    def usage(self, split: Any, listeners: float) -> Usage:
         """Return what a frame is expected to take, by the energy model of this module; training is not counted.
 
-        listeners: number of UEs that listen to the downlink.
+        split: the `FrameSplit` of a plan. listeners: number of UEs that listen to the downlink.
         """
         received, clock = split.expected_received, self.seconds(split.expected_cost_max - 1)
         energy = self.energy_mj(listeners, received - split.expected_received_push + split.expected_sent)
@@ -223,10 +201,9 @@ class Clock:
         """Return the clock of a scenario whose model has a number of parameters."""
         rule, section = scenario.cost_rule.bind(), scenario.radio
         bits = 1 if section.bits_per_slot is None else parameters * section.bits_per_parameter
-        computing = 0.0
-        if scenario.fleet.computing is not None and section.compute_joules is not None:
-            computing = section.compute_joules * scenario.fleet.computing.slot
-        return cls(scenario.data.ues, rule, radio_of(scenario, bits), computing)
+        computing = scenario.fleet.computing
+        compute_joules = 0.0 if computing is None else (section.compute_joules or 0.0) * computing.slot
+        return cls(scenario.data.ues, rule, radio_of(scenario, bits), compute_joules)
 
     def cost(self, receipt: Receipt, ready: NDArray[np.float64] | None = None) -> Cost:
         """Return what a frame cost. ready: (K,) computing time of each UE in slots, if computing is counted."""
@@ -265,28 +242,34 @@ class Clock:
             spent = self.rule(replace(receipt, attempts=None))
         except Exception as error:
             raise RefusedError(f"cost rule {name} failed ({type(error).__name__}: {error})") from error
-        if isinstance(spent, bool) or not isinstance(spent, int | np.integer) or not 1 <= spent <= MOST:
+        if not is_whole(spent) or not 1 <= spent <= MOST:
             raise RefusedError(f"cost rule {name} returned {spent!r}, not a whole number of slots, at least 1")
         return int(spent)
 
 
-def radio_of(scenario: Scenario, bits: int) -> Radio:
-    """Return the radio of a scenario. bits: of an update.
+def radio_fields(scenario: Scenario) -> dict[str, tuple[float, str]]:
+    """Return the fields of a `Radio` that a scenario gives, in ms and mJ, each with its key in the scenario."""
+    milli = {"slot_ms": "slot_seconds", "send_mj": "send_joules", "listen_mj": "listen_joules"}
+    fields = {}
+    for name in ("slot_ms", "bits_per_slot", "downlink_bits", "send_mj", "listen_mj"):
+        key = milli.get(name, name)
+        value = getattr(scenario.radio, key)
+        if value is not None:
+            fields[name] = (1000 * value if name in milli else value), f"radio.{key}"
+    return fields
 
-    Where UEs have computing times, a slot of the frame has the length that these assume.
-    """
-    section, computing = scenario.radio, scenario.fleet.computing
-    radio = Radio(
-        bits=bits,
-        bits_per_slot=section.bits_per_slot,
-        downlink_bits=section.downlink_bits,
-        slot_ms=None if section.slot_seconds is None else 1000 * section.slot_seconds,
-        send_mj=None if section.send_joules is None else 1000 * section.send_joules,
-        listen_mj=1000 * (section.listen_joules or 0.0),
-    )
-    if computing is not None and section.slot_seconds is None:
-        return replace(radio, slot_ms=1000 * computing.slot / radio.update_slots)
-    return radio
+
+def radio_of(scenario: Scenario, bits: int) -> Radio:
+    """Return the radio of a scenario; bits: of an update."""
+    fields = {name: value for name, (value, _) in radio_fields(scenario).items()}
+    return with_computing_slot(Radio(bits=bits, **fields), scenario)
+
+
+def with_computing_slot(radio: Radio, scenario: Scenario) -> Radio:
+    """Return a radio with slots of the length that a scenario's computing times assume, if theirs is not given."""
+    if scenario.fleet.computing is None or radio.slot_ms is not None:
+        return radio
+    return replace(radio, slot_ms=1000 * scenario.fleet.computing.slot / radio.update_slots)
 
 
 def _senders(receipt: Receipt) -> UEs:

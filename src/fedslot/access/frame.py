@@ -36,16 +36,16 @@ def play(
     reserved = np.arange(1, len(pull) + 1)
     # slot z begins z - 1 slots after the downlink slot; a UE that is not ready by then misses it
     in_time = np.ones(len(pull), dtype=bool) if ready is None else ready[pull] <= reserved - 1
-    push_slots = slots - len(pull)
-    sent, outcome = np.zeros((len(backlogged), 1), dtype=np.int64), np.full(len(backlogged), SILENT)
-    in_reach = np.zeros(len(backlogged), dtype=bool)  # ready before the last push slot
-    if grant.push and push_slots and len(backlogged):
+    push_slots, ues = slots - len(pull), len(backlogged)
+    sent, outcome = np.zeros((ues, 1), dtype=np.int64), np.full(ues, SILENT)
+    in_reach = np.zeros(ues, dtype=bool)  # ready before the last push slot
+    if grant.push and push_slots and ues:
         # ready during the pull period: any push slot; later: only those that begin after that
-        late = np.zeros(len(backlogged)) if ready is None else np.ceil(ready[backlogged]) - len(pull)
+        late = np.zeros(ues) if ready is None else np.ceil(ready[backlogged]) - len(pull)
         in_reach = late < push_slots
         if grant.merit is not None:
-            known = own[grant.merit.attribute] if grant.merit.told is None else grant.merit.told
-            late[~grant.merit.holds(known[backlogged])] = push_slots  # those stay silent
+            values = own[grant.merit.attribute] if grant.merit.told is None else grant.merit.told
+            late[~grant.merit.holds(values[backlogged])] = push_slots  # those stay silent
         sent = contend(late, push_slots, grant.probability, channel, contention)
         outcome = resolve(sent, push_slots, channel, fading)
     return tally(grant, slots, in_time, backlogged, sent, outcome, in_reach & (outcome == SILENT))

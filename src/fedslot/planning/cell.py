@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 import numpy as np
 
 from fedslot.access.channels import Channel, Collision, make_channel
-from fedslot.planning.contenders import Binomial, Contenders, Floats, contender_pmf, contenders_among, most_who_contend
+from fedslot.planning.contenders import Binomial, Contenders, Floats, contender_pmf, mean
 from fedslot.planning.readiness import Ready
 from fedslot.support.checks import check_number, check_probability, check_whole
 from fedslot.support.errors import InputError
@@ -19,6 +19,12 @@ Barring: TypeAlias = float | Literal["best"]
 Progress: TypeAlias = Callable[[float, int], None]
 """Is called with the number of splits that are done, and that of all splits."""
 
+
+def progress_after(progress: Progress | None, before: float, splits: int) -> Progress:
+    """Return the callback of a part of the work that begins after `before` of at least `splits` splits."""
+    return lambda done, of: None if progress is None else progress(before + done, max(splits, of))
+
+
 MOST_BEYOND = 1e-9
 """Largest probability of more contenders than UEs that is ignored, as at the end of a Poisson distribution."""
 
@@ -26,10 +32,10 @@ MOST_BEYOND = 1e-9
 class CellOptions(TypedDict, total=False):
     """Keyword arguments that describe a cell; `plan` explains them."""
 
+    channel: str | Channel
     ready: Ready
     ues: int | None
     barring: Barring
-    channel: str | Channel
     frames: int
     precision: float | None
     seed: int
@@ -40,7 +46,7 @@ class PushCell:
     """The UEs of a cell that contend for push slots, and the channel on which they do; fields as in `plan`."""
 
     contenders: Contenders
-    channel: Channel
+    channel: str | Channel = "collision"
     ready: Ready = 1.0
     ues: int | None = None
     barring: Barring = 1.0
@@ -48,13 +54,8 @@ class PushCell:
     precision: float | None = None
     seed: int = 0
 
-    @classmethod
-    def of(cls, contenders: Contenders, *, channel: str | Channel = "collision", **options: Any) -> PushCell:
-        """Return a cell whose channel may be given by name."""
-        return cls(contenders, make_channel(channel) if isinstance(channel, str) else channel, **options)
-
     def __post_init__(self) -> None:
-        pmf = self.pmf
+        pmf, most, _ = self.pmf, self.most_contenders, self.medium
         if self.barring != "best":
             check_probability("barring", self.barring)
         if self.precision is not None:
@@ -64,13 +65,18 @@ class PushCell:
         if self.ues is not None:
             check_whole("ues", self.ues, least=1)
             beyond = isinstance(self.contenders, Binomial) or pmf[self.ues + 1 :].sum() > MOST_BEYOND
-            if self.most_contenders > self.ues and beyond:
-                raise InputError("contenders", self.most_contenders, f"at most the number of UEs ({self.ues})")
+            if most > self.ues and beyond:
+                raise InputError("contenders", most, f"at most the number of UEs ({self.ues})")
+
+    @cached_property
+    def medium(self) -> Channel:
+        """The channel, made if it is given by name."""
+        return make_channel(self.channel) if isinstance(self.channel, str) else self.channel
 
     @property
     def computed(self) -> bool:
         """Whether results are computed, as on the collision channel; on others they are simulated."""
-        return type(self.channel) is Collision
+        return type(self.medium) is Collision
 
     @cached_property
     def pmf(self) -> Floats:
@@ -80,17 +86,22 @@ class PushCell:
     @property
     def contenders_mean(self) -> float:
         """Expected number of contenders if no UE is pulled."""
-        return float(np.arange(len(self.pmf)) @ self.pmf)
+        return mean(self.pmf)
 
-    @cached_property
+    @property
     def most_contenders(self) -> int:
         """Largest number of UEs that may contend if none is pulled."""
-        return most_who_contend(self.contenders)
+        return self.contenders.ues if isinstance(self.contenders, Binomial) else len(self.pmf) - 1
 
     def most_beside(self, pull: int) -> int:
         """Return the largest number of UEs that may contend if `pull` UEs are pulled."""
         return self.most_contenders if self.ues is None else min(self.most_contenders, self.ues - pull)
 
     def pmf_among(self, ues: int) -> Floats:
-        """Return the distribution of the number of contenders if only `ues` UEs may contend."""
-        return contenders_among(ues, self.contenders)
+        """Return the distribution of the number of contenders if only `ues` UEs may contend.
+
+        A fixed number is capped at `ues`. With a `Binomial`, each of these UEs contends with its probability.
+        """
+        if isinstance(self.contenders, Binomial) and self.contenders.ues > ues:
+            return contender_pmf(Binomial(ues, self.contenders.probability))
+        return self.pmf if ues >= len(self.pmf) - 1 else np.append(self.pmf[:ues], self.pmf[ues:].sum())

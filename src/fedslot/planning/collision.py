@@ -57,11 +57,7 @@ def received_mean(slots: int, pmf: Floats, probability: float) -> float:
 
 
 def received_pmf(slots: int, pmf: Floats, probability: float) -> Floats:
-    """Return P(N' = r) for r = 0..min(L, most contenders): the coefficients of e^z C(L,r) (1-w)^r w^(L-r).
-
-    >>> received_pmf(4, np.array([0.0, 0.0, 0.0, 1.0]), 1.0).round(12).tolist()
-    [0.0625, 0.5625, 0.0, 0.375]
-    """
+    """Return P(N' = r) for r = 0..min(L, most contenders): the coefficients of e^z C(L,r) (1-w)^r w^(L-r)."""
     chances = np.zeros(min(slots, len(pmf) - 1) + 1)
     for n in np.flatnonzero(pmf).tolist():
         if not n or not _is_heard(slots, n, probability):
@@ -76,12 +72,7 @@ def received_pmf(slots: int, pmf: Floats, probability: float) -> Floats:
 
 
 def last_slot_at_most(slot: int, slots: int, pmf: Floats, probability: float) -> float:
-    """Return P(X <= slot): none of the slots after it is received.
-
-    >>> crowd = np.array([0.0, 0.0, 0.0, 1.0])
-    >>> round(last_slot_at_most(0, 4, crowd, 1.0), 12), last_slot_at_most(4, 4, crowd, 1.0)
-    (0.0625, 1.0)
-    """
+    """Return P(X <= slot): none of the slots after it is received."""
 
     def below(n: int) -> float:
         if slot >= slots or not _is_heard(slots, n, probability):

@@ -42,66 +42,28 @@ class Binomial(dict[int, float]):
 
 
 def contender_pmf(contenders: Contenders) -> Floats:
-    """Return the distribution of the number of contenders as an array: entry n is the probability of n.
-
-    >>> contender_pmf({0: 0.25, 2: 0.75}).tolist()
-    [0.25, 0.0, 0.75]
-    """
-    if not isinstance(contenders, Mapping):
-        check_whole("contenders", contenders)
-        contenders = {int(contenders): 1.0}
-    for number, probability in contenders.items():
+    """Return the distribution of the number of contenders as an array: entry n is the probability of n."""
+    chances = contenders if isinstance(contenders, Mapping) else {contenders: 1.0}
+    for number, chance in chances.items():
         check_whole("contenders", number, most=MOST)
-        check_probability("contenders", probability)
-    if not contenders or abs(math.fsum(contenders.values()) - 1) > 1e-9:
-        raise InputError("contenders", dict(contenders), "numbers with probabilities that add up to 1")
-    pmf = np.zeros(max(contenders) + 1)
-    for number, probability in contenders.items():
-        pmf[number] = probability
+        check_probability("contenders", chance)
+    if not chances or abs(math.fsum(chances.values()) - 1) > 1e-9:
+        raise InputError("contenders", dict(chances), "numbers with probabilities that add up to 1")
+    pmf = np.zeros(max(chances) + 1)
+    pmf[list(chances)] = list(chances.values())
     pmf /= pmf.sum()
     return pmf
 
 
-def at_most(number: int, pmf: Floats) -> Floats:
-    """Return the distribution of the smaller one of a number and the number of contenders.
-
-    >>> at_most(1, contender_pmf({0: 0.25, 2: 0.75})).tolist()
-    [0.25, 0.75]
-    """
-    if number >= len(pmf) - 1:
-        return pmf
-    capped = pmf[: number + 1].copy()
-    capped[number] = pmf[number:].sum()
-    return capped
-
-
-def most_who_contend(contenders: Contenders) -> int:
-    """Return the number of UEs that may contend: the largest number of contenders, or those of a binomial."""
-    if isinstance(contenders, Mapping):
-        return contenders.ues if isinstance(contenders, Binomial) else max(contenders)
-    return contenders
-
-
-def contenders_among(ues: int, contenders: Contenders) -> Floats:
-    """Return the distribution of the number of contenders, as an array, if only `ues` UEs may contend.
-
-    A fixed number is capped at `ues`. With a `Binomial`, each of these UEs contends with its probability.
-
-    >>> contenders_among(1, 2).tolist(), contenders_among(1, Binomial(2, 0.25)).round(6).tolist()
-    ([0.0, 1.0], [0.75, 0.25])
-    """
-    if isinstance(contenders, Binomial) and contenders.ues > ues:
-        return contender_pmf(Binomial(ues, contenders.probability))
-    return at_most(ues, contender_pmf(contenders))
+def mean(pmf: Floats) -> float:
+    """Return the mean of a distribution: entry n is the probability of n."""
+    return float(np.arange(len(pmf)) @ pmf)
 
 
 def parse_contenders(text: str) -> Contenders:
     """Read contenders from text: `10`, `poisson:8`, `binomial:40:0.25`, or numbers and probabilities `5:0.5,10:0.5`.
 
     Numbers that are less likely than 1e-14 are left out.
-
-    >>> parse_contenders("10"), parse_contenders("5:0.5,10:0.5")
-    (10, {5: 0.5, 10: 0.5})
     """
     kind, *rest = text.strip().split(":")
     try:
@@ -115,13 +77,10 @@ def parse_contenders(text: str) -> Contenders:
         if kind == "binomial":
             number, probability = rest
             return Binomial(int(number), float(probability))
-        if rest:
-            pairs = [pair.split(":") for pair in text.split(",")]
-            given = {int(number): float(probability) for number, probability in pairs}
-            contender_pmf(given)
-            return given
-        contender_pmf(int(text))
-        return int(text)
+        pairs = [pair.split(":") for pair in text.split(",")] if rest else []
+        contenders = {int(number): float(chance) for number, chance in pairs} if pairs else int(text)
+        contender_pmf(contenders)
+        return contenders
     except ValueError as error:
         allowed = (
             "a whole number, poisson:MEAN (up to 100,000), binomial:N:P, or N:P,N:P,... with different numbers and "

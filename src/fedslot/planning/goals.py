@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
@@ -17,10 +18,8 @@ from fedslot.support.errors import InputError
 
 MOST_UPDATES = 10_000
 """The largest number of updates to want of a frame, and the largest frame of which all splits are compared."""
-MOST_SLOTS = 1_000_000
-"""The largest frame with a given number of pull slots."""
-MOST_SIMULATED = 1000
-"""The largest frame on a channel that is simulated."""
+MOST_SLOTS, MOST_SIMULATED = 1_000_000, 1000
+"""The largest frame with a given number of pull slots, and on a channel that is simulated."""
 
 
 def longest_frame(pull: int | None, cell: PushCell) -> int:
@@ -33,9 +32,8 @@ def longest_frame(pull: int | None, cell: PushCell) -> int:
 def least_slots(
     updates: float, contenders: Contenders, *, pull: int | None = None, **options: Unpack[CellOptions]
 ) -> FrameSplit | None:
-    """Return the split of the shortest frame that is expected to receive a number of updates.
+    """Return the split of the shortest frame that is expected to receive a number of updates, None if it is too long.
 
-    None if no frame does that has at most `longest_frame` slots.
     pull: number of pull slots; None: the best for each frame.
     options: ready (one probability), ues, barring, channel, frames, precision and seed, as of `plan`.
 
@@ -43,14 +41,11 @@ def least_slots(
     >>> frame.pull, frame.push, round(frame.expected_received, 3)
     (2, 11, 6.241)
     """
-    return shortest_frame(PushCell.of(contenders, **options), updates, pull)
+    return shortest_frame(PushCell(contenders, **options), updates, pull)
 
 
 def shortest_frame(cell: PushCell, updates: float, pull: int | None) -> FrameSplit | None:
-    """Return the split of the shortest frame of a cell, as `least_slots` does.
-
-    More slots never yield less, so that bisection finds it.
-    """
+    """Return the split of the shortest frame of a cell by bisection, since more slots never yield less."""
     if not 0 < updates <= MOST_UPDATES:
         raise InputError("want_updates", updates, f"a number above 0 and up to {MOST_UPDATES:,}")
     if np.ndim(cell.ready):
@@ -80,7 +75,7 @@ def most_contenders(success: float, push: int, **options: Unpack[CellOptions]) -
     >>> most_contenders(0.5, push=10), most_contenders(0.2, push=10), most_contenders(0.2, push=10, barring="best")
     (7, 16, 18)
     """
-    return supported_contenders(PushCell.of(0, **options), success, push)
+    return supported_contenders(PushCell(0, **options), success, push)
 
 
 def supported_contenders(cell: PushCell, success: float, push: int) -> int:
@@ -105,7 +100,4 @@ def _first(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
         if tried == high:
             return None
         least, tried = tried + 1, min(2 * tried, high)
-    while least < tried:
-        middle = (least + tried) // 2
-        least, tried = (least, middle) if holds(middle) else (middle + 1, tried)
-    return tried
+    return least + bisect_left(range(least, tried), True, key=holds)

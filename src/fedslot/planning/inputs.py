@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedslot.access.clock import radio_fields
 from fedslot.scenario import Scenario
 
 
@@ -20,10 +21,10 @@ class Taken(NamedTuple):
 def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -> dict[str, Taken]:
     """Return what a plan takes from a scenario, by the names of its options.
 
-    slots, ues: uplink slots of a frame, and UEs in the cell, if not the scenario's.
-
     With `push.arrivals`, contenders are the UEs that become backlogged in a frame of full length. A time budget is
     taken if it is spent by `cost_max`, as in a plan. `ready` is None where UEs have computing times.
+
+    slots, ues: uplink slots of a frame, and UEs in the cell, if not the scenario's.
     """
     push, ues = scenario.push, scenario.data.ues if ues is None else ues
     slots = scenario.frame.slots if slots is None else slots
@@ -42,25 +43,7 @@ def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -
         taken["budget"] = Taken(scenario.time_budget, "time_budget")
     if scenario.fleet.computing is not None:
         taken["ready"] = Taken(None, "fleet.computing")
-    return taken
-
-
-def take_radio(scenario: Scenario) -> dict[str, Taken]:
-    """Return what a plan takes from a scenario's `radio`, in ms and mJ, by the names of its options."""
-    section = scenario.radio
-    fields = {
-        "slot_ms": ("slot_seconds", 1000),
-        "bits_per_slot": ("bits_per_slot", 1),
-        "downlink_bits": ("downlink_bits", 1),
-        "send_mj": ("send_joules", 1000),
-        "listen_mj": ("listen_joules", 1000),
-    }
-    numbers = {name: (getattr(section, field), field, factor) for name, (field, factor) in fields.items()}
-    return {
-        name: Taken(factor * value, f"radio.{field}")
-        for name, (value, field, factor) in numbers.items()
-        if value is not None
-    }
+    return taken | {name: Taken(*pair) for name, pair in radio_fields(scenario).items()}
 
 
 def count_parameters(scenario: Scenario) -> int:
@@ -78,8 +61,6 @@ def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np
 
     T = I(eps) D c / f is at most t if c ~ Gamma(shape, scale) is at most t f / (I(eps) D). The mean is over the sizes
     D of the fleet's data: a UE that is pulled or contends is taken as any of them.
-
-    slot_seconds: length of a slot of the frame.
     """
     from scipy.special import gammainc  # slow to import
 
@@ -87,8 +68,7 @@ def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np
     from fedslot.fleet import Fleet, workload
 
     computing = scenario.fleet.computing
-    if computing is None:
-        return np.ones(slots)
+    assert computing is not None
     data = load(scenario.data.dataset)
     bits = workload(computing, Fleet.draw(scenario, data.y_train, data.ue_train).sizes)
     begins = np.arange(slots) * slot_seconds  # after the downlink slot

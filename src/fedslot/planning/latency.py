@@ -5,20 +5,16 @@ Hoeffding's inequality then says, for any h the user picks,
 
     E[T] <= mean(T) + (b - a) sqrt(log(1/h) / (2K))    with probability at least 1 - h.
 
-The theorem as printed differs in three ways. It fixes h = exp(-2 T_max^2 / (K (b - a)^2)), which is
-Hoeffding's probability that the sum of the K times is off by T_max: a *failure* probability, and the bound is
-weaker the closer it is to 1. Its margin has the factor log(1/eps^2) (2q - p(1 - theta)) where Hoeffding has
-b - a, and no 1/sqrt(K). And it states no probability, though its right side is random.
-
-In both cases `failure` below is the probability that Hoeffding's inequality gives for the margin: for the printed
-theorem that is h^(K (A / (b - a))^2) with A its factor.
+The theorem as printed fixes h = exp(-2 T_max^2 / (K (b - a)^2)), Hoeffding's probability that the sum of the K times
+is off by T_max: a *failure* probability, and the bound is weaker the closer it is to 1. Its margin has the factor
+log(1/eps^2) (2q - p(1 - theta)) where Hoeffding has b - a, and no 1/sqrt(K). It states no probability.
 
 >>> paper = printed_bound(8.0, ues=200, frame_length=20, budget=20, epsilon=0.1, theta=0.1, p=1e-6, q=0.5)
->>> round(paper.h, 4), round(paper.margin, 3), paper.says_something
-(0.9975, 0.163, False)
+>>> round(paper.h, 4), round(paper.margin, 3), paper.vacuous
+(0.9975, 0.163, 'it is only certain to hold with probability 0.0066')
 >>> plain = hoeffding_bound(8.0, ues=200, lower=0, upper=40, failure=0.05)
->>> round(plain.margin, 2), plain.says_something
-(3.46, True)
+>>> round(plain.margin, 2), plain.vacuous
+(3.46, None)
 """
 
 from __future__ import annotations
@@ -34,10 +30,9 @@ from fedslot.support.errors import InputError
 class LatencyBound:
     """An upper bound on an expected latency: E[T] <= mean + margin, except with probability `failure`.
 
-    mean: the average of the observed times; margin: added to it; both in the unit of the times.
-    upper: the largest value that a time can have, b.
-    failure: probability, by Hoeffding's inequality, that a bound with this margin does not hold.
-    h: the theorem's h, or the failure probability that was chosen.
+    mean: the average of the observed times. upper: the largest value that a time can have, b.
+    failure: probability, by Hoeffding's inequality, that a bound with this margin does not hold; of the printed theorem
+        h^(K (A / (b - a))^2), with A the factor of its margin. h: the theorem's, or the probability that was chosen.
     """
 
     mean: float
@@ -53,10 +48,7 @@ class LatencyBound:
 
     @property
     def vacuous(self) -> str | None:
-        """Why the bound is vacuous, or None if it is not.
-
-        It needs a positive margin, a value below b (which E[T] never exceeds), and a probability of at least one half.
-        """
+        """Why the bound is vacuous; None if its margin is positive, its value below b and its probability above 1/2."""
         if self.margin <= 0:
             return f"its margin {self.margin:.4g} is not above 0, and a sample mean is as often too low"
         if self.bound >= self.upper:
@@ -65,16 +57,9 @@ class LatencyBound:
             return f"it is only certain to hold with probability {1 - self.failure:.2g}"
         return None
 
-    @property
-    def says_something(self) -> bool:
-        """Whether the bound is not vacuous."""
-        return self.vacuous is None
-
 
 def hoeffding_bound(mean: float, *, ues: int, lower: float, upper: float, failure: float) -> LatencyBound:
     """Hoeffding: E[T] <= mean + (b - a) sqrt(log(1/h) / (2K)) with probability at least 1 - h.
-
-    It is not vacuous if sqrt(log(1/h) / (2K)) < (b - mean) / (b - a): never with K <= log(1/h) / 2 UEs.
 
     mean: average of the K observed times; ues: K; lower, upper: a and b; failure: h, e.g. 0.05.
     """
@@ -99,9 +84,6 @@ def printed_bound(
     q: float,
 ) -> LatencyBound:
     """Theorem 1 as printed: mean + log(1/eps^2) (2q - p(1-theta)) sqrt(log(1/h) / 2).
-
-    h = exp(-2 T_max^2 / (K (2 T_F - p log(1/eps))^2)). In the paper's setting T_max = M tau = T_F and
-    K = 200, so h = exp(-2 / (4 K)) = 0.9975 where p log(1/eps) is small against T_F.
 
     mean: average of the observed times; ues: K; frame_length: T_F; budget: T_max, in the unit of the times.
     epsilon, theta: local and global accuracy; p, q: the theorem's scaling constants of local and global work.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -24,10 +25,7 @@ def within(
     pushes: Pushes,
     progress: Progress | None,
 ) -> list[tuple[int, PushYield]]:
-    """Return for each number of pull slots the most push slots with which a frame meets the limit.
-
-    The numbers of pull slots, in ascending order, that alone exceed the limit are left out.
-    """
+    """Return the most push slots with which a frame meets the limit, for each number of pull slots that can meet it."""
     yields: dict[int, PushYield] = {}
     if len(pulls) > 1:  # each number of push slots serves several numbers of pull slots
         numbers = range(slots - min(pulls) + 1)
@@ -42,11 +40,12 @@ def within(
         return cost <= limit * (1 + 1e-12)  # rounding does not decide
 
     # the best barring may change by leaps, and the chance with it
-    find = _largest_of_all if confidence is not None and pushes.cell.barring == "best" else _largest
+    leaps = confidence is not None and pushes.cell.barring == "best"
     largest: list[tuple[int, PushYield]] = []
     most = slots
     for pull in pulls:
-        most = find(min(most, slots - pull), partial(fits, pull))
+        high, fits_beside = min(most, slots - pull), partial(fits, pull)
+        most = next(filter(fits_beside, range(high, -1, -1)), -1) if leaps else _largest(high, fits_beside)
         if most < 0:  # more pull slots do not cost less
             break
         largest.append((pull, yields[most]))
@@ -58,15 +57,7 @@ def _largest(high: int, fits: Callable[[int], bool]) -> int:
     low, step = high, 1
     while low >= 0 and not fits(low):  # the result is often near
         high, low, step = low - 1, max(low - step, 0) if low else -1, 2 * step
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
-
-
-def _largest_of_all(high: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `high` that fits, -1 if none does."""
-    return next((number for number in range(high, -1, -1) if fits(number)), -1)
+    return high - bisect_left(range(high, low, -1), True, key=fits)
 
 
 def chance_within(limit: float, pull: int, push: PushYield, ready: Readiness) -> float:
@@ -86,10 +77,8 @@ def cost_pmf(pull: int, push: PushYield, ready: Readiness) -> Floats:
 def expected_frames(budget: float, costs: Floats) -> float:
     """Return the expected number of frames in a budget of slots; a frame begins only if all of its slots are left.
 
-    costs: (1 + M,) as of `cost_pmf`.
-
-    The number f(b) of frames in b slots follows the renewal equation f(b) = 1 + sum of P(cost = c) f(b - c), where
-    f(b) = 0 for b < 1 + M.
+    costs: (1 + M,) as of `cost_pmf`. The number f(b) of frames in b slots follows the renewal equation
+    f(b) = 1 + sum of P(cost = c) f(b - c), where f(b) = 0 for b < 1 + M.
 
     >>> round(expected_frames(22, np.array([0.0, 0.5, 0.5])), 3)  # of 2 or 3 slots each, while at least 3 are left
     8.32

@@ -22,14 +22,14 @@ from functools import cached_property
 import numpy as np
 
 from fedslot.planning.collision import last_slot_at_most, push_moments, received_pmf
-from fedslot.planning.contenders import Contenders, Floats, contender_pmf, likely_range, sending_pmf, thinning
+from fedslot.planning.contenders import Contenders, Floats, contender_pmf, likely_range, mean, sending_pmf, thinning
 from fedslot.planning.costs import expected_cost_max, last_success_mean, paper_push_costs
 from fedslot.support.checks import check_probability, check_whole
 from fedslot.support.errors import InputError
 
 
 class _Period:
-    """What the recursion over slots tells: each UE that still waits sends in slot j with probability `hazard[j]`.
+    """A recursion over slots: each UE that still waits sends in slot j with a probability, the hazard of j.
 
     A UE that picks uniformly among its slots e..L has the hazard 1 / (slots left), whatever its e, so the
     state of the recursion is only the number of waiting UEs. A UE that picks slot j with probability p_j has
@@ -38,31 +38,20 @@ class _Period:
 
     slots: int
 
-    @property
-    def _start(self) -> Floats:
-        """Distribution of the number of UEs that wait before the first slot, (N+1,)."""
-        raise NotImplementedError
-
-    @property
-    def _arrivals(self) -> Sequence[int]:
-        """UEs that join before each slot, (L,)."""
-        raise NotImplementedError
-
-    @property
-    def _hazards(self) -> Floats:
-        """Probability that a waiting UE sends in each slot, (L,)."""
+    @cached_property
+    def _chain(self) -> tuple[Floats, list[int], list[float]]:
+        """Distribution of the number of UEs that wait at first (N+1,), and of each slot: UEs that join, hazard."""
         raise NotImplementedError
 
     @cached_property
     def _waiting(self) -> list[Floats]:
         """Distribution of the number of UEs that wait at each slot, including those that just joined."""
-        pmf: Floats = self._start
-        pmfs: list[Floats] = []
-        for joined, hazard in zip(self._arrivals, self._hazards, strict=True):
+        (pmf, joins, hazards), pmfs = self._chain, []
+        for joined, hazard in zip(joins, hazards, strict=True):
             pmf = np.concatenate([np.zeros(joined), pmf])
             pmfs.append(pmf)
             low, high = likely_range(pmf)
-            n, m, chance = thinning(low, high, float(hazard))
+            n, m, chance = thinning(low, high, hazard)
             left = np.broadcast_to(n - m, chance.shape)
             flow = chance * pmf[low : high + 1, None]
             pmf = np.zeros(len(pmf)) + np.bincount(left[left >= 0], flow[left >= 0], len(pmf))
@@ -71,8 +60,7 @@ class _Period:
     @cached_property
     def singleton_probabilities(self) -> Floats:
         """Probability that each push slot is received, (L,): exactly one UE sends in it."""
-        pairs = zip(self._waiting, self._hazards.tolist(), strict=True)
-        return np.array([_one_of(waiting, hazard) for waiting, hazard in pairs])
+        return np.array([_one_of(*pair) for pair in zip(self._waiting, self._chain[2], strict=True)])
 
     @cached_property
     def received_mean(self) -> float:
@@ -82,13 +70,14 @@ class _Period:
     @cached_property
     def received_pmf(self) -> Floats:
         """P(N' = r) for r = 0..min(L, N), by a recursion over (waiting, received)."""
-        most = min(self.slots, len(self._start) - 1 + sum(self._arrivals))
-        state = np.zeros((len(self._start), most + 1))
-        state[:, 0] = self._start
-        for joined, hazard in zip(self._arrivals, self._hazards, strict=True):
+        start, joins, hazards = self._chain
+        most = min(self.slots, len(start) - 1 + sum(joins))
+        state = np.zeros((len(start), most + 1))
+        state[:, 0] = start
+        for joined, hazard in zip(joins, hazards, strict=True):
             state = np.concatenate([np.zeros((joined, most + 1)), state])
             low, high = likely_range(state.sum(axis=1))
-            _, m, chance = thinning(low, high, float(hazard))
+            _, m, chance = thinning(low, high, hazard)
             after = np.zeros_like(state)
             for sent, column in zip(m[0], chance.T, strict=True):
                 rows = slice(max(low, sent), high + 1)
@@ -111,18 +100,19 @@ class _Period:
     @cached_property
     def last_slot_pmf(self) -> Floats:
         """P(X = j) for j = 0..L; entry 0 is the probability that no push is received."""
+        start, joins, hazards = self._chain
         pmf = np.zeros(self.slots + 1)
-        silence = np.ones(len(self._start) + sum(self._arrivals))  # P(no singleton from here on | UEs left)
+        silence = np.ones(len(start) + sum(joins))  # P(no singleton from here on | UEs left)
         for j in range(self.slots, 0, -1):
-            waiting, hazard = self._waiting[j - 1], float(self._hazards[j - 1])
+            waiting = self._waiting[j - 1]
             low, high = likely_range(waiting)
-            n, m, chance = thinning(low, high, hazard)
+            n, m, chance = thinning(low, high, hazards[j - 1])
             onward = chance * silence[np.maximum(n - m, 0)]
             pmf[j] = waiting[low : high + 1] @ onward[:, m[0] == 1].sum(axis=1)
             silence = np.zeros(len(waiting))
             silence[low : high + 1] = onward[:, m[0] != 1].sum(axis=1)
-            silence = silence[self._arrivals[j - 1] :]
-        pmf[0] = self._start @ silence
+            silence = silence[joins[j - 1] :]
+        pmf[0] = start @ silence
         return pmf
 
     @cached_property
@@ -193,21 +183,18 @@ class PushPeriod(_Period):
                 raise InputError("ready", self.ready, f"{self.slots} probabilities that add up to at most 1")
 
     @cached_property
-    def _start(self) -> Floats:
+    def _pmf(self) -> Floats:
         return contender_pmf(self.contenders)
 
-    @property
-    def _arrivals(self) -> Sequence[int]:
-        return [0] * self.slots
-
     @cached_property
-    def _hazards(self) -> Floats:
+    def _chain(self) -> tuple[Floats, list[int], list[float]]:
         chances = self.slot_probabilities
         silent = 1 - self.probability * (1.0 if self.ready is None else min(1.0, math.fsum(self.ready)))
         if silent < 1e-12:  # only rounding separates it from 0
             silent = 0.0
         left = silent + np.cumsum(chances[::-1])[::-1]
-        return np.divide(chances, left, out=np.zeros(self.slots), where=left > 0)
+        hazards = np.divide(chances, left, out=np.zeros(self.slots), where=left > 0)
+        return self._pmf, [0] * self.slots, hazards.tolist()
 
     @cached_property
     def slot_probabilities(self) -> Floats:
@@ -221,7 +208,7 @@ class PushPeriod(_Period):
     @property
     def sending_mean(self) -> float:
         """Expected number of contenders that send in this frame."""
-        return float(np.arange(len(self._start)) @ self._start) * float(self.slot_probabilities.sum())
+        return mean(self._pmf) * float(self.slot_probabilities.sum())
 
     @property
     def success_probability(self) -> float:
@@ -231,22 +218,22 @@ class PushPeriod(_Period):
     @cached_property
     def singleton_probabilities(self) -> Floats:
         """Probability that each push slot is received, (L,): E[N p (1-p)^(N-1)]."""
-        return np.array([_one_of(self._start, p) for p in self.slot_probabilities.tolist()])
+        return np.array([_one_of(self._pmf, p) for p in self.slot_probabilities.tolist()])
 
     @cached_property
     def received_pmf(self) -> Floats:
         """P(N' = r) for r = 0..min(L, N)."""
         if self.ready is not None:
             return super().received_pmf
-        return received_pmf(self.slots, self._start, self.probability)
+        return received_pmf(self.slots, self._pmf, self.probability)
 
     @cached_property
     def received_variance(self) -> float:
         """Var N'. With equal slots of probability q, E[N'(N'-1)] = L(L-1) E[N(N-1) q^2 (1-2q)^(N-2)]."""
         if self.ready is not None or self.slots < 2:
             return super().received_variance
-        n, q = np.arange(2, len(self._start)), self.probability / self.slots
-        pairs = self.slots * (self.slots - 1) * q * q * (n * (n - 1) * (1 - 2 * q) ** (n - 2)) @ self._start[2:]
+        n, q = np.arange(2, len(self._pmf)), self.probability / self.slots
+        pairs = self.slots * (self.slots - 1) * q * q * (n * (n - 1) * (1 - 2 * q) ** (n - 2)) @ self._pmf[2:]
         return max(0.0, float(pairs) + self.received_mean - self.received_mean**2)
 
     @cached_property
@@ -255,7 +242,7 @@ class PushPeriod(_Period):
         if self.ready is not None:
             return super().last_slot_pmf
         slots = range(self.slots + 1)
-        below = [last_slot_at_most(slot, self.slots, self._start, self.probability) for slot in slots]
+        below = [last_slot_at_most(slot, self.slots, self._pmf, self.probability) for slot in slots]
         return np.diff(below, prepend=0.0).clip(min=0.0)
 
     @cached_property
@@ -263,11 +250,11 @@ class PushPeriod(_Period):
         """E[X], the push part of the expected cost."""
         if self.ready is not None:
             return super().last_slot_mean
-        return float(push_moments(np.array([float(self.slots)]), self._start, np.array([self.probability]))[1][0])
+        return float(push_moments(np.array([float(self.slots)]), self._pmf, np.array([self.probability]))[1][0])
 
     def expected_cost_paper(self, pull: int) -> float:
         """Return the paper's eq. (5), averaged over the number of UEs that send; see `costs.paper_push_costs`."""
-        sending = sending_pmf(self._start, min(1.0, float(self.slot_probabilities.sum())))
+        sending = sending_pmf(self._pmf, min(1.0, float(self.slot_probabilities.sum())))
         return pull + float(paper_push_costs(np.array([float(self.slots)]), sending)[0])
 
     def paper_error(self, pull: int = 0) -> float:
@@ -295,17 +282,10 @@ class TimedPushPeriod(_Period):
         for slot in self.earliest:
             check_whole("earliest", slot, least=1)
 
-    @property
-    def _start(self) -> Floats:
-        return np.ones(1)
-
     @cached_property
-    def _arrivals(self) -> Sequence[int]:
-        return [list(self.earliest).count(slot) for slot in range(1, self.slots + 1)]
-
-    @property
-    def _hazards(self) -> Floats:
-        return 1 / np.arange(self.slots, 0, -1)
+    def _chain(self) -> tuple[Floats, list[int], list[float]]:
+        slots = range(1, self.slots + 1)
+        return np.ones(1), [list(self.earliest).count(slot) for slot in slots], [1 / left for left in reversed(slots)]
 
 
 def _one_of(pmf: Floats, p: float) -> float:

@@ -8,17 +8,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
-from operator import itemgetter
+from functools import cached_property
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel
-from fedslot.planning.cell import Barring, Progress, PushCell
+from fedslot.planning.cell import Barring, Progress, PushCell, progress_after
 from fedslot.planning.contenders import Contenders, Floats
 from fedslot.planning.costs import expected_cost_max
 from fedslot.planning.limits import chance_within, cost_pmf, expected_frames, within
@@ -28,13 +28,10 @@ from fedslot.support import display
 from fedslot.support.checks import check_number, check_probability, check_whole
 from fedslot.support.errors import InputError
 
-MOST_SLOTS = 10**9
-MOST_SPLITS = 200_000
-"""The largest number of splits in one plan."""
-MOST_WORK = 2 * 10**9
-"""The largest number of UEs to simulate, or of points to compute: some ten minutes of one processor."""
-MOST_STATES = 10**8
-"""The largest number of states of the recursion over slots, for UEs that are ready late."""
+MOST_SLOTS, MOST_SPLITS = 10**9, 200_000
+MOST_WORK, MOST_STATES = 2 * 10**9, 10**8
+"""The largest numbers of UEs to simulate, or of points to compute: some ten minutes of one processor; and of states of
+the recursion over slots, for UEs that are ready late."""
 MOST_PROBABILITIES, MOST_STEPS, LONG_BUDGET = 40_000, 10**9, 10**7
 """The largest numbers of probabilities of costs, of steps of a recursion, and of slots, to count frames exactly."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
@@ -44,15 +41,13 @@ MOST_VALUE, MOST_BUDGET = 10**12, 10**15
 class FrameSplit:
     """A frame of `pull` reserved and `push` open slots: its expected yield, and its expected cost in slots.
 
-    probability: access barring, the probability with which each contender sends.
-    success_probability: of a UE that sends.
+    probability: with which each contender sends (access barring). success_probability: of a UE that sends.
     expected_sent: transmissions in the push slots, received or not; on coded channels each copy is one.
-    expected_value: pulled updates count 1, pushed ones `value_ratio`.
+    expected_value: pulled updates count 1, pushed ones `value_ratio`. value_per_slot: by expected_cost_max.
     expected_cost_exact: last slot, without the downlink slot, if every pull is received. The paper's eq. (5)
         approximates it by expected_cost_paper (None on other channels than the paper's).
     expected_cost_max, expected_cost_sum: of a whole frame, with the downlink slot and with UEs that are not ready.
     nothing_pushed: probability that no push is received.
-    value_per_slot: expected_value / expected_cost_max.
     expected_frames, value_in_budget: number of frames in the budget, and their value; None without a budget.
     within_limit: probability that the frame costs at most the limit per frame; None without a limit.
     standard_errors: of the fields that were simulated; empty if all are computed.
@@ -120,11 +115,9 @@ class Plan:
         return axes
 
     def __repr__(self) -> str:
-        best = self.best
+        best, sizes = self.best, f"{self.slots} slots, {len(self.splits)} splits"
         yields = f"{best.expected_received:.2f} received in {best.expected_cost_max:.2f} slots"
-        return (
-            f"Plan({self.slots} slots, {len(self.splits)} splits; best: pull {best.pull}, push {best.push}, {yields})"
-        )
+        return f"Plan({sizes}; best: pull {best.pull}, push {best.push}, {yields})"
 
     def _repr_html_(self) -> str:
         return display.html(self)
@@ -142,9 +135,8 @@ class Objective:
     def check(self, slots: int) -> None:
         """Refuse numbers that make no sense for a frame of `slots` uplink slots."""
         if self.budget is not None and not 1 + slots <= self.budget <= MOST_BUDGET:
-            raise InputError(
-                "budget", self.budget, f"a number of slots from {1 + slots}, one frame, to {MOST_BUDGET:,}"
-            )
+            allowed = f"a number of slots from {1 + slots}, one frame, to {MOST_BUDGET:,}"
+            raise InputError("budget", self.budget, allowed)
         if self.frame_limit is not None:
             check_number("frame_limit", self.frame_limit, 1, MOST_BUDGET)
         if self.confidence is not None:
@@ -205,16 +197,7 @@ def plan(
     >>> best.pull, best.push, round(best.expected_cost_max, 6)
     (14, 1, 15.0)
     """
-    cell = PushCell.of(
-        contenders,
-        channel=channel,
-        ready=ready,
-        ues=ues,
-        barring=barring,
-        frames=frames,
-        precision=precision,
-        seed=seed,
-    )
+    cell = PushCell(contenders, channel, ready, ues, barring, frames, precision, seed)
     return compare(cell, slots, pulls, Objective(value_ratio, budget, frame_limit, confidence), progress)
 
 
@@ -230,34 +213,31 @@ def compare(
     objective.check(slots)
     limit, budget = objective.frame_limit, objective.budget
     readiness = make_readiness(cell.ready, slots)
-    first_slots: Callable[[int], Floats] | None = None
-    if isinstance(readiness, ReadinessBySlot):
-        if limit is not None:
-            raise InputError("frame_limit", limit, "left out where readiness depends on the slot")
-        first_slots = partial(readiness.first_slots, slots)
+    late = readiness if isinstance(readiness, ReadinessBySlot) else None
+    if late and limit is not None:
+        raise InputError("frame_limit", limit, "left out where readiness depends on the slot")
     compared = _pulls_to_compare(pulls, slots, cell.ues)
-    by_contenders: dict[int, list[int]] = {}  # numbers of pull slots by the most UEs that may contend beside them
-    for pull in compared:
-        by_contenders.setdefault(cell.most_beside(pull), []).append(pull)
-    pushes = {most: Pushes(cell, cell.pmf_among(most), first_slots) for most in by_contenders}
+    groups = [  # numbers of pull slots beside which equally many UEs may contend
+        (list(group), Pushes(cell, cell.pmf_among(most), late)) for most, group in groupby(compared, cell.most_beside)
+    ]
     tries = 1
-    if limit is not None and len(by_contenders) > 1:  # numbers of push slots that are tried for each pull
+    if limit is not None and len(groups) > 1:  # numbers of push slots that are tried for each pull
         tries = slots + 1 if objective.confidence is not None and cell.barring == "best" else slots.bit_length() + 1
-    if compared:
-        _check_work(compared, pushes[max(pushes)], slots, tries)
+    _check_work(compared, groups[0][1], slots, tries)
     yields: list[tuple[int, PushYield]] = []
-    for most, group in by_contenders.items():
-        tell = None if progress is None else partial(_tell_after, progress, len(yields), len(compared))
+    for group, pushes in groups:
+        tell = progress_after(progress, len(yields), len(compared))
         if limit is None:
-            yields += zip(group, pushes[most].expect([slots - pull for pull in group], tell), strict=True)
+            yields += zip(group, pushes.expect([slots - pull for pull in group], tell), strict=True)
         else:
-            yields += within(limit, objective.confidence, group, slots, readiness, pushes[most], tell)
+            yields += within(limit, objective.confidence, group, slots, readiness, pushes, tell)
     if not yields:
-        allowed = f"enough for {compared[0] if compared else 0} pull slots and the downlink slot"
-        raise InputError("frame_limit", limit, allowed)
-    yields.sort(key=itemgetter(0))
+        raise InputError("frame_limit", limit, f"enough for {compared[0]} pull slots and the downlink slot")
+    # the frames in a budget are counted exactly if that takes no more than a second or two
     likely = int(np.count_nonzero(cell.pmf)) if cell.computed else 1
-    exactly = _can_count_exactly(budget or 0.0, yields, likely)
+    probabilities = sum(likely * (1 + push.slots) for _, push in yields)
+    steps = sum((budget or 0.0) * (1 + pull + push.slots) for pull, push in yields)
+    exactly = probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS and (budget or 0.0) <= LONG_BUDGET
     splits = [_split(pull, push, readiness, objective, exactly) for pull, push in yields]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
 
@@ -270,12 +250,9 @@ def _pulls_to_compare(pulls: Iterable[int] | None, slots: int, ues: int | None) 
     compared = sorted({*(range(most + 1) if pulls is None else pulls)})
     for pull in compared:
         check_whole("pull", pull, most=most)
+    if not compared:
+        raise InputError("pulls", [], "at least one number of pull slots")
     return compared
-
-
-def _tell_after(progress: Progress, before: int, count: int, done: float, of: int) -> None:
-    """Tell the progress of one of several groups of splits."""
-    progress(before + done, max(count, of))
 
 
 def _check_work(pulls: Sequence[int], pushes: Pushes, slots: int, tries: int) -> None:
@@ -284,7 +261,7 @@ def _check_work(pulls: Sequence[int], pushes: Pushes, slots: int, tries: int) ->
     pushes: those with the most contenders. tries: numbers of push slots that are looked at for each pull.
     """
     cell, number = pushes.cell, len(pushes.pmf) - 1
-    if cell.computed and pushes.first_slots is not None:
+    if cell.computed and pushes.late:
         states = min(number, 20 * math.sqrt(number) + 40) ** 2 + 1  # of the recursion over slots
         if states * sum(slots - pull for pull in pulls) > MOST_STATES:
             raise InputError("slots", slots, "fewer, with fewer contenders or a single pull, if UEs are ready late")
@@ -305,13 +282,6 @@ def _check_work(pulls: Sequence[int], pushes: Pushes, slots: int, tries: int) ->
             raise InputError("slots", slots, "simulated with fewer slots, fewer contenders or a single pull")
         allowed = f"at most {most:,} with these numbers of splits, slots and contenders; a single pull allows more"
         raise InputError("frames", cell.frames, allowed)
-
-
-def _can_count_exactly(budget: float, yields: Sequence[tuple[int, PushYield]], likely: int) -> bool:
-    """Return whether the frames in a budget can be counted within a second or two; likely: numbers of contenders."""
-    probabilities = sum(likely * (1 + push.slots) for _, push in yields)
-    steps = sum(budget * (1 + pull + push.slots) for pull, push in yields)
-    return probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS and budget <= LONG_BUDGET
 
 
 def _split(pull: int, push: PushYield, ready: Readiness, objective: Objective, exactly: bool) -> FrameSplit:

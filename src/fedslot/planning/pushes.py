@@ -1,7 +1,4 @@
-"""What push slots are expected to yield, and when the last push is received: computed, or simulated.
-
-The collision channel is computed (`collision.py`, and `period.py` if UEs are ready late), others are simulated.
-"""
+"""What push slots are expected to yield: computed on the collision channel, simulated on others."""
 
 from __future__ import annotations
 
@@ -13,17 +10,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.planning.cell import Progress, PushCell
+from fedslot.planning.cell import Progress, PushCell, progress_after
 from fedslot.planning.collision import last_slot_at_most, push_moments, received_mean
-from fedslot.planning.contenders import Floats, sending_pmf
+from fedslot.planning.contenders import Floats, mean, sending_pmf
 from fedslot.planning.costs import paper_push_costs
 from fedslot.planning.period import PushPeriod
+from fedslot.planning.readiness import ReadinessBySlot
 from fedslot.support.rng import PLAN, PLAN_BARRING, stream
 
-BATCH = 200_000
-"""Number of contenders that are simulated at once, which bounds the memory."""
-BATCH_SLOTS = 4_000_000
-"""Number of slots that are simulated at once."""
+BATCH, BATCH_SLOTS = 200_000, 4_000_000
+"""Numbers of contenders and of slots that are simulated at once, which bounds the memory."""
 FEW = 500
 """Number of frames after which a simulation first looks whether it is precise enough."""
 
@@ -33,11 +29,10 @@ class PushYield:
     """Expected yield of the push slots of a frame.
 
     slots: number of push slots, L. probability: of sending. sending: expected number of UEs that send.
-    sent: expected number of transmissions; on coded channels each copy is one.
-    received: E[N']. last_slot: E[X], X being the last received push slot, 0 if there is none.
-    nothing: P(X = 0). slot_sum: expected sum of the received slots.
+    sent: expected number of transmissions; on coded channels each copy is one. received: E[N'].
+    last_slot: E[X], X being the last received push slot, 0 if there is none. nothing: P(X = 0). at_most: P(X <= j).
+    slot_sum: expected sum of the received slots.
     paper: the push part of eq. (5), None on other channels than the paper's.
-    at_most: P(X <= j) of a slot j.
     frames: (F, 4) if simulated, the numbers of received pushes, their last slots, the sums of their slots, and the
         numbers of transmissions.
     """
@@ -59,34 +54,32 @@ class PushYield:
 class Pushes:
     """Computes or simulates what push slots of a cell yield.
 
-    pmf: entry n is the probability of n contenders.
-    first_slots: returns for L push slots the distribution (L,) of the first of them that a contender may use, the rest
-    to 1 being never; None: all contenders may use all slots.
+    pmf: entry n is the probability of n contenders. late: when these are ready; None: they may use all slots.
     """
 
     cell: PushCell
     pmf: Floats
-    first_slots: Callable[[int], Floats] | None = None
+    late: ReadinessBySlot | None = None
 
     def expect(self, numbers: Sequence[int], progress: Progress | None = None) -> list[PushYield]:
         """Return what each number of push slots is expected to yield."""
-        tell = progress or (lambda done, of: None)
-        tell(0, len(numbers))
+        tell = progress_after(progress, 0, len(numbers))
+        tell(0, 1)
         results: list[PushYield] = []
-        at_once = 1000 if self.cell.computed and self.first_slots is None else 1
+        at_once = 1000 if self.cell.computed and not self.late else 1
         for first in range(0, len(numbers), at_once):
             if not self.cell.computed:
-                results.append(self._simulate(numbers[first], partial(_tell_part, tell, first, len(numbers))))
-            elif self.first_slots is None:
-                results += self._compute(numbers[first : first + at_once])
+                results.append(self._simulate(numbers[first], progress_after(tell, first, len(numbers))))
+            elif self.late:
+                results.append(self._compute_late(numbers[first], self.late.first_slots(numbers[first])))
             else:
-                results.append(self._compute_late(numbers[first], self.first_slots(numbers[first])))
-            tell(len(results), len(numbers))
+                results += self._compute(numbers[first : first + at_once])
+            tell(len(results), 1)
         return results
 
     def received(self, slots: int) -> float:
-        """Return E[N'] alone, which on the collision channel takes far less time than all that `expect` returns."""
-        if not self.cell.computed or self.first_slots is not None:
+        """Return E[N'] alone, if all may use all slots: on the collision channel far faster than by `expect`."""
+        if not self.cell.computed:
             return self.expect([slots])[0].received
         return received_mean(slots, self.pmf, self._barring(slots))
 
@@ -102,13 +95,13 @@ class Pushes:
         for chance in set(chances):
             same = probability == chance
             paper[same] = paper_push_costs(slots[same], sending_pmf(self.pmf, chance))
-        mean = float(np.arange(len(self.pmf)) @ self.pmf)
+        contenders = mean(self.pmf)
         return [
             PushYield(
                 slots=count,
                 probability=chance,
-                sending=mean * chance,
-                sent=mean * chance if count else 0.0,
+                sending=contenders * chance,
+                sent=contenders * chance if count else 0.0,
                 received=received[i],
                 last_slot=last[i],
                 nothing=nothing[i],
@@ -137,17 +130,17 @@ class Pushes:
             at_most=lambda slot: float(push.last_slot_cdf[min(slot, slots)]),
         )
 
-    def _simulate(self, slots: int, tell: Callable[[float], None]) -> PushYield:
+    def _simulate(self, slots: int, progress: Progress) -> PushYield:
         cell = self.cell
         probability = self._search_barring(slots) if cell.barring == "best" else cell.barring
         # Another stream than that of the search, whose maximum is biased upwards.
-        frames = self._play(slots, probability, cell.frames, PLAN, cell.precision, tell)
+        frames = self._play(slots, probability, cell.frames, PLAN, cell.precision, progress)
         received, last, slot_sum, sent = frames.T
-        in_time = 1.0 if self.first_slots is None else float(self.first_slots(slots).sum())
+        in_time = float(self.late.first_slots(slots).sum()) if self.late else 1.0
         return PushYield(
             slots=slots,
             probability=probability,
-            sending=float(np.arange(len(self.pmf)) @ self.pmf) * probability * in_time,
+            sending=mean(self.pmf) * probability * in_time,
             sent=float(sent.mean()),
             received=float(received.mean()),
             last_slot=float(last.mean()),
@@ -174,7 +167,7 @@ class Pushes:
         frames: int,
         purpose: str,
         precision: float | None = None,
-        tell: Callable[[float], None] = lambda part: None,
+        progress: Progress = lambda done, of: None,
     ) -> Floats:
         """Play frames. Returns (F, 4), the columns of `PushYield.frames`."""
         most = len(self.pmf) - 1
@@ -183,23 +176,26 @@ class Pushes:
         rows: list[Floats] = []
         for start in range(0, frames, batch):
             if start:
-                tell(start / frames)
+                progress(start / frames, 1)
             count = min(batch, frames - start)
             number = rng.choice(len(self.pmf), size=count, p=self.pmf)
             contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
             first: int | NDArray[np.int64] = 1
-            if self.first_slots is not None:
-                usable = np.cumsum(self.first_slots(slots))
+            if self.late:
+                usable = np.cumsum(self.late.first_slots(slots))
                 first = 1 + np.searchsorted(usable, rng.random((count, most)), "right")
             earliest = np.where(contends, first, slots + 1).astype(np.int64)
             sent, slot = np.zeros((count, most, 0), dtype=np.int64), np.zeros((count, most), dtype=np.int64)
             if earliest.size and slots:
-                sent = self.cell.channel.send(earliest, slots, rng)
-                slot = self.cell.channel.receive(sent, slots, rng)
+                sent = self.cell.medium.send(earliest, slots, rng)
+                slot = self.cell.medium.receive(sent, slots, rng)
             sums = [(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1), (sent > 0).sum(axis=(1, 2))]
             rows.append(np.stack(sums, axis=1).astype(float))
-            if precision is not None and start + count >= FEW and _is_precise(np.concatenate(rows)[:, :2], precision):
-                break
+            if precision is not None and start + count >= FEW:
+                samples = np.concatenate(rows)[:, :2]
+                errors = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
+                if (errors <= precision * np.maximum(1.0, samples.mean(axis=0))).all():
+                    break
         return np.concatenate(rows)
 
 
@@ -208,10 +204,6 @@ def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float
 
     pmf: entry n is the probability of n contenders. For a known number N the result is min(1, L/N).
     shares: (L,) probability that a contender that is not barred sends in each slot; None: 1/L.
-
-    >>> from fedslot.planning.contenders import contender_pmf
-    >>> best_barring(10, contender_pmf(25)), best_barring(10, contender_pmf(5))
-    (0.4, 1.0)
     """
     numbers = np.flatnonzero(pmf)
     # up to one contender per slot, sending more never lowers the yield of a slot
@@ -237,13 +229,3 @@ def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float
         best, low, high = float(grid[peak]), float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, len(grid) - 1)])
         grid = np.linspace(low, high, 33)
     return best
-
-
-def _tell_part(tell: Progress, done: int, of: int, part: float) -> None:
-    tell(done + part, of)
-
-
-def _is_precise(samples: Floats, precision: float) -> bool:
-    """Return whether the standard errors of the means of samples (F, S) are small enough."""
-    errors = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
-    return bool((errors <= precision * np.maximum(1.0, samples.mean(axis=0))).all())

@@ -44,41 +44,33 @@ class SameReadiness:
 class ReadinessBySlot:
     """A UE is ready when slot z begins with a probability that grows with z, whether it is pulled or contends.
 
-    probabilities: (M,), of slots 1..M.
+    probabilities: (M,), of slots 1..M. The first four methods are as in `SameReadiness`.
     """
 
     probabilities: Floats
 
     def pulled(self, pull: int) -> float:
-        """Return the expected number of received pulls."""
         return float(self.probabilities[:pull].sum())
 
     def last_pull(self, pull: int) -> float:
-        """Return the expected last pull slot whose UE is ready, 0 if there is none."""
         return sum(1 - self.none_after(slot, pull) for slot in range(pull))  # P(last > slot)
 
     def cost_sum(self, pull: int) -> float:
-        """Return the expected sum of slot + 1 over the received pulls."""
         return float(self.probabilities[:pull] @ np.arange(2, pull + 2))
 
     def none_after(self, slot: int, pull: int) -> float:
-        """Return the probability that no UE of the pull slots after `slot` is ready."""
         return float(np.prod(1 - self.probabilities[slot:pull]))
 
-    def first_slots(self, slots: int, push: int) -> Floats:
+    def first_slots(self, push: int) -> Floats:
         """Return the distribution (L,) of the first of the last `push` slots that a contender may use; else never."""
-        return np.diff(self.probabilities[slots - push : slots], prepend=0.0)
+        return np.diff(self.probabilities[len(self.probabilities) - push :], prepend=0.0)
 
 
 Readiness: TypeAlias = SameReadiness | ReadinessBySlot
 
 
 def make_readiness(ready: Ready, slots: int) -> Readiness:
-    """Return the readiness in a frame of `slots` slots.
-
-    >>> make_readiness(0.5, 4).pulled(2), make_readiness([0.0, 0.5, 0.75, 1.0], 4).pulled(2)
-    (1.0, 0.5)
-    """
+    """Return the readiness in a frame of `slots` slots."""
     if np.ndim(ready) == 0:
         check_probability("ready", ready)
         return SameReadiness(float(ready))  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
-"""The size of a cell: a request about frames, contenders, seconds and joules, and its result."""
+"""The size of a cell: what `fedslot plan` answers about frames, contenders, seconds and joules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from fedslot.access.clock import NO_RADIO, Radio, Usage
@@ -23,19 +24,13 @@ MOST_RESIZED = 1000
 class UpdateSize(NamedTuple):
     """A frame of the same time with updates of another size: `size` times as large, `update_slots` radio slots each.
 
-    slots: uplink slots that fit. best: the best split, and usage: what it takes; None if no update fits.
+    slots: uplink slots that fit. best: the numbers of the best split, as of `Sizing.numbers`; None if no update fits.
     """
 
     size: float
     update_slots: int
     slots: int
-    best: FrameSplit | None
-    usage: Usage | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain numbers, for JSON."""
-        best = None if self.best is None or self.usage is None else {**self.best.as_dict(), **self.usage.as_dict()}
-        return {"size": self.size, "update_slots": self.update_slots, "slots": self.slots, "best": best}
+    best: dict[str, Any] | None
 
 
 class ShortestFrame(NamedTuple):
@@ -56,8 +51,8 @@ class ShortestFrame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SizingRequest:
-    """A cell to plan.
+class Sizing:
+    """A cell to plan, and what is asked about it. Answers are computed when they are first used.
 
     slots: uplink slots of a frame. pull: only this number of pull slots; None: all.
     own_pull: the scenario's number of pull slots, to compare the best split with.
@@ -74,9 +69,9 @@ class SizingRequest:
     late: Scenario | None = None
     want_updates: float | None = None
     success: float | None = None
+    progress: Progress | None = None
 
-    def answer(self, progress: Progress | None = None) -> Sizing:
-        """Compute the answer."""
+    def __post_init__(self) -> None:
         if self.late is not None:
             for name, value in (("want_updates", self.want_updates), ("success", self.success)):
                 if value is not None:
@@ -85,28 +80,51 @@ class SizingRequest:
             raise InputError("want_updates", self.want_updates, "left out with --frame-limit")
         if self.success is not None and not self.cell.computed and self.pull is None:
             raise InputError("success", self.success, "given with --pull on a channel that is simulated")
-        result = self.compare(progress)
-        supported = {}
-        if self.success is not None:
-            supported = {split.pull: self._supported(self.success, split.push) for split in result.splits}
-        wanted = () if self.want_updates is None else self._shortest_frames(self.want_updates)
-        return Sizing(self, result, supported, wanted, self._resize())
 
-    def compare(self, progress: Progress | None = None) -> Plan:
-        """Compare the splits."""
+    @cached_property
+    def plan(self) -> Plan:
+        """The splits."""
         cell = self.cell
         if self.late is not None:
             assert self.radio.slot_seconds is not None
             cell = replace(cell, ready=readiness(self.late, self.slots, self.radio.slot_seconds))
-        return compare(cell, self.slots, None if self.pull is None else [self.pull], self.objective, progress)
+        pulls = None if self.pull is None else [self.pull]
+        return compare(cell, self.slots, pulls, self.objective, self.progress)
 
-    def usage(self, split: FrameSplit) -> Usage:
-        """Return what a frame takes. Without a number of UEs, those listen that are pulled or would contend."""
-        listeners = split.pull + self.cell.contenders_mean if self.cell.ues is None else self.cell.ues
-        return self.radio.usage(split, listeners)
+    @cached_property
+    def supported(self) -> Mapping[int, tuple[int, int]]:
+        """By number of pull slots, the most contenders that each succeed with probability `success`; {} without it.
 
-    def _resize(self) -> tuple[UpdateSize, ...]:
-        """Compare other sizes of updates in frames of the same time, each with its split of most value per frame."""
+        The first number is with the given probability of sending (1 if that is the best), the second with the best.
+        """
+        if self.success is None:
+            return {}
+        cells = [
+            replace(self.cell, barring=p) for p in (1.0 if self.cell.barring == "best" else self.cell.barring, "best")
+        ]
+        numbers = {}
+        for split in self.plan.splits:
+            given, best = (supported_contenders(cell, self.success, split.push) for cell in cells)
+            numbers[split.pull] = given, max(given, best)
+        return numbers
+
+    @cached_property
+    def wanted(self) -> tuple[ShortestFrame, ...]:
+        """The shortest frames for `want_updates`, by the best split, the own one and push alone, and by barring."""
+        if self.want_updates is None:
+            return ()
+        own = self.own_pull if self.pull is None else self.pull
+        ways = dict.fromkeys([None, 0] if own is None else [None, own, 0])
+        cells = [replace(self.cell, barring=barring) for barring in dict.fromkeys([self.cell.barring, "best"])]
+        return tuple(
+            ShortestFrame(pull, cell.barring, shortest_frame(cell, self.want_updates, pull), longest_frame(pull, cell))
+            for pull in ways
+            for cell in cells
+        )
+
+    @cached_property
+    def resized(self) -> tuple[UpdateSize, ...]:
+        """Updates of other sizes in frames of the same time, each with its best split; () if sizes are not known."""
         limits = (self.pull, self.objective.budget, self.objective.frame_limit)
         if self.radio.bits_per_slot is None or any(limit is not None for limit in limits):
             return ()
@@ -116,70 +134,42 @@ class SizingRequest:
             slots = max(0, radio.uplink_slots_in(radio_slots))
             if slots > MOST_RESIZED:
                 continue
-            best = usage = None
-            if slots:
-                other = replace(self, slots=slots, radio=radio)
-                best = other.compare().best
-                usage = other.usage(best)
-            sizes.append(UpdateSize(size, radio.update_slots, slots, best, usage))
+            other = replace(self, slots=slots, radio=radio, success=None, progress=None)
+            best = other.numbers(other.plan.best) if slots else None
+            sizes.append(UpdateSize(size, radio.update_slots, slots, best))
         return tuple(sizes)
 
-    def _shortest_frames(self, updates: float) -> tuple[ShortestFrame, ...]:
-        """Return the shortest frames with the best split, the own split and push alone, with given and best barring."""
-        own = self.own_pull if self.pull is None else self.pull
-        ways = dict.fromkeys([None, 0] if own is None else [None, own, 0])
-        cells = [replace(self.cell, barring=barring) for barring in dict.fromkeys([self.cell.barring, "best"])]
-        return tuple(
-            ShortestFrame(pull, cell.barring, shortest_frame(cell, updates, pull), longest_frame(pull, cell))
-            for pull in ways
-            for cell in cells
-        )
+    def usage(self, split: FrameSplit) -> Usage:
+        """Return what a frame takes. Without a number of UEs, those listen that are pulled or would contend."""
+        listeners = split.pull + self.cell.contenders_mean if self.cell.ues is None else self.cell.ues
+        return self.radio.usage(split, listeners)
 
-    def _supported(self, success: float, push: int) -> tuple[int, int]:
-        """Return the most contenders with the given probability of sending (1 if it is the best), and with the best."""
-        barrings: list[Barring] = [1.0 if self.cell.barring == "best" else self.cell.barring, "best"]
-        given, best = (supported_contenders(replace(self.cell, barring=p), success, push) for p in barrings)
-        return given, max(given, best)
-
-
-@dataclass(frozen=True)
-class Sizing:
-    """The answer to a request.
-
-    supported: by number of pull slots, the most contenders that each succeed with probability `success`, with the given
-    and with the best probability of sending; empty without `success`. wanted: empty without `want_updates`.
-    resized: updates of other sizes, if their size is known.
-    """
-
-    request: SizingRequest
-    plan: Plan
-    supported: Mapping[int, tuple[int, int]]
-    wanted: tuple[ShortestFrame, ...]
-    resized: tuple[UpdateSize, ...]
+    def numbers(self, split: FrameSplit) -> dict[str, Any]:
+        """Return the numbers of a split, and if asked for, its seconds and joules, and the contenders that it bears."""
+        numbers = split.as_dict()
+        if self.radio != NO_RADIO:
+            numbers |= self.usage(split).as_dict()
+        if split.pull in self.supported:
+            numbers |= dict(zip(("bears", "bears_with_best_barring"), self.supported[split.pull], strict=True))
+        return numbers
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers, for JSON: those of the only split, or of all of them and the best."""
-        radio = self.request.radio
-        splits = [{**split.as_dict(), **self.more(split)} for split in self.plan.splits]
-        if self.request.pull is not None:
+        splits = [self.numbers(split) for split in self.plan.splits]
+        if self.pull is not None:
             answer = splits[0]
         else:
             best = splits[self.plan.splits.index(self.plan.best)]
-            break_even = {"break_even_value_ratio": self.plan.break_even}
-            answer = {"by": self.plan.by, **break_even, "best": best, "splits": splits}
-        if radio.bits_per_slot is not None:
-            answer |= {"bits": radio.bits, "update_slots": radio.update_slots, "downlink_slots": radio.downlink_slots}
+            answer = {
+                "by": self.plan.by,
+                "break_even_value_ratio": self.plan.break_even,
+                "best": best,
+                "splits": splits,
+            }
+        if self.radio.bits_per_slot is not None:
+            answer |= {name: getattr(self.radio, name) for name in ("bits", "update_slots", "downlink_slots")}
         if self.resized:
-            answer["resized"] = [row.as_dict() for row in self.resized]
+            answer["resized"] = [row._asdict() for row in self.resized]
         if self.wanted:
             answer["wanted"] = [row.as_dict() for row in self.wanted]
         return answer
-
-    def more(self, split: FrameSplit) -> dict[str, float | None]:
-        """Return what a split takes in seconds and joules, and the contenders that it bears, if asked for."""
-        more: dict[str, float | None] = {}
-        if self.request.radio != NO_RADIO:
-            more |= self.request.usage(split).as_dict()
-        if split.pull in self.supported:
-            more |= dict(zip(("bears", "bears_with_best_barring"), self.supported[split.pull], strict=True))
-        return more

@@ -24,23 +24,22 @@ NEAR = 7
 
 def plan_html(plan: Plan) -> str:
     """Return a table of the best splits as HTML."""
-    ranked = sorted(plan.splits, key=lambda split: -getattr(split, plan.by))[:NEAR]
-    header = ["", "pull", "push", "probability of sending", "received", "of them pushed", "value", "cost in slots"]
+    columns = {
+        "pull": "{.pull}",
+        "push": "{.push}",
+        "probability of sending": "{.probability:.3g}",
+        "received": "{.expected_received:.2f}",
+        "of them pushed": "{.expected_received_push:.2f}",
+        "value": "{.expected_value:.2f}",
+        "cost in slots": "{.expected_cost_max:.2f}",
+    }
+    best = sorted(plan.splits, key=lambda split: -getattr(split, plan.by))[:NEAR]
     rows = [
-        [
-            "best" if split is plan.best else "",
-            f"{split.pull}",
-            f"{split.push}",
-            f"{split.probability:.3g}",
-            f"{split.expected_received:.2f}",
-            f"{split.expected_received_push:.2f}",
-            f"{split.expected_value:.2f}",
-            f"{split.expected_cost_max:.2f}",
-        ]
-        for split in sorted(ranked, key=lambda split: split.pull)
+        ["best" if split is plan.best else "", *(text.format(split) for text in columns.values())]
+        for split in sorted(best, key=lambda split: split.pull)
     ]
     note = f"The best {len(rows)} of {len(plan.splits)} splits, by {plan.by.replace('_', ' ')}."
-    return table(header, rows, f"Plan of a frame of {plan.slots} slots", note)
+    return table(["", *columns], rows, f"Plan of a frame of {plan.slots} slots", note)
 
 
 def show_plan(plan: Plan) -> NDArray[Any]:
@@ -67,9 +66,6 @@ def plot_plan(plan: Plan, path: Path | None = None) -> Figure:
 def _draw(plan: Plan, figure: Figure) -> None:
     above, below = figure.subplots(2, 1, sharex=True)
     pull = [split.pull for split in plan.splits]
-    errors = [split.standard_errors for split in plan.splits]
-    simulated = any(errors)
-
     series = [
         (above, "expected_value", "value", ORANGE, "-"),
         (above, "expected_received", "received updates", BLUE, "-"),
@@ -77,17 +73,15 @@ def _draw(plan: Plan, figure: Figure) -> None:
         (below, "expected_cost_max", "cost of a frame (last received slot + 1)", GREEN, "-"),
     ]
     for axes, field, label, color, style in series:
-        values = [getattr(split, field) for split in plan.splits]
-        if field == "expected_value" and values == [split.expected_received for split in plan.splits]:
+        values = np.array([getattr(split, field) for split in plan.splits])
+        if field == "expected_value" and all(split.expected_value == split.expected_received for split in plan.splits):
             continue  # pushed and pulled updates have the same value: both curves are equal
         axes.plot(pull, values, style, color=color, label=label, marker="o" if len(pull) <= 41 else "", markersize=3)
-        if simulated:
-            spread = [2 * error.get(field, 0.0) for error in errors]
-            low = [v - e for v, e in zip(values, spread, strict=True)]
-            high = [v + e for v, e in zip(values, spread, strict=True)]
-            axes.fill_between(pull, low, high, color=color, alpha=0.2, linewidth=0)
-    paper = [s.expected_cost_paper + 1 for s in plan.splits if s.expected_cost_paper is not None]
-    if len(paper) == len(pull):
+        if plan.best.standard_errors:
+            spread = np.array([2 * split.standard_errors[field] for split in plan.splits])
+            axes.fill_between(pull, values - spread, values + spread, color=color, alpha=0.2, linewidth=0)
+    paper = [split.expected_cost_paper + 1 for split in plan.splits if split.expected_cost_paper is not None]
+    if paper:
         below.plot(pull, paper, "--", color=GREY, label="the paper's approximation (eq. 5) + 1")
     for axes in (above, below):
         axes.axvline(plan.best.pull, color=ORANGE, alpha=0.35, linewidth=5, zorder=0)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from fedslot.access.clock import Radio, Usage
+from fedslot.access.clock import NO_RADIO, Radio
 from fedslot.planning.inputs import Taken
-from fedslot.planning.planner import FrameSplit, Plan
+from fedslot.planning.planner import FrameSplit
 from fedslot.planning.sizing import ShortestFrame, Sizing, UpdateSize
 
 if TYPE_CHECKING:
@@ -23,36 +23,46 @@ ROWS = 25
 
 
 def print_answer(
-    console: Console, answer: Sizing, contenders: str, arrivals: float | None, notes: Sequence[str], update: str
+    sizing: Sizing,
+    chosen: Mapping[str, Any],
+    taken: Mapping[str, Taken],
+    estimate: ValueRatio | None,
+    arrivals: float | None,
 ) -> None:
-    """Print all tables of an answer.
+    """Print all tables of the size of a cell.
 
-    contenders: as text. arrivals: UEs that get an update in a slot, if contenders follow from them.
-    notes: lines on the value ratio. update: a line on the size of an update.
+    chosen: options of the command by name; taken: those that are from the scenario.
+    estimate: of the value ratio. arrivals: UEs that get an update in a slot, if contenders follow from them.
     """
-    request, result = answer.request, answer.plan
-    if request.pull is not None:
-        _print_split(console, result.best, answer.more(result.best))
+    console = Console(markup=False, emoji=False, highlight=False)
+    if "source" in chosen:
+        console.print(_say_taken(chosen["source"], taken))
+    notes = _say_value_ratio(chosen.get("value_ratio"), estimate, sizing)
+    update = _say_update(sizing.radio, chosen.get("parameters"), chosen["bits_per_parameter"])
+    best, pull = sizing.plan.best, sizing.own_pull
+    if sizing.pull is not None:
+        _print_split(console, sizing.numbers(best))
         console.print("Costs are in slots. Exact and paper leave out the downlink slot and take all")
         console.print("pulled UEs as ready; max and sum do neither.")
         console.print("\n".join(notes))
         if update:
             console.print(update)
     else:
-        _print_splits(console, answer, contenders, arrivals)
+        _print_splits(console, sizing, chosen["contenders"], arrivals)
         console.print("\n".join(notes))
         if update:
             console.print(f"\n{update}\n")
-            chosen = {"best split": result.best}
-            chosen |= {f"pull {split.pull}": split for split in result.splits if split.pull == request.own_pull}
-            _print_usage(console, {name: (split, request.usage(split)) for name, split in chosen.items()})
-    if answer.resized:
-        _print_resized(console, answer.resized)
-    if answer.wanted and request.want_updates is not None:
-        _print_wanted(console, request.want_updates, answer.wanted)
+            own = {f"pull {pull}": sizing.numbers(split) for split in sizing.plan.splits if split.pull == pull}
+            _print_usage(console, {"best split": sizing.numbers(best)} | own)
+    if sizing.resized:
+        _print_resized(console, sizing.resized)
+    if sizing.want_updates is not None:
+        _print_wanted(console, sizing.want_updates, sizing.wanted)
+    if "plot" in chosen:
+        console.print(f"Drawn in {chosen['plot']}.")
 
 
-def say_taken(source: str, taken: Mapping[str, Taken]) -> str:
+def _say_taken(source: str, taken: Mapping[str, Taken]) -> str:
     """Return what was taken from a scenario, as text of some lines."""
     parts = [
         f"{name} {'by slot' if value.value is None else value.value} ({value.field})" for name, value in taken.items()
@@ -60,66 +70,66 @@ def say_taken(source: str, taken: Mapping[str, Taken]) -> str:
     return "\n".join(textwrap.wrap(f"From {source}: {', '.join(parts)}.", 80)) + "\n"
 
 
-def _print_split(console: Console, split: FrameSplit, more: Mapping[str, float | None]) -> None:
-    """Print all numbers of one split; more: further ones by name, None if not known."""
+def _print_split(console: Console, numbers: Mapping[str, Any]) -> None:
+    """Print all numbers of one split, by name; None if not known."""
     table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in {**split.as_dict(), **more}.items():
+    for name, value in numbers.items():
         if value is None or name == "standard_errors":
             continue
-        error = split.standard_errors.get(name)
+        error = numbers["standard_errors"].get(name)
         text = str(value) if isinstance(value, int) else f"{value:.4f}"
         table.add_row(name.replace("_", " "), text if error is None else f"{text} ± {error:.4f}")
     console.print(table)
 
 
-def _print_splits(console: Console, answer: Sizing, contenders: str, arrivals: float | None) -> None:
+def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: float | None) -> None:
     """Print a table that fits into 80 characters, without columns that do not apply or repeat another."""
-    request, result, supported = answer.request, answer.plan, answer.supported
+    result, supported = sizing.plan, sizing.supported
     best, splits = result.best, result.splits
     simulated = bool(best.standard_errors)
-    columns: dict[str, Callable[[FrameSplit], str]] = {
-        "pull": lambda split: _marked(split, best, request.own_pull),
-        "push": lambda split: f"{split.push}",
-        "pushed": lambda split: (
-            _number(split.expected_received_push)
-            + (f" ±{split.standard_errors['expected_received_push']:.2f}" if simulated else "")
-        ),
-        "received": lambda split: _number(split.expected_received),
-    }
-    if any(split.expected_value != split.expected_received for split in splits):
-        columns["value"] = lambda split: _number(split.expected_value)
-    columns["cost\nmax"] = lambda split: _number(split.expected_cost_max)
-    if not supported:
-        columns["cost\nsum"] = lambda split: _number(split.expected_cost_sum)
-    columns["P(no\npush)"] = lambda split: (
-        "<0.001" if 0 < split.nothing_pushed < 0.001 else f"{split.nothing_pushed:.3f}"
-    )
-    if any(split.probability < 1 for split in splits):
-        columns["barring"] = lambda split: f"{split.probability:.3g}"
-    elif not simulated and not supported and request.late is None and request.cell.ready == 1:
-        columns["cost in\npaper"] = lambda split: _number((split.expected_cost_paper or 0.0) + 1)
-    if any(split.within_limit is not None for split in splits):
-        columns["P(within\nlimit)"] = lambda split: f"{split.within_limit:.3f}"
-    if result.by == "value_in_budget":
-        columns["value in\nbudget"] = lambda split: _number(split.value_in_budget or 0.0)
-    if supported:
-        columns["bears"] = lambda split: f"{supported[split.pull][0]}"
-        columns["bears\nbarred"] = lambda split: f"{supported[split.pull][1]}"
 
-    table = _table(columns, padding=2 if len(columns) < 10 else 1)
+    def mark(split: FrameSplit) -> str:
+        return "▶ " if split is best else "▷ " if split.pull == sizing.own_pull else ""
+
+    def error(split: FrameSplit) -> str:
+        return f" ±{split.standard_errors['expected_received_push']:.2f}" if simulated else ""
+
+    def small(chance: float) -> str:
+        return "<0.001" if 0 < chance < 0.001 else f"{chance:.3f}"
+
+    barred = any(split.probability < 1 for split in splits)
+    papers = not (barred or simulated or supported or sizing.late) and sizing.cell.ready == 1
+    worth = any(split.expected_value != split.expected_received for split in splits)
+    columns: list[tuple[str, bool, Callable[[FrameSplit], str]]] = [
+        ("pull", True, lambda split: f"{mark(split)}{split.pull}"),
+        ("push", True, lambda split: f"{split.push}"),
+        ("pushed", True, lambda split: _number(split.expected_received_push) + error(split)),
+        ("received", True, lambda split: _number(split.expected_received)),
+        ("value", worth, lambda split: _number(split.expected_value)),
+        ("cost\nmax", True, lambda split: _number(split.expected_cost_max)),
+        ("cost\nsum", not supported, lambda split: _number(split.expected_cost_sum)),
+        ("P(no\npush)", True, lambda split: small(split.nothing_pushed)),
+        ("barring", barred, lambda split: f"{split.probability:.3g}"),
+        ("cost in\npaper", papers, lambda split: _number((split.expected_cost_paper or 0.0) + 1)),
+        ("P(within\nlimit)", best.within_limit is not None, lambda split: f"{split.within_limit:.3f}"),
+        ("value in\nbudget", best.value_in_budget is not None, lambda split: _number(split.value_in_budget or 0.0)),
+        ("bears", bool(supported), lambda split: f"{supported[split.pull][0]}"),
+        ("bears\nbarred", bool(supported), lambda split: f"{supported[split.pull][1]}"),
+    ]
+    cells = {name: cell for name, shown, cell in columns if shown}
+    table = _table(cells, padding=2 if len(cells) < 10 else 1)
     shown = _around(len(splits), splits.index(best))
     for before, index in zip([-1, *shown], shown, strict=False):
         if index != before + 1:
             table.add_row("⋮")
-        cells = [cell(splits[index]) for cell in columns.values()]
-        table.add_row(*cells, style="bold green" if splits[index] is best else None)
+        style = "bold green" if splits[index] is best else None
+        table.add_row(*(cell(splits[index]) for cell in cells.values()), style=style)
     console.print(f"A frame of {result.slots} uplink slots; contenders: {contenders}.\n", highlight=False)
     console.print(table)
     notes = [
         f"▶ most value {'a frame' if result.by == 'expected_value' else 'in the budget'}:"
         f" pull {best.pull}, leave {best.push} open.",
-        *_own(result, request.own_pull),
-        *_backlog(answer, arrivals),
+        *_about_own(sizing, arrivals),
         "Costs are in slots and include the downlink slot.",
     ]
     if len(shown) < len(splits):
@@ -131,40 +141,32 @@ def _print_splits(console: Console, answer: Sizing, contenders: str, arrivals: f
     console.print("\n" + "\n".join(notes), highlight=False)
 
 
-def _marked(split: FrameSplit, best: FrameSplit, own_pull: int | None) -> str:
-    return f"{'▶ ' if split is best else '▷ ' if split.pull == own_pull else ''}{split.pull}"
+def _about_own(sizing: Sizing, arrivals: float | None) -> list[str]:
+    """Return lines on the scenario's own split if it is not the best, and on contenders that follow from arrivals."""
+    result, ues, lines = sizing.plan, sizing.cell.ues, []
+    own = next((split for split in result.splits if split.pull == sizing.own_pull), result.best)
+    if own is not result.best:
+        worth, most = (getattr(split, result.by) for split in (own, result.best))
+        percent = 100 * worth / most if most else 0.0
+        part = f", {'over 99' if percent > 99.5 else f'{percent:.0f}'}% of the most value" if most else ""
+        lines.append(f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}.")
+    if arrivals is not None and ues is not None:
+        arrive = -ues * math.expm1(-arrivals * own.expected_cost_max / ues)
+        lines += [
+            f"With {own.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
+            "Contenders are UEs that are not pulled and get one in a frame of full length;",
+            "UEs that collided before come on top: `fedslot run` shows the backlog.",
+        ]
+    return lines
 
 
-def _own(result: Plan, own_pull: int | None) -> list[str]:
-    """Return a line on the scenario's own split, if it is not the best."""
-    own = next((split for split in result.splits if split.pull == own_pull), None)
-    if own is None or own is result.best:
-        return []
-    worth, most = (getattr(split, result.by) for split in (own, result.best))
-    percent = 100 * worth / most if most else 0.0
-    part = f", {'over 99' if percent > 99.5 else f'{percent:.0f}'}% of the most value" if most else ""
-    return [f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}."]
-
-
-def _backlog(answer: Sizing, arrivals: float | None) -> list[str]:
-    """Return lines on contenders that follow from arrivals, which a plan counts without the backlog."""
-    ues, result = answer.request.cell.ues, answer.plan
-    if arrivals is None or ues is None:
-        return []
-    split = next((split for split in result.splits if split.pull == answer.request.own_pull), result.best)
-    arrive = -ues * math.expm1(-arrivals * split.expected_cost_max / ues)
-    return [
-        f"With {split.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
-        "Contenders are UEs that are not pulled and get one in a frame of full length;",
-        "UEs that collided before come on top: `fedslot run` shows the backlog.",
-    ]
-
-
-def say_value_ratio(given: float | None, estimate: ValueRatio | None, break_even: float | None) -> list[str]:
+def _say_value_ratio(given: float | None, estimate: ValueRatio | None, sizing: Sizing) -> list[str]:
     """Return lines on the value of a pushed update: from where on it pays to leave slots open, and what was assumed."""
     lines = []
-    if break_even is not None:
-        lines.append(f"Open slots pay if a pushed update is worth over {break_even:.3g} times a pulled one.")
+    if sizing.pull is None and sizing.plan.break_even is not None:
+        lines.append(
+            f"Open slots pay if a pushed update is worth over {sizing.plan.break_even:.3g} times a pulled one."
+        )
     if estimate is not None:
         lines += [
             f"In the run it was worth {estimate.ratio:.2f}, 95% interval [{estimate.low:.2f}, {estimate.high:.2f}]",
@@ -179,8 +181,10 @@ def say_value_ratio(given: float | None, estimate: ValueRatio | None, break_even
     return lines
 
 
-def say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) -> str:
-    """Return a line on the size of an update."""
+def _say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) -> str:
+    """Return a line on the size of an update; none if nothing is known of the radio."""
+    if radio == NO_RADIO:
+        return ""
     length = "" if radio.slot_seconds is None else f", {radio.slot_seconds:.4g} s"
     if parameters is None or radio.bits_per_slot is None:
         return f"An update takes one slot of the radio{length}."
@@ -191,42 +195,41 @@ def say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) ->
     )
 
 
-def _print_usage(console: Console, splits: Mapping[str, tuple[FrameSplit, Usage]]) -> None:
-    """Print what frames take in seconds and joules; splits: by the heading of their column."""
-    rows: dict[str, Callable[[FrameSplit, Usage], float | None]] = {
-        "received updates per frame": lambda split, usage: split.expected_received,
-        "frame, all slots [s]": lambda split, usage: usage.frame_seconds,
-        "frame, to the last received slot [s]": lambda split, usage: usage.clock_seconds,
-        "updates per second": lambda split, usage: usage.updates_per_second,
-        "energy of the UEs per frame [mJ]": lambda split, usage: usage.energy_mj,
-        "energy per received update [mJ]": lambda split, usage: usage.energy_mj_per_update,
-        "updates per joule": lambda split, usage: usage.updates_per_joule,
+def _print_usage(console: Console, splits: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print what frames take in seconds and joules; splits: their numbers, by the heading of their column."""
+    rows = {
+        "received updates per frame": "expected_received",
+        "frame, all slots [s]": "frame_seconds",
+        "frame, to the last received slot [s]": "clock_seconds",
+        "updates per second": "updates_per_second",
+        "energy of the UEs per frame [mJ]": "energy_mj",
+        "energy per received update [mJ]": "energy_mj_per_update",
+        "updates per joule": "updates_per_joule",
     }
     table = _table(splits, names=True)
-    for name, number in rows.items():
-        values = [number(*pair) for pair in splits.values()]
+    for name, field in rows.items():
+        values = [numbers[field] for numbers in splits.values()]
         if any(value is not None for value in values):
-            table.add_row(name, *("" if value is None else _digits(value) for value in values))
+            table.add_row(name, *map(_digits, values))
     console.print(table)
 
 
 def _print_resized(console: Console, rows: Sequence[UpdateSize]) -> None:
     """Print what other sizes of updates cost in frames of the same time."""
-    columns: dict[str, Callable[[UpdateSize], str]] = {
-        "size of an\nupdate": lambda row: f"{row.size:g}x",
-        "slots of\nthe radio": lambda row: f"{row.update_slots:,}",
-        "uplink\nslots": lambda row: f"{row.slots}",
-        "best\npull": lambda row: "" if row.best is None else f"{row.best.pull}",
-        "received\nper frame": lambda row: "none" if row.best is None else _number(row.best.expected_received),
-    }
-    usages = [row.usage for row in rows if row.usage is not None]
-    if any(usage.updates_per_second is not None for usage in usages):
-        columns["per\nsecond"] = lambda row: "" if row.usage is None else _say(row.usage.updates_per_second)
-    if any(usage.energy_mj_per_update is not None for usage in usages):
-        columns["mJ per\nupdate"] = lambda row: "" if row.usage is None else _say(row.usage.energy_mj_per_update)
-    table = _table(columns)
+    fields = {"per\nsecond": "updates_per_second", "mJ per\nupdate": "energy_mj_per_update"}
+    bests = [row.best for row in rows if row.best is not None]
+    fields = {name: field for name, field in fields.items() if any(best[field] is not None for best in bests)}
+    names = ("size of an\nupdate", "slots of\nthe radio", "uplink\nslots", "best\npull", "received\nper frame")
+    table = _table([*names, *fields])
     for row in rows:
-        table.add_row(*(cell(row) for cell in columns.values()))
+        best, cells = row.best, ["", "none"]
+        if best is not None:
+            cells = [
+                f"{best['pull']}",
+                _number(best["expected_received"]),
+                *(_digits(best[x]) for x in fields.values()),
+            ]
+        table.add_row(f"{row.size:g}x", f"{row.update_slots:,}", f"{row.slots}", *cells)
     console.print("\nOther sizes of updates, in frames of the same time:\n", highlight=False)
     console.print(table)
 
@@ -235,7 +238,7 @@ def _print_wanted(console: Console, updates: float, rows: Sequence[ShortestFrame
     """Print the shortest frames for a number of updates."""
     table = _table(("barring", "slots", "pull", "push", "received", "cost\nmax"), names=True)
     for before, row in zip([None, *rows], rows, strict=False):
-        if before is not None and before.pull == row.pull and _same(before.frame, row.frame):
+        if before is not None and before.pull == row.pull and before.frame == row.frame:
             continue  # the given barring is the best
         way = "best split" if row.pull is None else "push alone" if row.pull == 0 else f"pull {row.pull}"
         if row.frame is None:
@@ -260,18 +263,8 @@ def _table(columns: Iterable[str], *, names: bool = False, padding: int = 2) -> 
     return table
 
 
-def _same(one: FrameSplit | None, other: FrameSplit | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return (one.pull, one.push, one.probability) == (other.pull, other.push, other.probability)
-
-
-def _say(value: float | None) -> str:
-    return "" if value is None else _digits(value)
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
+def _digits(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"
 
 
 def _number(value: float) -> str:
