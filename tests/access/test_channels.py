@@ -253,6 +253,20 @@ def test_two_copies_peak_above_their_threshold_at_the_published_055() -> None:
     assert max(pushes.sum(axis=1).mean() for pushes in received) / 2000 == pytest.approx(0.55, abs=0.015)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("channel", [crdsa(3), irsa()], ids=["crdsa3", "irsa"])
+def test_peak_throughput_comes_up_to_the_threshold_from_below(channel: Coded) -> None:
+    def throughput(slots: int, load: float) -> float:
+        contenders = round(load * channel.threshold * slots)
+        received = play(channel, max(1, 20_000 // contenders), contenders, slots, seed=slots) > 0
+        return float(received.sum(axis=1).mean()) / slots
+
+    loads = (0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0, 1.05)
+    peaks = [max(throughput(slots, load) for load in loads) for slots in (50, 200, 1000, 5000)]
+    assert peaks == sorted(peaks)
+    assert 0.93 * channel.threshold < peaks[-1] < channel.threshold
+
+
 # Names --------------------------------------------------------------------------------------------
 
 
