@@ -25,19 +25,31 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import FiniteFloat, PlainSerializer, WrapValidator
 
 from fedslot.access.channels import CHANNELS, Channel, make_channel
 from fedslot.access.frame import COLLIDED, contend, resolve, tally
-from fedslot.messages import OWN, Grant, Merit, Receipt, UEs
+from fedslot.messages import OWN, Grant, Receipt, UEs
 from fedslot.support.errors import InputError
 from fedslot.support.rng import CHANNEL, CONTENTION, stream
 
 if TYPE_CHECKING:
     from fedslot.scenario import Scenario
+
+
+def _read_limit(number: Any, read_finite: Any) -> float:
+    return float(number) if number in ("inf", "-inf") else read_finite(number)
+
+
+def _write_limit(number: float) -> float | str:
+    return str(number) if math.isinf(number) else number
+
+
+# infinities are text in JSON, which has no such numbers
+Limit = Annotated[FiniteFloat, WrapValidator(_read_limit), PlainSerializer(_write_limit)]
 
 
 @dataclass(frozen=True)
@@ -66,10 +78,10 @@ class Turn:
     slot: int
     first: int = 0
     slots: int = 0
-    probability: float = 1.0
+    probability: FiniteFloat = 1.0
     attribute: str = ""
-    least: float = 0.0
-    most: float = 0.0
+    least: Limit = 0.0
+    most: Limit = 0.0
     told: float = math.nan
     channel: str = ""
     backlogged: int = 0
@@ -103,10 +115,8 @@ class Turn:
     @property
     def certain(self) -> bool:
         """Whether the PS can tell that the UE sends."""
-        if self.slot:
-            return True
-        known = self.attribute not in OWN and self._eligible({})
-        return bool(self.seed) and known and bool(self._draw())
+        foreseen = bool(self.seed) and self.attribute not in OWN
+        return bool(self.slot) or (foreseen and bool(self.draw()))
 
     def allows(self, slots: list[int]) -> bool:
         """Tell whether the UE may have sent in these slots."""
@@ -142,7 +152,6 @@ class Turn:
 class Frame:
     """A frame as the PS announced it.
 
-    grant: the strategy's grant.
     backlogged: the UEs that have an update to push; None if only they themselves know, and any that is not pulled may.
     seeded: whether UEs draw their slots from the scenario's seed, as in the simulator.
     unasked: whether UEs speak of their own accord, so that one that does not send says nothing.
@@ -164,6 +173,10 @@ class Frame:
         self.slots = grant.uplink_slots(scenario.frame.slots)
         self.push_slots = self.slots - len(grant.pull)
         self.backlogged = backlogged if grant.push and self.push_slots else backlogged[:0]
+        merit: dict[str, Any] = {}
+        if grant.merit is not None:
+            least, most = float(grant.merit.least), float(grant.merit.most)
+            merit = {"attribute": grant.merit.attribute, "least": least, "most": most}
         self.window = Turn(  # of any UE that may push
             round,
             ue=-1,
@@ -171,7 +184,7 @@ class Frame:
             first=len(grant.pull) + 1,
             slots=self.push_slots,
             probability=float(grant.probability),
-            **({} if grant.merit is None else _condition(grant.merit)),
+            **merit,
             channel=write_channel(scenario.push.channel.name, scenario.push.channel.options),
             backlogged=1 if self.open else len(self.backlogged),
             seed=str(scenario.seed) if seeded else "",
@@ -180,15 +193,12 @@ class Frame:
     @cached_property
     def turns(self) -> dict[int, Turn]:
         """The turn of each UE that is pulled or may push."""
-        pull, push = self.grant.pull.tolist(), self.backlogged.tolist()
-        pulls = {ue: Turn(self.round, ue, slot) for slot, ue in enumerate(pull, 1)}
+        turns = {ue: Turn(self.round, ue, slot) for slot, ue in enumerate(self.grant.pull.tolist(), 1)}
         told = None if self.grant.merit is None else self.grant.merit.told
-        return pulls | {
-            ue: replace(
-                self.window, ue=ue, rank=0 if self.open else rank, told=math.nan if told is None else float(told[ue])
-            )
-            for rank, ue in enumerate(push)
-        }
+        for position, ue in enumerate(self.backlogged.tolist()):
+            number, rank = math.nan if told is None else float(told[ue]), 0 if self.open else position
+            turns[ue] = replace(self.window, ue=ue, rank=rank, told=number)
+        return turns
 
     @cached_property
     def expected(self) -> list[int]:
@@ -203,21 +213,12 @@ class Frame:
     def resolve(self, used: Mapping[int, list[int]]) -> OnAir:
         """Resolve the slots on the channel. used: those in which each UE that answered sent; none if it was barred."""
         # of UEs that know by themselves whether they have an update, the PS knows those that sent
-        known = self.backlogged[np.isin(self.backlogged, list(used))] if self.open else self.backlogged
-        sent, outcome = self._sent(known, used), np.empty(0, dtype=np.int64)
+        backlogged = self.backlogged[np.isin(self.backlogged, list(used))] if self.open else self.backlogged
+        sent, outcome = self._sent(backlogged, used), np.empty(0, dtype=np.int64)
         if len(sent):
             fading = stream(self.seed, CHANNEL, self.round)
             outcome = resolve(sent, self.push_slots, read_channel(self.window.channel), fading)
-        return OnAir(self, used, known, sent, outcome, self._barred(known, used))
-
-    def _barred(self, backlogged: UEs, used: Mapping[int, list[int]]) -> NDArray[np.bool_]:
-        """Return whether each backlogged UE (N,) was barred: it says so, or says nothing and was not expected to.
-
-        One that was expected and not heard is lost, not barred.
-        """
-        expected = set(self.expected)
-        barred = [not used[ue] if ue in used else ue not in expected for ue in backlogged.tolist()]
-        return np.array(barred, dtype=bool)
+        return OnAir(self, used, backlogged, sent, outcome)
 
     def _sent(self, backlogged: UEs, used: Mapping[int, list[int]]) -> UEs:
         """Return the push slots (N, C) of each backlogged UE's copies, 0 where there is none."""
@@ -234,7 +235,7 @@ class OnAir:
     """A frame after its slots were resolved on the channel, before its messages are read.
 
     used: the slots of each UE that answered. backlogged: (N,) UEs that could push. sent: (N, C) the slots of their
-    copies. outcome: (N,) of each, as `access.frame.resolve` returns it. barred: (N,) whether each was barred.
+    copies. outcome: (N,) of each, as `access.frame.resolve` returns it.
     """
 
     frame: Frame
@@ -242,7 +243,6 @@ class OnAir:
     backlogged: UEs
     sent: UEs
     outcome: UEs
-    barred: NDArray[np.bool_]
 
     @property
     def received(self) -> list[int]:
@@ -255,15 +255,13 @@ class OnAir:
         sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides
             with others in a push slot and wastes a reserved one.
         """
-        grant = self.frame.grant
+        grant, backlogged, expected = self.frame.grant, self.backlogged.tolist(), set(self.frame.expected)
         in_time = np.array([ue in sound for ue in grant.pull.tolist()], dtype=bool)
-        usable = np.array([ue in sound for ue in self.backlogged.tolist()], dtype=bool)
-        outcome = np.where(usable, self.outcome, np.minimum(self.outcome, COLLIDED))
-        return tally(grant, self.frame.slots, in_time, self.backlogged, self.sent, outcome, self.barred)
-
-
-def _condition(merit: Merit) -> dict[str, Any]:
-    return {"attribute": merit.attribute, "least": float(merit.least), "most": float(merit.most)}
+        usable = np.array([ue in sound for ue in backlogged], dtype=bool)
+        # one that was expected and not heard is lost; one that was not expected and says nothing was barred
+        silent = [not self.used[ue] if ue in self.used else ue not in expected for ue in backlogged]
+        outcome, barred = np.where(usable, self.outcome, np.minimum(self.outcome, COLLIDED)), np.array(silent, bool)
+        return tally(grant, self.frame.slots, in_time, self.backlogged, self.sent, outcome, barred)
 
 
 def write_channel(name: str, options: dict[str, Any]) -> str:

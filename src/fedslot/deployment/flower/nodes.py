@@ -60,18 +60,12 @@ def asks_who(question: Message) -> bool:
 
 def bind(roster: Roster, answers: Iterable[Answer], grid: Grid, round: int) -> list[Fault]:
     """Enter the nodes that answered which UE they are."""
-    in_order = sorted(answers, key=lambda answer: answer[0].metadata.dst_node_id)  # of those that came at once
-    claims = [(str(question.metadata.dst_node_id), _claim(reply)) for question, reply in in_order]
+    claims = []
+    for question, reply in sorted(answers, key=lambda answer: answer[0].metadata.dst_node_id):
+        label = reply.content.config_records.get(LABEL) if reply.has_content() else None
+        claims.append((str(question.metadata.dst_node_id), None if label is None else label.get(UE)))
     return roster.bind(claims, _reachable(grid), round)
 
 
 def _reachable(grid: Grid) -> set[str]:
     return {str(node) for node in grid.get_node_ids()}
-
-
-def _claim(reply: Message) -> object:
-    """Return the UE that a node says it is; None if it says nothing sensible."""
-    if not reply.has_content():
-        return None
-    label = reply.content.config_records.get(LABEL)
-    return None if label is None else label.get(UE)

@@ -16,8 +16,9 @@ from fedslot.deployment.faults import Fault
 from fedslot.deployment.flower import nodes
 from fedslot.deployment.flower.arrays import to_arrays, to_flat
 from fedslot.deployment.flower.grid import POLL, DeadlineGrid, SomeNodes
-from fedslot.deployment.flower.messages import LABEL, FlowerReply, read_turn, write_turn
+from fedslot.deployment.flower.messages import LABEL, FlowerReply
 from fedslot.deployment.flower.stock import StockAggregation
+from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits
 from fedslot.deployment.server import ParameterServer
 from fedslot.learning.models import Model
@@ -131,7 +132,7 @@ class SlotAccess(FedAvg):
         here = {ue: online[ue] for ue in turns if ue in online}
         stock = super().configure_train(self._frame.round + 1, arrays, config, SomeNodes(grid, here.values()))
         messages = {message.metadata.dst_node_id: message for message in stock}
-        self.stock.sent = {ue: self._label(messages[node], write_turn(turns[ue])) for ue, node in here.items()}
+        self.stock.sent = {ue: self._label(messages[node], turns[ue]) for ue, node in here.items()}
         counts = len(self._frame.grant.pull), len(self._frame.backlogged), len(here)
         logger.info("fedslot: %d UEs pulled, %d may push, %d of them here", *counts)
         return list(self.stock.sent.values())
@@ -161,11 +162,11 @@ class SlotAccess(FedAvg):
         self.server.faults.add(*nodes.bind(self.server.roster, who, self._grid, round))
         for question, reply in others:
             if not nodes.asks_who(question) and reply.has_content():
-                turn = read_turn(question.content.config_records[LABEL])
+                turn = Turn(**question.content.config_records[LABEL])  # type: ignore[arg-type]
                 self.server.faults.add(Fault(turn.round, turn.ue, str(question.metadata.dst_node_id), "late"))
 
-    def _label(self, message: Message, label: ConfigRecord) -> Message:
+    def _label(self, message: Message, turn: Turn) -> Message:
         asked = message.metadata
         # it lives for two deadlines, so that a late answer still comes and is known as late
-        content = RecordDict({**message.content, LABEL: label})
+        content = RecordDict({**message.content, LABEL: ConfigRecord(asdict(turn))})
         return Message(content, asked.dst_node_id, asked.message_type, ttl=2 * self.deadline)

@@ -8,7 +8,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.deployment.announcement import Announcement, Backlog, Own
+from fedslot.deployment.announcement import Announcement, Backlog
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.mqtt.broker import Broker, Link
 from fedslot.deployment.mqtt.messages import (
@@ -154,7 +154,7 @@ class Device:
         train: Train,
         *,
         cell: str = "cell",
-        own: Own | None = None,
+        own: Mapping[str, float] | None = None,
         ready: Ready | None = None,
         scenario: str | None = None,
         workers: Workers | None = None,
