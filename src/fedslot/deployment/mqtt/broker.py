@@ -54,12 +54,8 @@ class Broker:
     def __post_init__(self) -> None:
         try:
             parts = urlsplit(self.url)
-            plain = (
-                parts.scheme in PORTS
-                and parts.hostname
-                and not (parts.path.strip("/") or parts.query or parts.username)
-            )
-            if not plain or parts.port == 0:
+            more = parts.path.strip("/") or parts.query or parts.username
+            if parts.scheme not in PORTS or not parts.hostname or more or parts.port == 0:
                 raise ValueError
         except ValueError:
             raise InputError("broker", self.url, "mqtt://HOST:PORT, or mqtts://HOST:PORT for TLS") from None
@@ -86,24 +82,22 @@ class Broker:
 
     def context(self) -> ssl.SSLContext:
         """Return the settings of TLS; files that cannot be used are refused."""
-        for name in ("ca", "cert", "key"):
-            file = getattr(self, name)
-            if file is not None and not Path(file).is_file():
-                raise InputError(name, str(file), "a file in PEM format")
+        files = {name: str(file) for name in ("ca", "cert", "key") if (file := getattr(self, name)) is not None}
+        for name, file in files.items():
+            if not Path(file).is_file():
+                raise InputError(name, file, "a file in PEM format")
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None and self.key is not None:
                 context.load_cert_chain(self.cert, self.key)
-        except (ssl.SSLError, OSError) as error:
-            files = ", ".join(str(file) for file in (self.ca, self.cert, self.key) if file)
-            raise RefusedError(f"{files} cannot be used for TLS ({_why(error)})") from None
+        except OSError as error:
+            raise RefusedError(f"{', '.join(files.values())} cannot be used for TLS ({_why(error)})") from None
         return context
 
 
 class Link:
     """A connection to a broker.
 
-    name: the client's name; empty for one that the broker makes up.
     subscriptions: topics to hear, each with whether retained messages are wanted.
     on_message: called in the connection's own thread, and must be quick.
     on_up, on_lost: called whenever the connection is there (again), and when it is lost.
@@ -129,7 +123,7 @@ class Link:
         self.connections = 0  # number of times that the connection was made
         self.largest: int | None = None  # bytes of the largest message that the broker takes; None if it does not say
         self._up, self._changed, self._failure = threading.Event(), threading.Event(), ""
-        self._sent: dict[int, str] = {}
+        self._sent: dict[int, str] = {}  # messages that the broker has not acknowledged yet
         self._since, self._brief = 0.0, 0  # when the connection was made, and brief ones before it
         client = self._client = PahoClient(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
         client.reconnect_delay_set(FIRST_RETRY, LAST_RETRY)  # type: ignore[arg-type]
@@ -182,9 +176,8 @@ class Link:
         """Send a message, if the connection is there; return whether it is. expires: seconds; 0 for never."""
         if not self.up:
             return False
-        properties = None
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         if expires:
-            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.MessageExpiryInterval = expires
         done = self._client.publish(topic, content, qos, retain, properties)
         if qos:
@@ -208,12 +201,12 @@ class Link:
         if reason.is_failure:
             return self._fail(f"the broker turned us away ({reason})")
         self.largest = getattr(properties, "MaximumPacketSize", None)
-        if self._subscriptions:
-            # with `retainAsPublished`, a retained message is known as such even if it is new
-            options = [
-                (topic, SubscribeOptions(qos=1, retainAsPublished=True, retainHandling=0 if retained else 2))
-                for topic, retained in self._subscriptions
-            ]
+        # with `retainAsPublished`, a retained message is known as such even if it is new
+        options = [
+            (topic, SubscribeOptions(qos=1, retainAsPublished=True, retainHandling=0 if retained else 2))
+            for topic, retained in self._subscriptions
+        ]
+        if options:
             client.subscribe(options)
         else:
             self._ready()
