@@ -74,6 +74,16 @@ def test_the_time_of_arrival_must_fit_the_slot(after: float, slot: int) -> None:
         assert refused.value.reason == ("early" if after < opens else "late")
 
 
+@pytest.mark.parametrize(("header", "reason"), [({"error": "out of memory"}, "error"), ({}, "label")])
+def test_a_reply_without_slots_or_metrics(header: dict[str, str], reason: str, inbox: Inbox) -> None:
+    put(inbox, pack({"frame": "now", "round": 3, "node": "node1", **header}, np.zeros(0, np.float32)))
+    ((_, reply),), _ = inbox.close()
+    with pytest.raises(Refusal, match=reason):
+        reply.slots()
+    with pytest.raises(Refusal, match="records"):
+        reply.content()
+
+
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "retained": ({"content": message(), "retained": True}, "retained"),
     "of a closed frame": ({"content": message(frame="before")}, "late"),

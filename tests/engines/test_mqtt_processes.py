@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import os
 import subprocess
 import sys
@@ -19,10 +17,8 @@ import pytest
 
 pytest.importorskip("paho.mqtt")
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from mqtt_cell import SMALL, TIMING, WAIT, Mosquitto, devices_of, make_server, over_mqtt, running, small, until
+from loopback import Authority
+from mqtt_cell import EXACT, SMALL, TIMING, WAIT, Mosquitto, devices_of, make_server, over_mqtt, running, small, until
 
 import fedslot
 from fedslot import Callback, RefusedError
@@ -33,7 +29,6 @@ from fedslot.deployment.mqtt.messages import Topics, pack, write_status
 pytestmark = over_mqtt
 Start = Callable[..., subprocess.Popen[Any]]
 Longer = Callable[[Timing], Timing]
-EXACT = ["slots", "pulled", "wasted", "contenders", "push_received", "collided", "cost_max", "cost_sum", "slots_spent"]
 OVERRIDES = [word for key, value in SMALL.items() for word in ("-o", f"{key}={value}")]
 
 
@@ -46,11 +41,8 @@ def command(start: Start, log: Path, *words: str) -> subprocess.Popen[Any]:
 
 def lengths(timing: Timing) -> list[str]:
     """Return the options that give a timing."""
-    return [
-        f"--slot-seconds={timing.slot}",
-        f"--downlink-seconds={timing.downlink}",
-        f"--tolerance={timing.tolerance}",
-    ]
+    named = {"slot-seconds": timing.slot, "downlink-seconds": timing.downlink, "tolerance": timing.tolerance}
+    return [f"--{name}={seconds}" for name, seconds in named.items()]
 
 
 def rows(folder: Path) -> int:
@@ -163,38 +155,6 @@ pattern read fedslot/+/ps/#
 user ps
 topic read fedslot/#
 """
-
-
-class Authority:
-    """A certificate authority, which certifies names."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        self.file = folder / f"{name}.pem"
-        self.file.write_bytes(self._certificate(self.name, self.key, is_authority=True))
-
-    def certify(self, name: str, file: str | None = None) -> None:
-        """Write a certificate for a name, and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        (self.folder / f"{file or name}.pem").write_bytes(self._certificate(subject, key, is_authority=False))
-        (self.folder / f"{file or name}-key.pem").write_bytes(private)
-
-    def _certificate(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, is_authority: bool) -> bytes:
-        now = datetime.datetime.now(datetime.UTC)
-        made = x509.CertificateBuilder().subject_name(subject).issuer_name(self.name).public_key(key.public_key())
-        made = made.serial_number(x509.random_serial_number())
-        made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(
-            now + datetime.timedelta(days=1)
-        )
-        made = made.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-        where = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        made = made.add_extension(x509.SubjectAlternativeName(where), critical=False)
-        return made.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 class Secured:
