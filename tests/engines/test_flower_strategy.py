@@ -418,17 +418,6 @@ def test_a_device_that_returns(keyed: bool, tmp_path: Path) -> None:
     assert torch.isfinite(strategy.server.now.model).all()
 
 
-def test_nobody_takes_the_place_of_a_device_that_is_there(tmp_path: Path) -> None:
-    grid = Changing(scenario(), tmp_path)
-    grid.changes = {1: grid.nodes | {50: 1, 51: 99}}
-    strategy = start(make(scenario()), grid, 5)
-    assert strategy.server.roster.nodes == {ue: str(NODE + ue) for ue in range(8)}
-    turned_away = [(fault.node, fault.reason) for fault in strategy.server.faults.all]
-    assert turned_away == [("50", "taken"), ("51", "claim")]  # once each, not in every round
-    trained = {m.metadata.dst_node_id for m in grid.sent if "round" in m.content[LABEL]}
-    assert trained <= set(range(NODE, NODE + 8))
-
-
 def test_a_node_turned_away_after_a_restart(tmp_path: Path) -> None:
     """UE 1 is gone and another node claims no UE: its fault belongs to the round at which the training continues."""
     wanted = scenario()
