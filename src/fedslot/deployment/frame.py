@@ -1,4 +1,4 @@
-"""An announced frame: the turn of each UE in it, and its receipt.
+"""An announced frame: the turn of each UE in it, and its receipt. A device needs `Turn` only, and no PyTorch.
 
 UEs send when they are asked (Flower) or of their own accord (MQTT), and draw their slots from the scenario's seed or
 from their own entropy. A `ParameterServer` announces four kinds of frames:
@@ -12,8 +12,6 @@ from their own entropy. A `ParameterServer` announces four kinds of frames:
 open: only UEs themselves know whether they have an update to push. foreseen: the PS knows who sends.
 expected: the UEs that the PS waits for, and that are at fault if they are not heard.
 * With a merit that only UEs know (`noise`, `samples`), no frame is foreseen, and no push is expected of unasked UEs.
-
-A device needs `Turn` only, which loads neither PyTorch nor a transport.
 """
 
 from __future__ import annotations
@@ -56,11 +54,9 @@ Limit = Annotated[FiniteFloat, WrapValidator(_read_limit), PlainSerializer(_writ
 class Turn:
     """A UE's part in a frame: a reserved slot, or a window of push slots. Slots count uplink slots from 1.
 
-    All fields are plain numbers and strings, so that `dataclasses.asdict` writes a turn into any message and
-    `Turn(**fields)` reads it back.
+    All fields are plain numbers and strings, so that any message can hold them.
 
-    round: the frame, from 0. ue: the UE whose turn it is.
-    slot: the reserved slot, or 0 for a UE that may push.
+    round: the frame, from 0. slot: the reserved slot, or 0 for a UE that may push.
     first, slots: the first push slot, and the number of push slots.
     probability: access barring, the probability with which the UE contends.
     attribute, least, most, told: a condition for pushing, as in `fedslot.messages.Merit`; "" for none. `told` is this

@@ -44,7 +44,6 @@ class ParameterServer:
         server.finish()
 
     scenario: the cell, the strategy and the valuation, as studied in the simulator.
-    model: the network. held_out: the PS's held-out samples.
     aggregate: replaces the scenario's own aggregation.
     out: folder for the files of a run and `faults.csv`; None writes no files.
     resume: continue the run in the folder. force: start over in the folder of a run, which is deleted.
@@ -52,9 +51,8 @@ class ParameterServer:
     unasked: devices speak of their own accord. One that does not send says nothing, and unless `seeded`, a device
         knows by itself whether it has an update to push.
     keyed: a UE belongs to its node for good, because nodes have keys or certificates.
-    limits: limits of what a device may send. weight: the metric that counts training samples.
-    callbacks: are told of the start, of each round and of the end; once one of them stops the training, `announce`
-        returns None. frames: whether to write `frames.csv`.
+    weight: the metric that counts training samples. frames: whether to write `frames.csv`.
+    callbacks: once one of them stops the training, `announce` returns None.
     """
 
     def __init__(

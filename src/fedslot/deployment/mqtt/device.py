@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
+import queue
 import secrets
 import threading
 import time
@@ -38,54 +38,28 @@ Ready = Callable[[int], bool]
 """Tells whether a UE has an update to push in a round."""
 
 
-class Queue:
-    """A thread that does work in the order of its times: when they come, or as soon as it can."""
-
-    def __init__(self, timed: bool) -> None:
-        """timed: whether work waits for its time; otherwise the time is a deadline, and the earliest comes first."""
-        self._timed, self._heap, self._count = timed, list[tuple[float, int, Callable[[], None]]](), itertools.count()
-        self._changed, self._ended = threading.Condition(), False
-        threading.Thread(target=self._work, daemon=True, name="send" if timed else "train").start()
-
-    def add(self, when: float, work: Callable[[], None]) -> None:
-        """Add work. when: by `time.monotonic`."""
-        with self._changed:
-            heapq.heappush(self._heap, (when, next(self._count), work))
-            self._changed.notify()
-
-    def end(self) -> None:
-        """Drop all work that has not begun."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._ended and (not self._heap or (self._timed and self._left() > 0)):
-                    self._changed.wait(self._left() if self._heap else None)
-                if self._ended:
-                    return
-                _, _, work = heapq.heappop(self._heap)
-            try:
-                work()
-            except Exception:
-                logger.exception("unexpected")
-
-    def _left(self) -> float:
-        return self._heap[0][0] - time.monotonic()
-
-
 class Workers:
-    """The threads of one or more devices: one trains, the most urgent update first, and one sends."""
+    """The thread in which one or more devices train, the most urgent update first."""
 
     def __init__(self) -> None:
-        self.train, self.send = Queue(timed=False), Queue(timed=True)
+        self._tasks = queue.PriorityQueue[tuple[float, int, Callable[[], None] | None]]()
+        self._count = itertools.count()
+        threading.Thread(target=self._work, daemon=True, name="train").start()
+
+    def add(self, deadline: float, task: Callable[[], None]) -> None:
+        """Add a task. deadline: by any clock that all tasks share; the earliest comes first."""
+        self._tasks.put((deadline, next(self._count), task))
 
     def end(self) -> None:
-        """End both threads."""
-        self.train.end()
-        self.send.end()
+        """Begin no other task."""
+        self._tasks.put((-math.inf, -1, None))
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()[2]) is not None:
+            try:
+                task()
+            except Exception:
+                logger.exception("unexpected")
 
 
 @dataclass(frozen=True)
@@ -124,7 +98,7 @@ class Device:
     ready: called as `ready(round)`, tells at once whether the UE has an update to push. None: by chance, so that as
         many UEs push as the scenario says. Not called in seeded frames, where the PS decides it.
     scenario: the `scenario_key` for which `train` is made; frames of another scenario are refused. None: any.
-    workers: the threads, to be shared by many devices in one process.
+    workers: the thread that trains, to be shared by many devices in one process.
     """
 
     def __init__(
@@ -227,7 +201,7 @@ class Device:
         if assignment is not None and assignment.announced.model == model:
             self._waiting = None
             deadline = assignment.sent + assignment.announced.timing.opens(assignment.first)
-            self._workers.train.add(deadline, lambda: self._work(assignment, numbers))
+            self._workers.add(deadline, lambda: self._work(assignment, numbers))
 
     def _work(self, assignment: Assignment, numbers: memoryview) -> None:
         """Train, and send in the slot that was granted or that is drawn now. Called by the thread that trains."""
@@ -246,11 +220,13 @@ class Device:
         slots = assignment.turn.draw(late=timing.begun(assignment.now, assignment.first))
         if not slots or assignment.now > timing.closes(slots[0]):
             return logger.warning("%s: not ready for its slot in round %d", self._name, announced.round)
-        message, when = messages.pack({**header, "slots": slots}, model), assignment.sent + timing.opens(slots[0])
-        self._workers.send.add(when, lambda: self._send(assignment, message, slots[0]))
+        message = messages.pack({**header, "slots": slots}, model)
+        timer = threading.Timer(timing.opens(slots[0]) - assignment.now, self._send, (assignment, message, slots[0]))
+        timer.daemon = True
+        timer.start()
 
     def _send(self, assignment: Assignment, message: bytes, slot: int) -> None:
-        """Send an update in its slot, or not at all. Called by the thread that sends."""
+        """Send an update in its slot, or not at all. Called by a thread of its own."""
         timing = assignment.announced.timing
         left = timing.closes(slot) - assignment.now
         if assignment is self._assignment and left > 0:
