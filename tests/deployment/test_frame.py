@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedslot import Grant, InputError, Merit, Scenario
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
-from fedslot.deployment.frame import Frame, Turn
+from fedslot.deployment.frame import Frame, OnAir, Turn
 from fedslot.rounds.trace import trace_frame
 from fedslot.support.rng import CHANNEL, CONTENTION, stream
 
@@ -46,7 +46,7 @@ def over_the_network(turn: Turn) -> Turn:
 def test_seeded_frames_end_as_in_the_simulator(channel: str, seed: int, push: int, probability: float) -> None:
     announced = frame(channel, True, push, probability, seed)
     used = {ue: over_the_network(turn).draw() for ue, turn in announced.turns.items()}
-    receipt = announced.resolve(used).receipt(used.keys())
+    receipt = OnAir(announced, used).receipt(used.keys())
     random = stream(seed, CONTENTION, 3), stream(seed, CHANNEL, 3)
     expected = play(announced.grant, 8, announced.backlogged, None, make_channel(channel), *random)
     for name, ues in vars(expected).items():
@@ -99,14 +99,14 @@ def test_an_unusable_message_occupies_its_slot(sound: bool) -> None:
     """UEs 10 and 11 collide whether or not 10's message can be used, UE 12 is received, and UE 0's slot is wasted."""
     announced = frame(push=3)
     used = {4: [1], 0: [2], 9: [3], 10: [5], 11: [5], 12: [8]}
-    receipt = announced.resolve(used).receipt({4, 9, 11, 12} | ({10} if sound else set()))
+    receipt = OnAir(announced, used).receipt({4, 9, 11, 12} | ({10} if sound else set()))
     assert receipt.collided.tolist() == [10, 11]
     assert (receipt.pushed.tolist(), receipt.push_slots.tolist()) == ([12], [8])
     assert (receipt.pulled.tolist(), receipt.wasted.tolist()) == ([4, 9], [0])
 
 
 def test_an_unusable_message_alone_in_its_slot_counts_as_collided() -> None:
-    receipt = frame(push=3).resolve({10: [4]}).receipt(set())
+    receipt = OnAir(frame(push=3), {10: [4]}).receipt(set())
     assert (receipt.pushed.tolist(), receipt.collided.tolist()) == ([], [10])
 
 
@@ -183,8 +183,8 @@ def test_of_free_ues_those_count_that_sent() -> None:
     announced = frame(seeded=False, unasked=True)
     assert len(announced.turns) == 30
     used = {4: [1], 9: [3], 20: [5], 21: [5], 29: [8]}
-    assert set(announced.resolve(used).received) == {4, 9, 29}
-    receipt = announced.resolve(used).receipt({4, 20, 21, 29})
+    assert set(OnAir(announced, used).received) == {4, 9, 29}
+    receipt = OnAir(announced, used).receipt({4, 20, 21, 29})
     assert receipt.pulled.tolist() == [4]
     assert receipt.wasted.tolist() == [0, 9]
     assert (receipt.pushed.tolist(), receipt.collided.tolist()) == ([29], [20, 21])
@@ -224,7 +224,7 @@ def test_whom_the_ps_expects(
     """One that must have sent and is not heard is lost; one that need not have sent and says nothing is barred."""
     announced = frame(seeded=seeded, unasked=unasked, merit=merit, **BARRING)
     assert (announced.open, announced.foreseen, announced.expected) == (is_open, foreseen, expected)
-    attempts = announced.resolve({}).receipt(set()).attempts
+    attempts = OnAir(announced, {}).receipt(set()).attempts
     assert attempts is not None
     assert (attempts.ues.tolist(), attempts.barred.tolist()) == ([], barred)
 
@@ -232,7 +232,7 @@ def test_whom_the_ps_expects(
 @pytest.mark.parametrize("unasked", [False, True])
 def test_a_ue_that_names_no_slots_was_barred(unasked: bool) -> None:
     announced = frame(unasked=unasked, **BARRING)
-    attempts = announced.resolve({10: [], 12: [5], 14: []}).receipt({12}).attempts
+    attempts = OnAir(announced, {10: [], 12: [5], 14: []}).receipt({12}).attempts
     assert attempts is not None
     assert attempts.ues.tolist() == [12]
     assert attempts.barred.tolist() == ([10, 11, 13, 14, 15] if unasked else [10, 14])

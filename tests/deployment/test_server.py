@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
-from fedslot.aggregation import Aggregate, Updates, average
+from fedslot.aggregation import AGGREGATIONS, average
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits, Refusal
 from fedslot.deployment.server import ParameterServer
@@ -215,28 +215,6 @@ def test_a_training_that_never_began_leaves_no_folder(tmp_path: Path) -> None:
 # Restarts -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Velocity:
-    """The state of `Momentum`."""
-
-    velocity: NDArray[np.float32]
-
-
-class Momentum:
-    """Server momentum: an aggregation that carries an array from round to round."""
-
-    def init(self, model: torch.Tensor, ues: int) -> Velocity:
-        return Velocity(np.zeros(len(model), dtype=np.float32))
-
-    def apply(self, state: Velocity, updates: Updates) -> Aggregate[Velocity]:
-        move = (average(updates.local, updates.sizes) - updates.start).numpy()
-        after = np.float32(0.5) * state.velocity + move
-        if not np.isfinite(after).all():
-            raise FloatingPointError("overflow")
-        new = updates.start + torch.from_numpy(after)
-        return Aggregate(new, new, Velocity(after))
-
-
 def test_which_folders_are_refused(tmp_path: Path) -> None:
     wanted = scenario()
     Cell(wanted, out=tmp_path).run(1)
@@ -257,20 +235,19 @@ def test_which_folders_are_refused(tmp_path: Path) -> None:
     Cell(wanted, out=tmp_path, force=True).run(1)
 
 
-@pytest.mark.parametrize("aggregate", ["average", "fedadam", Momentum])
-def test_a_restarted_server_continues_as_if_unbroken(aggregate: str | type[Momentum], tmp_path: Path) -> None:
-    """With aggregations of the scenario, with and without moments, and with one that a transport brings."""
-    wanted = scenario(aggregation__name=aggregate) if isinstance(aggregate, str) else scenario()
-
-    def make() -> Momentum | None:
-        return None if isinstance(aggregate, str) else aggregate()
-
-    unbroken = Cell(wanted, aggregate=make(), out=tmp_path / "unbroken").run()
-    first = Cell(wanted, aggregate=make(), out=tmp_path / "broken").run(rounds=3)
+@pytest.mark.parametrize(
+    ("name", "aggregate"),
+    [("average", None), ("fedadam", None), ("average", AGGREGATIONS.make("fedavgm", {}))],
+    ids=["average", "fedadam", "a transport's own"],
+)
+def test_a_restarted_server_continues_as_if_unbroken(name: str, aggregate: Any, tmp_path: Path) -> None:
+    wanted = scenario(aggregation__name=name)
+    unbroken = Cell(wanted, aggregate=aggregate, out=tmp_path / "unbroken").run()
+    first = Cell(wanted, aggregate=aggregate, out=tmp_path / "broken").run(rounds=3)
     assert first.now.round == 3
     assert not (tmp_path / "broken" / "summary.json").is_file()
     for _ in range(2):  # the second time, there is nothing left to do
-        again = Cell(wanted, aggregate=make(), out=tmp_path / "broken", resume=True).run()
+        again = Cell(wanted, aggregate=aggregate, out=tmp_path / "broken", resume=True).run()
         assert torch.equal(again.now.model, unbroken.now.model)
         np.testing.assert_array_equal(again.now.state.value, unbroken.now.state.value)
         assert again.roster.nodes == unbroken.roster.nodes
@@ -420,26 +397,24 @@ def test_claims_of_any_size_do_not_end_the_training(liars: int, claim: int, refu
     assert ("examples" in {reason for _, _, reason in faults(server)}) is refused
 
 
-def _overflowing_together(only: int | None = None) -> dict[int, Tamper]:
-    """Two updates with finite losses whose average overflows: one scales the first layer, one the last."""
+def scaling_a_layer(first: bool) -> Tamper:
+    """One of two updates with finite losses whose average overflows."""
 
-    def scale(first: bool) -> Tamper:
-        def tamper(reply: Message) -> Message:
-            if only is not None and reply.round != only:
-                return reply
-            sizes = [int(np.prod(shape)) for shape in reply.shapes.values()]
-            model = reply.model.copy()
-            layer = slice(0, sum(sizes[:2])) if first else slice(-sum(sizes[-2:]), None)
-            model[layer] *= np.float32(1e34)
-            return replace(reply, model=model)
+    def tamper(reply: Message) -> Message:
+        sizes = [int(np.prod(shape)) for shape in reply.shapes.values()]
+        model = reply.model.copy()
+        layer = slice(0, sum(sizes[:2])) if first else slice(-sum(sizes[-2:]), None)
+        model[layer] *= np.float32(1e34)
+        return replace(reply, model=model)
 
-        return tamper
+    return tamper
 
-    return {0: scale(True), 1: scale(False)}
+
+OVERFLOWING = {0: scaling_a_layer(True), 1: scaling_a_layer(False)}
 
 
 def test_updates_that_overflow_only_together_do_not_end_the_training() -> None:
-    server = Cell(scenario(), _overflowing_together(), limits=Limits(norm=1e38)).run(rounds=2)
+    server = Cell(scenario(), OVERFLOWING, limits=Limits(norm=1e38)).run(rounds=2)
     assert {reason for _, _, reason in faults(server)} & {"values", "aggregate"}
     assert server.now.round == 2
     assert torch.isfinite(server.now.model).all()
@@ -447,12 +422,12 @@ def test_updates_that_overflow_only_together_do_not_end_the_training() -> None:
 
 
 def test_a_failed_aggregation_is_undone() -> None:
-    """The first round is poisoned: neither the model nor the momentum keeps anything of it."""
-    poisoned = _overflowing_together(only=0)
-    server = Cell(scenario(), poisoned, aggregate=Momentum(), limits=Limits(norm=1e38)).run(rounds=1)
+    """Neither the model nor the momentum keeps anything of it."""
+    wanted = scenario(aggregation__name="fedavgm")
+    server = Cell(wanted, OVERFLOWING, limits=Limits(norm=1e38)).run(rounds=1)
     assert "aggregate" in {reason for _, _, reason in faults(server)}
     assert torch.equal(server.now.model, server.model.initial)
-    assert not server.now.aggregation.velocity.any()
+    assert not server.now.aggregation.momentum.any()
 
 
 def test_nobody_raises_the_limit_of_the_norm() -> None:

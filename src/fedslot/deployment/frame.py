@@ -206,39 +206,26 @@ class Frame:
         """Whether no other UE than those expected can send, because the PS repeats every draw."""
         return bool(self.window.seed) and self.window.attribute not in OWN
 
-    def resolve(self, used: Mapping[int, list[int]]) -> OnAir:
-        """Resolve the slots on the channel. used: those in which each UE that answered sent; none if it was barred."""
-        # of UEs that know by themselves whether they have an update, the PS knows those that sent
-        backlogged = self.backlogged[np.isin(self.backlogged, list(used))] if self.open else self.backlogged
-        sent, outcome = self._sent(backlogged, used), np.empty(0, dtype=np.int64)
-        if len(sent):
-            fading = stream(self.seed, CHANNEL, self.round)
-            outcome = resolve(sent, self.push_slots, read_channel(self.window.channel), fading)
-        return OnAir(self, used, backlogged, sent, outcome)
 
-    def _sent(self, backlogged: UEs, used: Mapping[int, list[int]]) -> UEs:
-        """Return the push slots (N, C) of each backlogged UE's copies, 0 where there is none."""
-        window, ues = self.window, backlogged.tolist()
-        sent = np.zeros((len(ues), window.copies if ues else 1), dtype=np.int64)
-        for rank, ue in enumerate(ues):
-            own = used.get(ue, [])
-            sent[rank, : len(own)] = [slot - window.first + 1 for slot in own]
-        return sent
-
-
-@dataclass(frozen=True, eq=False)
 class OnAir:
     """A frame after its slots were resolved on the channel, before its messages are read.
 
-    used: the slots of each UE that answered. backlogged: (N,) UEs that could push. sent: (N, C) the slots of their
-    copies. outcome: (N,) of each, as `access.frame.resolve` returns it.
+    used: the slots in which each UE that answered sent; none if it was barred.
     """
 
-    frame: Frame
-    used: Mapping[int, list[int]]
-    backlogged: UEs
-    sent: UEs
-    outcome: UEs
+    def __init__(self, frame: Frame, used: Mapping[int, list[int]]) -> None:
+        self.frame, self.used, self.backlogged = frame, used, frame.backlogged
+        if frame.open:  # of UEs that know by themselves whether they have an update, the PS knows those that sent
+            self.backlogged = self.backlogged[np.isin(self.backlogged, list(used))]
+        window, ues = frame.window, self.backlogged.tolist()
+        self.sent = np.zeros((len(ues), window.copies if ues else 1), dtype=np.int64)  # (N, C) slots, 0 for none
+        for row, ue in enumerate(ues):
+            slots = used.get(ue, [])
+            self.sent[row, : len(slots)] = [slot - window.first + 1 for slot in slots]
+        self.outcome = np.empty(0, dtype=np.int64)  # (N,) as `access.frame.resolve` returns it
+        if ues:
+            fading = stream(frame.seed, CHANNEL, frame.round)
+            self.outcome = resolve(self.sent, frame.push_slots, read_channel(window.channel), fading)
 
     @property
     def received(self) -> list[int]:
@@ -251,13 +238,12 @@ class OnAir:
         sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides
             with others in a push slot and wastes a reserved one.
         """
-        grant, backlogged, expected = self.frame.grant, self.backlogged.tolist(), set(self.frame.expected)
-        in_time = np.array([ue in sound for ue in grant.pull.tolist()], dtype=bool)
-        usable = np.array([ue in sound for ue in backlogged], dtype=bool)
+        grant, ues, expected = self.frame.grant, self.backlogged, set(self.frame.expected)
+        in_time, usable = np.isin(grant.pull, list(sound)), np.isin(ues, list(sound))
+        outcome = np.where(usable, self.outcome, np.minimum(self.outcome, COLLIDED))
         # one that was expected and not heard is lost; one that was not expected and says nothing was barred
-        silent = [not self.used[ue] if ue in self.used else ue not in expected for ue in backlogged]
-        outcome, barred = np.where(usable, self.outcome, np.minimum(self.outcome, COLLIDED)), np.array(silent, bool)
-        return tally(grant, self.frame.slots, in_time, self.backlogged, self.sent, outcome, barred)
+        barred = [not self.used[ue] if ue in self.used else ue not in expected for ue in ues.tolist()]
+        return tally(grant, self.frame.slots, in_time, ues, self.sent, outcome, np.array(barred, dtype=bool))
 
 
 def write_channel(name: str, options: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from fedslot.deployment.faults import NO_NODE, Fault
-from fedslot.deployment.frame import Frame
+from fedslot.deployment.frame import Frame, OnAir
 from fedslot.deployment.screening import Refusal, Update, check_slots
 from fedslot.messages import Receipt
 
@@ -62,7 +62,7 @@ def screen(
         answered[ue] = reply
         with blaming(ue):
             used[ue] = check_slots(frame.turns[ue], *reply.slots())  # whatever follows: the message was on the air
-    on_air = frame.resolve(used)
+    on_air = OnAir(frame, used)
     received = set(on_air.received)
     for ue in used:
         if ue in received:  # the others collided and are dropped unread
