@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
+from small_cell import model_without_ue_1, scenario
 
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
@@ -25,22 +26,6 @@ from fedslot.rounds.simulation import Simulation
 from fedslot.rounds.states import state_arrays
 from fedslot.rounds.trace import EVENTS
 from fedslot.runs.records import frame_table, round_table
-
-SMALL = {
-    "rounds": 6,
-    "data.ues": 8,
-    "frame.slots": 4,
-    "frame.pull": 2,
-    "push.contenders": 4,
-    "push.probability": 0.8,
-    "training.epochs": 2,
-    "fleet.noise": 0.2,
-    "valuation.name": "exact",
-}
-
-
-def scenario(**changes: object) -> Scenario:
-    return Scenario.load("quickstart", {**SMALL, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
 @dataclass(frozen=True)
@@ -323,10 +308,7 @@ BAD: dict[str, tuple[Tamper, str]] = {
 
 @pytest.fixture(scope="module")
 def without_ue_1() -> torch.Tensor:
-    """The model after a first frame in which UE 1 of 0 to 3 sent nothing of use."""
-    training = LocalTraining.of(scenario())
-    trained = training(training.trainer.model.initial, np.array([0, 2, 3]), 0)
-    return average(trained.models, trained.sizes)
+    return model_without_ue_1()
 
 
 @pytest.mark.parametrize("case", BAD)

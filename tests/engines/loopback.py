@@ -1,4 +1,4 @@
-"""Ports and certificates on the loopback, for tests with real servers."""
+"""Ports, certificates and run folders for tests with real servers on the loopback."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ def free_port() -> int:
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def rows(folder: Path) -> int:
+    """Return the number of rounds that a run has written."""
+    file = folder / "rounds.csv"
+    return max(0, file.read_text("utf-8").count("\n") - 1) if file.is_file() else 0
 
 
 class Authority:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import subprocess
 import threading
@@ -12,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from loopback import free_port, listens
 
-from fedslot import Cell, Grant, Ledger, Merit, Receipt, Scenario
+from fedslot import Scenario
 from fedslot.deployment.mqtt import Broker, Device, MqttServer, Timing, scenario_devices
 from fedslot.deployment.server import ParameterServer
 from fedslot.rounds.simulation import Simulation
@@ -46,24 +44,6 @@ SMALL = {
 
 def small(**changes: object) -> Scenario:
     return Scenario.load("quickstart", {**SMALL, **{key.replace("__", "."): value for key, value in changes.items()}})
-
-
-class Newcomers:
-    """A strategy that pulls the most valued UEs, and lets only those push that were never received."""
-
-    needs_values = True
-
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-
-    def init(self) -> Ledger:
-        return Ledger.blank(self.cell.ues)
-
-    def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
-        return Grant(state.top(self.cell.pull), push=True, merit=Merit("value", most=-math.inf, told=state.value))
-
-    def observe(self, state: Ledger, receipt: Receipt, values: np.ndarray) -> Ledger:
-        return state.smooth(receipt, values, memory=0.5)
 
 
 class Mosquitto:

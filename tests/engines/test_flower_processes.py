@@ -19,7 +19,7 @@ pytest.importorskip("flwr")
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
-from loopback import NO_PASSWORD, Authority, free_port, listens
+from loopback import NO_PASSWORD, Authority, free_port, listens, rows
 
 import fedslot
 from fedslot import Scenario
@@ -100,10 +100,6 @@ class Federation:
         words = " ".join(f"{key}={_toml(value)}" for key, value in given.items())
         return self.start(name, "flwr", "run", str(APP), "local", "--stream", "--run-config", words)
 
-    def rows(self) -> int:
-        file = self.path / "out" / "rounds.csv"
-        return max(0, file.read_text("utf-8").count("\n") - 1) if file.is_file() else 0
-
     def until(
         self, condition: Callable[[], bool], seconds: float, process: subprocess.Popen[bytes] | None, name: str
     ) -> None:
@@ -175,7 +171,7 @@ def test_a_device_is_killed_in_mid_round(federation: Federation) -> None:
     counts = [0]  # of ue2's tasks in the first round
 
     def is_first_round_closed() -> bool:
-        if federation.rows():
+        if rows(federation.path / "out"):
             return True
         counts.append(federation.log("ue2").count(TASK))
         return False

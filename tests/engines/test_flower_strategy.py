@@ -22,31 +22,19 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 from flwr.supercore.task_identity import TaskIdentity  # private: without it no message can be made outside of a run
+from small_cell import model_without_ue_1, scenario
 
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
-from fedslot.aggregation import average
 from fedslot.data.sources import load
 from fedslot.deployment.flower import DeadlineGrid, SlotAccess, to_arrays
 from fedslot.deployment.flower.messages import LABEL
 from fedslot.deployment.frame import Turn
-from fedslot.rounds.local_training import LocalTraining
 from fedslot.rounds.simulation import Simulation
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "examples" / "flower"))
 from slots.client_app import app as CLIENT
 
-SMALL = {
-    "rounds": 6,
-    "data.ues": 8,
-    "frame.slots": 4,
-    "frame.pull": 2,
-    "push.contenders": 4,
-    "push.probability": 0.8,
-    "training.epochs": 2,
-    "fleet.noise": 0.2,
-    "valuation.name": "exact",
-}
 NODE = 1000  # node of UE 0 in the grid below
 DEADLINE = 8.0  # seconds, where a UE is silent; the others must answer in this time on a busy machine
 Tamper = Callable[[Message, Message], Any]
@@ -146,11 +134,6 @@ def _set(message: Message, **values: object) -> Message:
     """Set fields of a message as Flower's own grids do: there are no setters for them."""
     message.metadata.__dict__.update({f"_{name}": value for name, value in values.items()})
     return message
-
-
-def scenario(**changes: object) -> Scenario:
-    named = {key.replace("__", "."): value for key, value in changes.items()}
-    return Scenario.load("quickstart", {**SMALL, **named})
 
 
 def make(wanted: Scenario, kind: type[SlotAccess] = SlotAccess, **options: Any) -> SlotAccess:
@@ -276,10 +259,7 @@ BAD: dict[str, tuple[Tamper, str]] = {
 
 @pytest.fixture(scope="module")
 def without_ue_1() -> torch.Tensor:
-    """The model after a first frame in which UE 1 of 0 to 3 sent nothing of use."""
-    training = LocalTraining.of(scenario())
-    trained = training(training.trainer.model.initial, np.array([0, 2, 3]), 0)
-    return average(trained.models, trained.sizes)
+    return model_without_ue_1()
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -36,9 +36,9 @@ BUSY = {"silent", "late"}  # what a device may suffer on a busy machine
 def broker(
     start_shared: Callable[..., subprocess.Popen[Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mosquitto]:
-    made = Mosquitto(start_shared, tmp_path_factory.mktemp("broker"))
-    yield made
-    made.kill()
+    broker = Mosquitto(start_shared, tmp_path_factory.mktemp("broker"))
+    yield broker
+    broker.kill()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,6 @@ def broker(
     [
         ({"push__probability": 0.8}, 5.0),
         ({"push__channel": "crdsa", "frame__slots": 6}, 5.0),
-        ({"strategy__name": "mqtt_cell:Newcomers"}, 5.0),  # by values, which are infinite before the first reception
         # UEs choose themselves whether they push, so that every frame is kept open to its end
         ({"strategy__name": "merit-push", "aggregation__name": "filtered", "fleet__noise": 0.5}, 1.0),
     ],
@@ -57,10 +56,10 @@ def test_seeded_devices_give_what_the_simulator_gives(
 ) -> None:
     scenario, timing = small(**changes), longer(replace(TIMING, tolerance=tolerance))
     with devices_of(scenario, broker.url):
-        made = make_server(scenario, broker.url, timing, out=tmp_path / "out")
-        made.run()
+        mqtt = make_server(scenario, broker.url, timing, out=tmp_path / "out")
+        mqtt.run()
     simulated, deployed = fedslot.run(scenario), fedslot.load(tmp_path / "out")
-    assert made.server.faults.all == []
+    assert mqtt.server.faults.all == []
     pd.testing.assert_frame_equal(deployed.rounds[EXACT], simulated.rounds[EXACT])
     events = ["round", "slot", "event", "ue"]
     pd.testing.assert_frame_equal(deployed.frames[events], simulated.frames[events])
@@ -78,12 +77,12 @@ def test_free_devices_push_of_their_own_accord(channel: str, broker: Mosquitto, 
     )
     timing = longer(Timing(slot=0.05, downlink=0.5, tolerance=0.5))
     with devices_of(scenario, broker.url) as devices:
-        made = make_server(scenario, broker.url, timing, out=tmp_path / "out", seeded=False)
-        made.run()
+        mqtt = make_server(scenario, broker.url, timing, out=tmp_path / "out", seeded=False)
+        mqtt.run()
         sent = sum(device.sent for device in devices)
         until(lambda: all(device.over.is_set() for device in devices))
     rounds = fedslot.load(tmp_path / "out").rounds
-    faults = made.server.faults.all
+    faults = mqtt.server.faults.all
     assert {fault.reason for fault in faults} <= BUSY
     assert rounds["pulled"].sum() + rounds["wasted"].sum() == 8
     assert sent == rounds["pulled"].sum() + rounds["contenders"].sum() + sum(fault.reason == "late" for fault in faults)
@@ -103,18 +102,18 @@ def test_a_device_with_a_training_of_its_own(broker: Mosquitto, tmp_path: Path, 
 
         return Device(ue, broker.url, train, cell="own")
 
-    made = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell="own")
-    with running(made) as raised:
+    mqtt = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell="own")
+    with running(mqtt) as raised:
         both = [threading.Thread(target=device(ue, samples).run) for ue, samples in ((0, 30), (1, 10))]
         for thread in both:
             thread.start()
         for thread in both:
             thread.join(WAIT)
     assert raised == []
-    moved = made.server.now.model - made.server.model.initial
+    moved = mqtt.server.now.model - mqtt.server.model.initial
     np.testing.assert_allclose(moved.numpy(), 2 * (0.75 * 0.01 + 0.25 * 0.02), rtol=1e-3)
     assert threads == {"train"}
-    assert made.server.faults.all == []
+    assert mqtt.server.faults.all == []
 
 
 class Rogue:
@@ -165,12 +164,12 @@ def test_a_bad_message_costs_its_own_update_only(broker: Mosquitto, tmp_path: Pa
     rogue = Rogue(broker.url, Topics("rogue"), [change for change, _ in SAYINGS])
     rogue.link.open(WAIT)
     with devices_of(scenario, broker.url, [0, 2], cell="rogue"):
-        server = make_server(scenario, broker.url, longer(SHORT), out=tmp_path / "out", cell="rogue")
-        server.run()
+        mqtt = make_server(scenario, broker.url, longer(SHORT), out=tmp_path / "out", cell="rogue")
+        mqtt.run()
     rogue.link.close()
-    assert server.server.model.size == PARAMETERS
+    assert mqtt.server.model.size == PARAMETERS
     received = fedslot.load(tmp_path / "out").frames.query("event == 'pulled'")
-    faults = server.server.faults.all
+    faults = mqtt.server.faults.all
     others = [fault.reason for fault in faults if fault.ue != 1]
     assert set(others) <= BUSY
     for round, (_, reason) in enumerate(SAYINGS):
@@ -178,7 +177,7 @@ def test_a_bad_message_costs_its_own_update_only(broker: Mosquitto, tmp_path: Pa
         assert reason in reasons or not reason, (round, reason, reasons)
     assert received.loc[received["ue"] == 1, "round"].tolist() == [0]  # the honest one
     assert len(received) - 1 == 2 * len(SAYINGS) - len(others)
-    assert np.isfinite(server.server.now.model.numpy()).all()
+    assert np.isfinite(mqtt.server.now.model.numpy()).all()
 
 
 def test_a_device_is_here_until_it_says_otherwise_on_its_own_topic() -> None:
@@ -205,17 +204,17 @@ def test_statuses_that_dead_devices_left(left: str, broker: Mosquitto, tmp_path:
     cell, link = f"left-{left}", Link(Broker(broker.url), [], lambda *_: None)
     topics = Topics(cell)
     link.open(WAIT)
-    made = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell=cell)
+    mqtt = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell=cell)
     with devices_of(scenario, broker.url, [0], cell=cell):
         for ue in ("ue0", "ue1"):
             link.publish(topics.of(ue, "status"), write_status(left, "ghost"), retain=True)
         link.close((topics.of("ghost", "status"), b""))  # once this is delivered, so are those before it
-        with running(made) as raised:
-            until(lambda: hasattr(made.server, "now"))  # it hears statuses
+        with running(mqtt) as raised:
+            until(lambda: hasattr(mqtt.server, "now"))  # it hears statuses
             with devices_of(scenario, broker.url, [1], cell=cell) as (second,):
                 assert second.over.wait(WAIT)
     assert raised == []
-    assert made.server.faults.all == []
+    assert mqtt.server.faults.all == []
     assert fedslot.load(tmp_path / "out").rounds["pulled"].tolist() == [2, 2]
 
 

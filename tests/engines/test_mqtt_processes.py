@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("paho.mqtt")
 
-from loopback import Authority
+from loopback import Authority, rows
 from mqtt_cell import EXACT, SMALL, TIMING, WAIT, Mosquitto, devices_of, make_server, over_mqtt, running, small, until
 
 import fedslot
@@ -43,11 +43,6 @@ def lengths(timing: Timing) -> list[str]:
     """Return the options that give a timing."""
     named = {"slot-seconds": timing.slot, "downlink-seconds": timing.downlink, "tolerance": timing.tolerance}
     return [f"--{name}={seconds}" for name, seconds in named.items()]
-
-
-def rows(folder: Path) -> int:
-    file = folder / "rounds.csv"
-    return max(0, file.read_text("utf-8").count("\n") - 1) if file.is_file() else 0
 
 
 def as_simulated(folder: Path, rounds: int) -> None:
@@ -81,8 +76,8 @@ def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer:
     broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
     scenario, timing = small(rounds=5), longer(TIMING)
     with devices_of(scenario, broker.url):
-        made = make_server(scenario, broker.url, timing, out=out)
-        with running(made) as raised:
+        mqtt = make_server(scenario, broker.url, timing, out=out)
+        with running(mqtt) as raised:
             until(lambda: rows(out) >= 2)
             time.sleep(timing.downlink / 2)  # somewhere in the next frame
             broker.kill()
@@ -93,7 +88,7 @@ def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer:
             broker.start()
         assert raised == []
     as_simulated(out, 5)
-    assert {fault.reason for fault in made.server.faults.all} <= {"late", "stale"}  # sent again for the lost frame
+    assert {fault.reason for fault in mqtt.server.faults.all} <= {"late", "stale"}  # sent again for the lost frame
 
 
 DEVICE = """
@@ -120,7 +115,7 @@ def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path, longer:
     broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
     scenario = small(data__ues=3, frame__slots=3, frame__pull=3, push__contenders=0, rounds=1000)
     timing, enough = longer(Timing(slot=0.1, downlink=0.5, tolerance=1.0)), Enough()
-    made = make_server(scenario, broker.url, timing, out=out, callbacks=[enough])
+    mqtt = make_server(scenario, broker.url, timing, out=out, callbacks=[enough])
 
     def device() -> subprocess.Popen[Any]:
         return start(sys.executable, "-c", DEVICE, broker.url)
@@ -128,11 +123,11 @@ def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path, longer:
     def received() -> int:
         return int(fedslot.load(out).rounds["pulled"].iloc[-1])
 
-    with devices_of(scenario, broker.url, [0, 1]), running(made) as raised:
+    with devices_of(scenario, broker.url, [0, 1]), running(mqtt) as raised:
         first = device()
         until(lambda: rows(out) >= 1 and received() == 3)
         first.kill()
-        until(lambda: "absent" in {fault.reason for fault in made.server.faults.all})
+        until(lambda: "absent" in {fault.reason for fault in mqtt.server.faults.all})
         assert received() < 3
         device()
         until(lambda: received() == 3)
@@ -218,15 +213,15 @@ def test_certificates_and_access_control(start: Start, tmp_path: Path, longer: L
     spy.publish(topics.of("ps", "status"), poison, retain=True)
     until(lambda: len(refused) == 6)  # the broker takes messages in order, so the two before have arrived
 
-    made = make_server(scenario, secured.broker("ps"), longer(TIMING), out=tmp_path / "out")
-    with running(made) as raised:
+    mqtt = make_server(scenario, secured.broker("ps"), longer(TIMING), out=tmp_path / "out")
+    with running(mqtt) as raised:
         spy.close()
         paths = {name: tmp_path / f"ue{{ue}}{end}.pem" for name, end in (("cert", ""), ("key", "-key"))}
         fleet = Broker(secured.broker("ps").url, tmp_path / "ca.pem", **paths)
         run_devices(scenario_devices(scenario, [0, 1], fleet), WAIT)
     assert raised == []
     assert heard == []  # neither others' updates nor statuses
-    assert made.server.faults.all == []
+    assert mqtt.server.faults.all == []
     simulated = fedslot.run(scenario)
     np.testing.assert_allclose(fedslot.load(tmp_path / "out").model, simulated.model, rtol=1e-3, atol=1e-4)
 

@@ -179,8 +179,8 @@ def device(
     from fedslot.deployment.mqtt import fetch_scenario, run_devices, scenario_devices
 
     with _network_log(), stoppable("the parameter server goes on without it"):
-        known = read_scenario(scenario, override) if scenario else fetch_scenario(where.of(wanted[0]), cell, wait)
-        devices = scenario_devices(known, wanted, where, cell)
+        trained = read_scenario(scenario, override) if scenario else fetch_scenario(where.of(wanted[0]), cell, wait)
+        devices = scenario_devices(trained, wanted, where, cell)
         run_devices(devices, wait)
     sent = sum(one.sent for one in devices)
     name = f"UE {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} UEs"

@@ -127,13 +127,13 @@ def _read_array(name: str, data: bytes, shape: tuple[int, ...]) -> NDArray[np.fl
         version = np.lib.format.read_magic(stream)
         if version != (1, 0):
             raise ValueError(f"version {version}")
-        found, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        stated, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     except Exception as error:  # NumPy parses headers as Python text, which fails in many ways
         raise Refusal("array", f"{name}: {error}") from None
     if dtype != np.dtype("<f4"):
         raise Refusal("dtype", f"{name}: {dtype}")
-    if tuple(found) != shape:
-        raise Refusal("shape", f"{name}: {found}")
+    if tuple(stated) != shape:
+        raise Refusal("shape", f"{name}: {stated}")
     if len(data) - stream.tell() != 4 * math.prod(shape):
         raise Refusal("array", f"{name}: {len(data)} bytes")
     flat = np.frombuffer(data, dtype, offset=stream.tell())

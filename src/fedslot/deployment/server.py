@@ -188,8 +188,8 @@ class ParameterServer:
     def _sizes(self, ues: UEs, claimed: NDArray[np.int64], round: int) -> NDArray[np.int64]:
         """Return the training samples that count for each UE: claims are limited by the median of all UEs' claims."""
         self.claims[ues] = claimed
-        known = np.sort(self.claims[self.claims > 0])
-        most = int(self.limits.examples * known[(len(known) - 1) // 2]) if len(known) else 0
+        all_claims = np.sort(self.claims[self.claims > 0])
+        most = int(self.limits.examples * all_claims[(len(all_claims) - 1) // 2]) if len(all_claims) else 0
         for ue, claim in zip(ues.tolist(), claimed.tolist(), strict=True):
             if claim > most:
                 node = self.roster.nodes.get(ue, NO_NODE)

@@ -189,8 +189,8 @@ class Device:
         if self.scenario is not None and announced.scenario != self.scenario:
             return self.fail("the PS trains another scenario than this device; start the device again")
         turn = announced.turn(self.ue)
-        known = announced.backlogged is not None
-        has_update = known or (self.ready(announced.round) if self.ready else self._backlog(announced))
+        is_free = announced.backlogged is None
+        has_update = not is_free or (self.ready(announced.round) if self.ready else self._backlog(announced))
         if turn is None or not (turn.slot or has_update) or (turn := turn.settle(self.own)) is None:
             return
         self._assignment = self._waiting = Assignment(announced, turn, sent)

@@ -126,7 +126,7 @@ class MqttServer:
         """Announce a frame and close it on time; one during which the broker was lost is announced again."""
         server = self.server
         if not self._same_connection():
-            while not self._link.wait_up(1.0) and not self._failure:
+            while not self._link.up.wait(1.0) and not self._failure:
                 continue
             self._greet()
             self._gather(self._before)
@@ -149,7 +149,7 @@ class MqttServer:
 
     def _same_connection(self) -> bool:
         """Return whether the broker was here all the time since the PS said that it is."""
-        return self._link.up and self._link.connections == self._greeted
+        return self._link.up.is_set() and self._link.connections == self._greeted
 
     def _announce(self, frame: Frame) -> float:
         """Send the announcement, then the model; return the time of the announcement."""
