@@ -6,7 +6,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,8 @@ def _in_a_task() -> None:
 class LoopGrid(Grid):
     """A grid of devices in this process: each message runs the example's ClientApp.
 
-    tamper: by UE, what to make of its reply: a reply, a list of replies, an exception to raise when it is fetched, or
-        None for silence. It is called with the message and the honest reply.
+    tamper: by UE, what to make of its reply: another one, or a function that fetches the replies of a grid. It is
+        called with the message and the honest reply.
     """
 
     def __init__(self, scenario: Scenario, path: Path, tamper: dict[int, Tamper] | None = None) -> None:
@@ -60,9 +60,9 @@ class LoopGrid(Grid):
         self.config = {"scenario": str(file), "overrides": ""}
         self.tamper = tamper or {}
         self.nodes = {NODE + ue: ue for ue in range(scenario.data.ues)}
-        self.replies: dict[str, Any] = {}
+        self.replies: dict[str, Fetch] = {}
         self.sent: list[Message] = []
-        self.lock, self.hang = threading.Lock(), threading.Event()
+        self.hang = threading.Event()
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         names = []
@@ -73,28 +73,22 @@ class LoopGrid(Grid):
             self.replies[names[-1]] = self._answer(message)
         return names
 
-    def _answer(self, message: Message) -> Any:
+    def _answer(self, message: Message) -> Fetch:
         node = message.metadata.dst_node_id
         context = Context(1, node, {"partition-id": self.nodes[node]}, RecordDict(), self.config)
         reply = CLIENT(_over_the_wire(message), context)
-        tamper = self.tamper.get(self.nodes[node])
-        return reply if tamper is None or "who" in message.content[LABEL] else tamper(message, reply)
+        if self.nodes[node] in self.tamper and "who" not in message.content[LABEL]:
+            reply = self.tamper[self.nodes[node]](message, reply)
+        return reply if callable(reply) else lambda grid: [reply]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        found: list[Message] = []
-        with self.lock:
-            for name in message_ids:
-                reply = self.replies.get(name)
-                if isinstance(reply, _Late):
-                    reply = reply.reply if any(m.content[LABEL].get("round") == 1 for m in self.sent) else None
-                if isinstance(reply, Exception):
-                    raise reply
-                if reply is not None:
-                    found += reply if isinstance(reply, list) else [reply]
-                    del self.replies[name]
-        if any(isinstance(reply, _Hanging) for reply in found):
-            self.hang.wait()
-        return [reply for reply in found if not isinstance(reply, _Hanging)]
+        replies: list[Message] = []
+        for name in message_ids:
+            fetched = self.replies.get(name, _silence)(self)
+            replies += fetched
+            if fetched:
+                del self.replies[name]
+        return replies
 
     def get_node_ids(self) -> list[int]:
         return list(self.nodes)
@@ -111,15 +105,20 @@ class LoopGrid(Grid):
     def run(self) -> Any: ...
 
 
-class _Hanging:
-    """A reply whose download does not end."""
+Fetch = Callable[[LoopGrid], list[Message]]
 
 
-@dataclass
-class _Late:
-    """A reply that comes once the second frame was sent."""
+def _silence(grid: LoopGrid) -> list[Message]:
+    return []
 
-    reply: Message
+
+def _endless(grid: LoopGrid) -> list[Message]:
+    grid.hang.wait()
+    return []
+
+
+def _unreadable(grid: LoopGrid) -> list[Message]:
+    raise KeyError("no such class")
 
 
 def _over_the_wire(message: Message) -> Message:
@@ -253,7 +252,7 @@ BAD: dict[str, tuple[Tamper, str]] = {
     "another label": (_with(fedslot=ConfigRecord({"x": 1})), "round"),
     "another's slot": (_with(fedslot=ConfigRecord({"round": 0, "slots": [1]})), "slot"),
     "error": (lambda message, reply: Message(Error(3, "out of\nmemory"), reply_to=message), "error"),
-    "unreadable": (lambda message, reply: KeyError("no such class"), "error"),
+    "unreadable": (lambda message, reply: _unreadable, "error"),
 }
 
 
@@ -302,7 +301,7 @@ def _forged(message: Message, reply: Message) -> Message:
     return _set(Message(reply.content, reply_to=message), src_node_id=NODE + 7)
 
 
-@pytest.mark.parametrize("tamper", [lambda message, reply: _Hanging(), _forged], ids=["endless download", "forged"])
+@pytest.mark.parametrize("tamper", [lambda message, reply: _endless, _forged], ids=["endless download", "forged"])
 def test_a_round_closes_at_its_deadline(tamper: Tamper, without_ue_1: torch.Tensor, tmp_path: Path) -> None:
     grid = LoopGrid(scenario(), tmp_path, {1: tamper})
     try:
@@ -315,8 +314,11 @@ def test_a_round_closes_at_its_deadline(tamper: Tamper, without_ue_1: torch.Tens
 
 def test_a_late_reply_is_not_counted_in_the_next_round(tmp_path: Path) -> None:
     """UE 1 answers the first frame once the second has begun, which stays open because UE 4 is silent."""
-    late = {1: lambda message, reply: _Late(reply) if message.content[LABEL]["round"] == 0 else reply}
-    tamper = {**late, 4: lambda message, reply: None}
+
+    def late(message: Message, reply: Message) -> Fetch:
+        return lambda grid: [reply] if any(sent.content[LABEL].get("round") == 1 for sent in grid.sent) else []
+
+    tamper = {1: late, 4: lambda message, reply: _silence}
     strategy = deploy(scenario(), tmp_path, tamper, rounds=2, deadline=DEADLINE)
     assert [(fault.round, fault.ue, fault.reason) for fault in strategy.server.faults.all] == [
         (0, 1, "silent"),
@@ -328,7 +330,7 @@ def test_a_late_reply_is_not_counted_in_the_next_round(tmp_path: Path) -> None:
 
 def test_a_grid_with_a_deadline_serves_stock_strategies(tmp_path: Path) -> None:
     wanted = scenario()
-    grid = LoopGrid(wanted, tmp_path, {1: lambda message, reply: None})
+    grid = LoopGrid(wanted, tmp_path, {1: lambda message, reply: _silence})
     replies = DeadlineGrid(grid, DEADLINE, 0.01).send_and_receive(_pulls(wanted, 3))
     assert {reply.metadata.src_node_id for reply in replies} == {NODE, NODE + 2}
     found, _ = FedAvg().aggregate_train(1, replies)
