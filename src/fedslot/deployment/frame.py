@@ -154,13 +154,7 @@ class Frame:
     """
 
     def __init__(
-        self,
-        scenario: Scenario,
-        grant: Grant,
-        backlogged: UEs | None,
-        round: int,
-        seeded: bool,
-        unasked: bool = False,
+        self, scenario: Scenario, grant: Grant, backlogged: UEs | None, round: int, seeded: bool, unasked: bool = False
     ) -> None:
         self.grant, self.round, self.seed, self.unasked = grant, round, scenario.seed, unasked
         self.open = backlogged is None

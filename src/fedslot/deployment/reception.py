@@ -21,15 +21,12 @@ class Reply(Protocol):
 
     def slots(self) -> tuple[object, object]:
         """Return the round and the list of slots that the reply names."""
-        ...
 
     def size(self) -> int:
         """Return the size of the reply in bytes."""
-        ...
 
     def content(self) -> tuple[Mapping[str, bytes] | bytes, Mapping[str, object]]:
         """Return the parameters, in a form that `screening.read_update` reads, and the metrics."""
-        ...
 
 
 def screen(

@@ -74,13 +74,7 @@ class MqttServer:
     """
 
     def __init__(
-        self,
-        server: ParameterServer,
-        broker: Broker,
-        timing: Timing,
-        *,
-        cell: str = "cell",
-        wait: float = 60.0,
+        self, server: ParameterServer, broker: Broker, timing: Timing, *, cell: str = "cell", wait: float = 60.0
     ) -> None:
         if not server.unasked:
             raise InputError("unasked", False, "true over MQTT, where devices speak of their own accord")
