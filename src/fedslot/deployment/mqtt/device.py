@@ -118,7 +118,8 @@ class Device:
         self.failure = ""
         self.over = threading.Event()  # the training is over, or the device failed
         self._workers, self._shared = workers or Workers(), workers is not None
-        self._name, self._node, self._backlog, self._clock = f"ue{ue}", secrets.token_hex(8), Backlog(ue), Clock()
+        self._name, self._node = messages.ue_name(ue), secrets.token_hex(8)
+        self._backlog, self._clock = Backlog(ue), Clock()
         self._model: tuple[object, memoryview] = (None, memoryview(b""))
         self._assignment: Assignment | None = None  # of the frame that was announced last
         self._waiting: Assignment | None = None  # until the model comes
