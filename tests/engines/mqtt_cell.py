@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from loopback import free_port, listens
 
+import fedslot
 from fedslot import Scenario
 from fedslot.deployment.mqtt import Broker, Device, MqttServer, Timing, scenario_devices
 from fedslot.deployment.server import ParameterServer
@@ -88,6 +91,17 @@ def make_server(scenario: Scenario, url: str | Broker, timing: Timing = TIMING, 
     server = ParameterServer(scenario, simulation.model, simulation.held_out, unasked=True, **options)
     broker = Broker(url) if isinstance(url, str) else url
     return MqttServer(server, broker, timing, **{"wait": WAIT, **own})
+
+
+def as_simulated(folder: Path, scenario: Scenario) -> None:
+    """Check that a deployment gave what the simulator gives."""
+    simulated, deployed = fedslot.run(scenario), fedslot.load(folder)
+    pd.testing.assert_frame_equal(deployed.rounds[EXACT], simulated.rounds[EXACT])
+    events = ["round", "slot", "event", "ue"]
+    pd.testing.assert_frame_equal(deployed.frames[events], simulated.frames[events])
+    losses = ["test_loss", "val_loss"]
+    np.testing.assert_allclose(deployed.rounds[losses], simulated.rounds[losses], rtol=1e-3)
+    np.testing.assert_allclose(deployed.model, simulated.model, rtol=1e-3, atol=1e-4)
 
 
 @contextmanager

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 pytest.importorskip("paho.mqtt")
 
-from mqtt_cell import EXACT, TIMING, WAIT, Mosquitto, devices_of, make_server, over_mqtt, running, small, until
+from mqtt_cell import TIMING, WAIT, Mosquitto, as_simulated, devices_of, make_server, over_mqtt, running, small, until
 
 import fedslot
 from fedslot import RefusedError
@@ -58,14 +57,8 @@ def test_seeded_devices_give_what_the_simulator_gives(
     with devices_of(scenario, broker.url):
         mqtt = make_server(scenario, broker.url, timing, out=tmp_path / "out")
         mqtt.run()
-    simulated, deployed = fedslot.run(scenario), fedslot.load(tmp_path / "out")
     assert mqtt.server.faults.all == []
-    pd.testing.assert_frame_equal(deployed.rounds[EXACT], simulated.rounds[EXACT])
-    events = ["round", "slot", "event", "ue"]
-    pd.testing.assert_frame_equal(deployed.frames[events], simulated.frames[events])
-    losses = ["test_loss", "val_loss"]
-    np.testing.assert_allclose(deployed.rounds[losses], simulated.rounds[losses], rtol=1e-3)
-    np.testing.assert_allclose(deployed.model, simulated.model, rtol=1e-3, atol=1e-4)
+    as_simulated(tmp_path / "out", scenario)
     assert (tmp_path / "out" / "summary.json").is_file()
 
 

@@ -18,7 +18,19 @@ import pytest
 pytest.importorskip("paho.mqtt")
 
 from loopback import Authority, rows
-from mqtt_cell import EXACT, SMALL, TIMING, WAIT, Mosquitto, devices_of, make_server, over_mqtt, running, small, until
+from mqtt_cell import (
+    SMALL,
+    TIMING,
+    WAIT,
+    Mosquitto,
+    as_simulated,
+    devices_of,
+    make_server,
+    over_mqtt,
+    running,
+    small,
+    until,
+)
 
 import fedslot
 from fedslot import Callback, RefusedError
@@ -45,13 +57,6 @@ def lengths(timing: Timing) -> list[str]:
     return [f"--{name}={seconds}" for name, seconds in named.items()]
 
 
-def as_simulated(folder: Path, rounds: int) -> None:
-    """Check that a deployment gave what the simulator gives."""
-    simulated, deployed = fedslot.run(small(rounds=rounds)), fedslot.load(folder)
-    pd.testing.assert_frame_equal(deployed.rounds[EXACT], simulated.rounds[EXACT])
-    np.testing.assert_allclose(deployed.model, simulated.model, rtol=1e-3, atol=1e-4)
-
-
 def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path, longer: Longer) -> None:
     """By the commands: the devices outlive the first server, go on with the second, and end with it."""
     broker, out, log = Mosquitto(start, tmp_path / "broker"), tmp_path / "out", tmp_path / "serve.log"
@@ -69,7 +74,7 @@ def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path, longer
         assert process.returncode == 0, file.read_text("utf-8")
     assert "after 5 rounds" in log.read_text("utf-8")
     assert "6 UEs: the training is over" in (tmp_path / "devices.log").read_text("utf-8")
-    as_simulated(out, 5)
+    as_simulated(out, small(rounds=5))
 
 
 def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer: Longer) -> None:
@@ -87,7 +92,7 @@ def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer:
             assert rows(out) == before  # no frame is wasted while nobody can be heard
             broker.start()
         assert raised == []
-    as_simulated(out, 5)
+    as_simulated(out, scenario)
     assert {fault.reason for fault in mqtt.server.faults.all} <= {"late", "stale"}  # sent again for the lost frame
 
 
@@ -222,8 +227,7 @@ def test_certificates_and_access_control(start: Start, tmp_path: Path, longer: L
     assert raised == []
     assert heard == []  # neither others' updates nor statuses
     assert mqtt.server.faults.all == []
-    simulated = fedslot.run(scenario)
-    np.testing.assert_allclose(fedslot.load(tmp_path / "out").model, simulated.model, rtol=1e-3, atol=1e-4)
+    as_simulated(tmp_path / "out", scenario)
 
 
 def test_a_name_is_used_by_one_at_a_time(start: Start, tmp_path: Path) -> None:
