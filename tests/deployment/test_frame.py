@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedslot import Grant, InputError, Merit, Scenario
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
-from fedslot.deployment.frame import Frame, Turn
+from fedslot.deployment.frame import Frame, OnAir, Turn
 from fedslot.rounds.trace import trace_frame
 from fedslot.support.rng import CHANNEL, CONTENTION, stream
 
@@ -22,12 +22,19 @@ CHANNELS = ["collision", "capture", "crdsa", "irsa"]
 
 
 def frame(
-    channel: str = "collision", seeded: bool = True, push: int = 6, probability: float = 1.0, seed: int = 0
+    channel: str = "collision",
+    seeded: bool = True,
+    push: int = 6,
+    probability: float = 1.0,
+    seed: int = 0,
+    unasked: bool = False,
+    merit: Merit | None = None,
 ) -> Frame:
-    """A frame of three pull and five push slots."""
+    """A frame of three pull and five push slots; if devices are free and speak unasked, any of 30 UEs may push."""
     changes = {"data.ues": 30, "frame.slots": 8, "frame.pull": 3, "push.channel": channel, "seed": seed}
-    grant = Grant(np.array([4, 0, 9]), push=True, probability=probability)
-    return Frame(Scenario.load("quickstart", changes), grant, np.arange(10, 10 + push), 3, seeded)
+    grant = Grant(np.array([4, 0, 9]), push=True, probability=probability, merit=merit)
+    backlogged = np.arange(10, 10 + push) if seeded or not unasked else None
+    return Frame(Scenario.load("quickstart", changes), grant, backlogged, 3, seeded, unasked)
 
 
 def over_the_network(turn: Turn) -> Turn:
@@ -39,12 +46,12 @@ def over_the_network(turn: Turn) -> Turn:
 def test_seeded_frames_end_as_in_the_simulator(channel: str, seed: int, push: int, probability: float) -> None:
     announced = frame(channel, True, push, probability, seed)
     used = {ue: over_the_network(turn).draw() for ue, turn in announced.turns.items()}
-    found = announced.resolve(used).receipt(used.keys())
+    receipt = OnAir(announced, used).receipt(used.keys())
     random = stream(seed, CONTENTION, 3), stream(seed, CHANNEL, 3)
     expected = play(announced.grant, 8, announced.backlogged, None, make_channel(channel), *random)
     for name, ues in vars(expected).items():
-        assert name == "attempts" or np.array_equal(getattr(found, name), ues), name
-    assert trace_frame(3, found) == trace_frame(3, expected)
+        assert name == "attempts" or np.array_equal(getattr(receipt, name), ues), name
+    assert trace_frame(3, receipt) == trace_frame(3, expected)
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
@@ -92,14 +99,14 @@ def test_an_unusable_message_occupies_its_slot(sound: bool) -> None:
     """UEs 10 and 11 collide whether or not 10's message can be used, UE 12 is received, and UE 0's slot is wasted."""
     announced = frame(push=3)
     used = {4: [1], 0: [2], 9: [3], 10: [5], 11: [5], 12: [8]}
-    receipt = announced.resolve(used).receipt({4, 9, 11, 12} | ({10} if sound else set()))
+    receipt = OnAir(announced, used).receipt({4, 9, 11, 12} | ({10} if sound else set()))
     assert receipt.collided.tolist() == [10, 11]
     assert (receipt.pushed.tolist(), receipt.push_slots.tolist()) == ([12], [8])
     assert (receipt.pulled.tolist(), receipt.wasted.tolist()) == ([4, 9], [0])
 
 
 def test_an_unusable_message_alone_in_its_slot_counts_as_collided() -> None:
-    receipt = frame(push=3).resolve({10: [4]}).receipt(set())
+    receipt = OnAir(frame(push=3), {10: [4]}).receipt(set())
     assert (receipt.pushed.tolist(), receipt.collided.tolist()) == ([], [10])
 
 
@@ -124,19 +131,11 @@ def test_degrees_of_irsa_survive_the_network() -> None:
 # Devices that speak of their own accord ------------------------------------------------------------
 
 
-def unasked(channel: str = "collision", seeded: bool = True, probability: float = 1.0, **grant: Any) -> Frame:
-    """A frame of three pull and five push slots; unless seeded, any of 30 UEs may push."""
-    changes = {"data.ues": 30, "frame.slots": 8, "frame.pull": 3, "push.channel": channel}
-    granted = Grant(np.array([4, 0, 9]), push=True, probability=probability, **grant)
-    backlogged = np.arange(10, 16) if seeded else None
-    return Frame(Scenario.load("quickstart", changes), granted, backlogged, 3, seeded, unasked=True)
-
-
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("probability", [0.5, 1.0])
 def test_a_seeded_ue_settles_as_it_draws(channel: str, probability: float) -> None:
     """The PS expects those that send, and no others."""
-    announced = unasked(channel, probability=probability)
+    announced = frame(channel, probability=probability, unasked=True)
     settled = {ue: over_the_network(turn).settle() for ue, turn in announced.turns.items()}
     drawn = {ue: turn.draw() for ue, turn in announced.turns.items()}
     assert [ue for ue, turn in settled.items() if turn] == [ue for ue, slots in drawn.items() if slots]
@@ -146,10 +145,7 @@ def test_a_seeded_ue_settles_as_it_draws(channel: str, probability: float) -> No
 
 
 def test_a_condition_that_only_the_ue_knows_is_its_own_to_check() -> None:
-    announced = unasked(merit=Merit("noise", most=0.5))
-    assert not announced.foreseen
-    assert announced.expected == [4, 0, 9]
-    turn = announced.turns[11]
+    turn = frame(unasked=True, merit=Merit("noise", most=0.5)).turns[11]
     assert turn.settle({"noise": 0.6}) is None
     assert turn.settle() is None
     settled = turn.settle({"noise": 0.4})
@@ -160,7 +156,7 @@ def test_a_condition_that_only_the_ue_knows_is_its_own_to_check() -> None:
 def test_a_condition_that_the_ps_told_is_known_to_both() -> None:
     told = np.zeros(30)
     told[11] = 2.0
-    announced = unasked(merit=Merit("value", least=1.0, told=told))
+    announced = frame(unasked=True, merit=Merit("value", least=1.0, told=told))
     assert announced.foreseen
     assert announced.expected == [4, 0, 9, 11]
 
@@ -168,7 +164,7 @@ def test_a_condition_that_the_ps_told_is_known_to_both() -> None:
 @pytest.mark.parametrize("channel", CHANNELS)
 @given(late=st.integers(0, 6))
 def test_a_free_ue_draws_slots_that_have_not_begun(channel: str, late: int) -> None:
-    turn = unasked(channel, seeded=False).turns[20].settle()
+    turn = frame(channel, seeded=False, unasked=True).turns[20].settle()
     assert turn is not None
     slots = turn.draw(late=late)
     assert all(3 + late < slot <= 8 for slot in slots)
@@ -177,19 +173,18 @@ def test_a_free_ue_draws_slots_that_have_not_begun(channel: str, late: int) -> N
 
 
 def test_free_ues_are_barred_as_often_as_announced() -> None:
-    turn = unasked(seeded=False, probability=0.25).turns[20]
+    turn = frame(seeded=False, probability=0.25, unasked=True).turns[20]
     contending = sum(turn.settle() is not None for _ in range(2000))
     assert abs(contending - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5
 
 
 def test_of_free_ues_those_count_that_sent() -> None:
     """Three of 27 UEs push: two collide, one is received; the others are not known to have anything to send."""
-    announced = unasked(seeded=False)
-    assert announced.expected == [4, 0, 9]
+    announced = frame(seeded=False, unasked=True)
     assert len(announced.turns) == 30
     used = {4: [1], 9: [3], 20: [5], 21: [5], 29: [8]}
-    assert set(announced.resolve(used).received) == {4, 9, 29}
-    receipt = announced.resolve(used).receipt({4, 20, 21, 29})
+    assert set(OnAir(announced, used).received) == {4, 9, 29}
+    receipt = OnAir(announced, used).receipt({4, 20, 21, 29})
     assert receipt.pulled.tolist() == [4]
     assert receipt.wasted.tolist() == [0, 9]
     assert (receipt.pushed.tolist(), receipt.collided.tolist()) == ([29], [20, 21])
@@ -198,7 +193,7 @@ def test_of_free_ues_those_count_that_sent() -> None:
 
 # The kinds of frames ------------------------------------------------------------------------------
 
-PULLED, PUSHING, SEED = [4, 0, 9], [12, 14], 64  # a seed by which these push
+PULLED, PUSHING, BARRING = [4, 0, 9], [12, 14], {"probability": 0.4, "seed": 64}  # by this seed, these push
 NOISE, VALUE = Merit("noise", most=0.5), Merit("value", most=0.5, told=np.full(30, -np.inf))
 TURNS = [*PULLED, *range(10, 16)]
 KINDS: list[tuple[bool, bool, Merit | None, bool, bool, list[int], list[int]]] = [
@@ -216,14 +211,6 @@ KINDS: list[tuple[bool, bool, Merit | None, bool, bool, list[int], list[int]]] =
 ]
 
 
-def of_kind(unasked: bool, seeded: bool, merit: Merit | None) -> Frame:
-    """A frame as `ParameterServer` announces it, in which access barring leaves `PUSHING` of the UEs 10 to 15."""
-    changes = {"data.ues": 30, "frame.slots": 8, "frame.pull": 3, "seed": SEED}
-    grant = Grant(np.array(PULLED), push=True, probability=0.4, merit=merit)
-    backlogged = np.arange(10, 16) if seeded or not unasked else None
-    return Frame(Scenario.load("quickstart", changes), grant, backlogged, 3, seeded, unasked)
-
-
 @pytest.mark.parametrize(("unasked", "seeded", "merit", "is_open", "foreseen", "expected", "barred"), KINDS)
 def test_whom_the_ps_expects(
     unasked: bool,
@@ -235,17 +222,17 @@ def test_whom_the_ps_expects(
     barred: list[int],
 ) -> None:
     """One that must have sent and is not heard is lost; one that need not have sent and says nothing is barred."""
-    announced = of_kind(unasked, seeded, merit)
+    announced = frame(seeded=seeded, unasked=unasked, merit=merit, **BARRING)
     assert (announced.open, announced.foreseen, announced.expected) == (is_open, foreseen, expected)
-    attempts = announced.resolve({}).receipt(set()).attempts
+    attempts = OnAir(announced, {}).receipt(set()).attempts
     assert attempts is not None
     assert (attempts.ues.tolist(), attempts.barred.tolist()) == ([], barred)
 
 
 @pytest.mark.parametrize("unasked", [False, True])
 def test_a_ue_that_names_no_slots_was_barred(unasked: bool) -> None:
-    announced = of_kind(unasked, True, None)
-    attempts = announced.resolve({10: [], 12: [5], 14: []}).receipt({12}).attempts
+    announced = frame(unasked=unasked, **BARRING)
+    attempts = OnAir(announced, {10: [], 12: [5], 14: []}).receipt({12}).attempts
     assert attempts is not None
     assert attempts.ues.tolist() == [12]
     assert attempts.barred.tolist() == ([10, 11, 13, 14, 15] if unasked else [10, 14])

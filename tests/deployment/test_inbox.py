@@ -35,11 +35,11 @@ def message(ue: int = 1, **changes: Any) -> bytes:
 
 @pytest.fixture
 def inbox() -> Inbox:
-    made = Inbox(ues=4, parameters=6)
-    made.open("before", 2, TIMING, START - 100, NODES)
-    made.close()
-    made.open("now", 3, TIMING, START, NODES)
-    return made
+    inbox = Inbox(ues=4, parameters=6)
+    inbox.open("before", 2, TIMING, START - 100, NODES)
+    inbox.close()
+    inbox.open("now", 3, TIMING, START, NODES)
+    return inbox
 
 
 def put(inbox: Inbox, content: bytes, name: str = "ue1", retained: bool = False, after: float = 11.5) -> None:
@@ -59,10 +59,10 @@ def test_an_update_in_its_slot(inbox: Inbox) -> None:
 
 @given(after=st.floats(0, 30), slot=st.integers(1, 6))
 def test_the_time_of_arrival_must_fit_the_slot(after: float, slot: int) -> None:
-    made = Inbox(ues=4, parameters=6)
-    made.open("now", 3, TIMING, START, NODES)
-    put(made, message(slots=[slot]), after=after)
-    ((_, reply),), _ = made.close()
+    inbox = Inbox(ues=4, parameters=6)
+    inbox.open("now", 3, TIMING, START, NODES)
+    put(inbox, message(slots=[slot]), after=after)
+    ((_, reply),), _ = inbox.close()
     opens = 10.0 + slot - 1
     if abs(after - (opens - 0.25)) < 1e-6 or abs(after - (opens + 1.25)) < 1e-6:
         return  # a limit, up to rounding
@@ -72,6 +72,16 @@ def test_the_time_of_arrival_must_fit_the_slot(after: float, slot: int) -> None:
         with pytest.raises(Refusal) as refused:
             reply.slots()
         assert refused.value.reason == ("early" if after < opens else "late")
+
+
+@pytest.mark.parametrize(("header", "reason"), [({"error": "out of memory"}, "error"), ({}, "label")])
+def test_a_reply_without_slots_or_metrics(header: dict[str, str], reason: str, inbox: Inbox) -> None:
+    put(inbox, pack({"frame": "now", "round": 3, "node": "node1", **header}, np.zeros(0, np.float32)))
+    ((_, reply),), _ = inbox.close()
+    with pytest.raises(Refusal, match=reason):
+        reply.slots()
+    with pytest.raises(Refusal, match="records"):
+        reply.content()
 
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
@@ -101,8 +111,8 @@ def test_what_is_not_of_this_frame_takes_no_place(case: str, inbox: Inbox) -> No
 def test_the_same_once_more_is_counted_once_and_something_else_is_a_fault(inbox: Inbox) -> None:
     for _ in range(3):
         put(inbox, message())
-    found, faults = inbox.close()
-    assert (len(found), faults) == (1, [])
+    replies, faults = inbox.close()
+    assert (len(replies), faults) == (1, [])
     inbox.open("next", 4, TIMING, START, NODES)
     put(inbox, message(frame="next"))
     put(inbox, message(frame="next", slots=[3]))
@@ -127,8 +137,7 @@ BAD = {
 def test_what_cannot_be_read_costs_its_own_update(case: str, inbox: Inbox) -> None:
     put(inbox, BAD[case])
     put(inbox, message(2), name="ue2")
-    found, _ = inbox.close()
-    replies = dict(found)
+    replies = dict(inbox.close()[0])
     assert replies[2].slots() == (3, [2])
     with pytest.raises(Refusal) as refused:
         replies[1].slots()
@@ -137,13 +146,13 @@ def test_what_cannot_be_read_costs_its_own_update(case: str, inbox: Inbox) -> No
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_harm(content: bytes) -> None:
-    made = Inbox(ues=4, parameters=6)
-    put(made, content)
-    made.open("now", 3, TIMING, START, NODES)
-    put(made, content)
-    put(made, b"FSL1" + len(content).to_bytes(4, "little") + content)
-    found, _ = made.close()
-    for _, reply in found:
+    inbox = Inbox(ues=4, parameters=6)
+    put(inbox, content)
+    inbox.open("now", 3, TIMING, START, NODES)
+    put(inbox, content)
+    put(inbox, b"FSL1" + len(content).to_bytes(4, "little") + content)
+    replies, _ = inbox.close()
+    for _, reply in replies:
         with pytest.raises(Refusal):
             reply.slots()
     for read in (unpack, read_status, read_clock):
@@ -166,8 +175,8 @@ def test_nothing_is_kept_between_frames(inbox: Inbox) -> None:
     put(inbox, b"x", name="ue2")
     assert not inbox.holds([1])
     inbox.open("next", 4, TIMING, START, NODES)
-    found, faults = inbox.close()
-    assert found == []
+    replies, faults = inbox.close()
+    assert replies == []
     assert [(fault.ue, fault.reason, fault.round) for fault in faults] == [(1, "late", 3), (2, "malformed", 3)]
 
 

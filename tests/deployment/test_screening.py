@@ -70,6 +70,13 @@ def test_bad_arrays_are_refused(weight: bytes, reason: str) -> None:
     assert refused.value.reason == reason
 
 
+@pytest.mark.parametrize(("numbers", "read"), [(15, True), (14, False), (16, False)])
+def test_bare_numbers_are_counted(numbers: int, read: bool) -> None:
+    model = np.arange(numbers, dtype="<f4")
+    with nullcontext() if read else pytest.raises(Refusal, match="shape"):
+        assert read_update(model.tobytes(), {"n": 5}, "n", SHAPES).model.tolist() == model.tolist()
+
+
 @given(data=st.binary() | st.builds(lambda head, tail: npy(WEIGHT)[:head] + tail, st.integers(0, 180), st.binary()))
 @example(b"\x93NUMPY\x01\x00\x06\x00\x00\x00\x00'''")  # a string in the header that does not end
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:

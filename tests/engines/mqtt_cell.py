@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -14,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from loopback import free_port, listens
 
-from fedslot import Cell, Grant, Ledger, Merit, Receipt, Scenario
+import fedslot
+from fedslot import Scenario
 from fedslot.deployment.mqtt import Broker, Device, MqttServer, Timing, scenario_devices
 from fedslot.deployment.server import ParameterServer
 from fedslot.rounds.simulation import Simulation
@@ -28,6 +29,7 @@ needs_mosquitto = pytest.mark.skipif(
 # a device that is late is not received, as it should be: where the machine was too busy, the test gets longer frames
 over_mqtt = [needs_mosquitto, pytest.mark.flaky(reruns=2)]
 WAIT = 240.0  # seconds that anything may take on a busy machine
+EXACT = ["slots", "pulled", "wasted", "contenders", "push_received", "collided", "cost_max", "cost_sum", "slots_spent"]
 # lengths that leave a busy machine time; a frame whose updates are all there is closed before its end
 TIMING = Timing(slot=0.05, downlink=1.5, tolerance=5.0)
 
@@ -47,30 +49,12 @@ def small(**changes: object) -> Scenario:
     return Scenario.load("quickstart", {**SMALL, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
-class Newcomers:
-    """A strategy that pulls the most valued UEs, and lets only those push that were never received."""
-
-    needs_values = True
-
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-
-    def init(self) -> Ledger:
-        return Ledger.blank(self.cell.ues)
-
-    def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
-        return Grant(state.top(self.cell.pull), push=True, merit=Merit("value", most=-math.inf, told=state.value))
-
-    def observe(self, state: Ledger, receipt: Receipt, values: np.ndarray) -> Ledger:
-        return state.smooth(receipt, values, memory=0.5)
-
-
 class Mosquitto:
     """A broker that can be killed and started again at the same port."""
 
     def __init__(self, start: Callable[..., subprocess.Popen[Any]], folder: Path, *settings: str) -> None:
         folder.mkdir(exist_ok=True)
-        self._start, self.port, self._file = start, _free_port(), folder / "mosquitto.conf"
+        self._start, self.port, self._file = start, free_port(), folder / "mosquitto.conf"
         own = settings or ("allow_anonymous true",)
         lines = [f"listener {self.port} 127.0.0.1", "set_tcp_nodelay true", "user root", *own]
         self._file.write_text("\n".join(lines) + "\n")
@@ -84,7 +68,7 @@ class Mosquitto:
         assert PROGRAM is not None
         with self._file.with_suffix(".log").open("ab") as log:
             self.process = self._start(PROGRAM, "-c", str(self._file), stdout=log, stderr=log)
-        until(lambda: _listens(self.port) or self.process.poll() is not None)
+        until(lambda: listens(self.port) or self.process.poll() is not None)
         assert self.process.poll() is None, self._file
 
     def kill(self) -> None:
@@ -100,17 +84,6 @@ def until(condition: Callable[[], object], seconds: float = WAIT) -> None:
         time.sleep(0.01)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def make_server(scenario: Scenario, url: str | Broker, timing: Timing = TIMING, **options: Any) -> MqttServer:
     """Make a parameter server; options are those of `ParameterServer` and of `MqttServer`."""
     simulation = Simulation(scenario)
@@ -120,18 +93,29 @@ def make_server(scenario: Scenario, url: str | Broker, timing: Timing = TIMING, 
     return MqttServer(server, broker, timing, **{"wait": WAIT, **own})
 
 
+def as_simulated(folder: Path, scenario: Scenario) -> None:
+    """Check that a deployment gave what the simulator gives."""
+    simulated, deployed = fedslot.run(scenario), fedslot.load(folder)
+    pd.testing.assert_frame_equal(deployed.rounds[EXACT], simulated.rounds[EXACT])
+    events = ["round", "slot", "event", "ue"]
+    pd.testing.assert_frame_equal(deployed.frames[events], simulated.frames[events])
+    losses = ["test_loss", "val_loss"]
+    np.testing.assert_allclose(deployed.rounds[losses], simulated.rounds[losses], rtol=1e-3)
+    np.testing.assert_allclose(deployed.model, simulated.model, rtol=1e-3, atol=1e-4)
+
+
 @contextmanager
 def devices_of(
     scenario: Scenario, url: str, ues: Iterable[int] | None = None, **options: Any
 ) -> Iterator[list[Device]]:
     """Run devices in this process, each with a connection of its own."""
-    made = scenario_devices(scenario, range(scenario.data.ues) if ues is None else ues, Broker(url), **options)
-    for device in made:
+    devices = scenario_devices(scenario, range(scenario.data.ues) if ues is None else ues, Broker(url), **options)
+    for device in devices:
         device.start(WAIT)
     try:
-        yield made
+        yield devices
     finally:
-        for device in made:
+        for device in devices:
             device.stop()
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import ipaddress
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,9 +17,9 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
+from loopback import NO_PASSWORD, Authority, free_port, listens, rows
 
 import fedslot
 from fedslot import Scenario
@@ -31,18 +28,13 @@ from fedslot.scenario import parse_overrides
 APP = Path(__file__).parent.parent.parent / "examples" / "flower"
 BIN = Path(sys.executable).parent
 START, ROUND = 60.0, 90.0  # seconds that processes may take to start, and a round to end, on a busy machine
-PEM, OPENSSH, NO_PASSWORD = (
-    serialization.Encoding.PEM,
-    serialization.Encoding.OpenSSH,
-    serialization.NoEncryption(),
-)
 
 
 class Federation:
     """A SuperLink and SuperNodes; their processes are found by an environment variable."""
 
     def __init__(self, launch: Callable[..., subprocess.Popen[bytes]], path: Path, secure: bool = False) -> None:
-        self.launch, self.path, self.secure, self.port = launch, path, secure, _free_port()
+        self.launch, self.path, self.secure, self.port = launch, path, secure, free_port()
         self.home = path / "flower"
         self.home.mkdir()
         self.environment = {
@@ -54,7 +46,7 @@ class Federation:
             "OMP_NUM_THREADS": "1",
         }
         if secure:
-            _certify(path)
+            Authority(path, "ca").certify("server")
         trust = f'root-certificates = "{path}/ca.pem"' if secure else "insecure = true"
         (self.home / "config.toml").write_text(f'[superlink.local]\naddress = "127.0.0.1:{self.port}"\n{trust}\n')
 
@@ -74,11 +66,12 @@ class Federation:
         return (self.path / f"{name}.log").read_text("utf-8", "replace")
 
     def superlink(self) -> None:
-        tls = [f"--ssl-{kind}file={self.path}/{file}.pem" for kind, file in _TLS_FILES]
+        files = ("cert", "server"), ("key", "server-key"), ("ca-cert", "ca")
+        tls = [f"--ssl-{kind}file={self.path}/{file}.pem" for kind, file in files]
         how = ["--enable-supernode-auth", *tls] if self.secure else ["--insecure"]
         options = ["--disable-runtime-dependency-installation", "--port", str(self.port)]
         process = self.start("superlink", "flower-superlink", *how, *options)
-        self.until(lambda: _listens(self.port), START, process, "superlink")
+        self.until(lambda: listens(self.port), START, process, "superlink")
 
     def supernode(self, name: str, ue: int) -> subprocess.Popen[bytes]:
         """Start a device; with TLS it has the key of its name."""
@@ -86,7 +79,7 @@ class Federation:
         if self.secure:
             private = f"{self.path}/{name}"
             how = [f"--root-certificates={self.path}/ca.pem", f"--auth-supernode-private-key={private}"]
-        where = ["--superlink", f"127.0.0.1:{self.port}", "--port", str(_free_port())]
+        where = ["--superlink", f"127.0.0.1:{self.port}", "--port", str(free_port())]
         return self.start(name, "flower-supernode", *how, *where, "--node-config", f"partition-id={ue}")
 
     def command(self, *words: str) -> str:
@@ -107,10 +100,6 @@ class Federation:
         words = " ".join(f"{key}={_toml(value)}" for key, value in given.items())
         return self.start(name, "flwr", "run", str(APP), "local", "--stream", "--run-config", words)
 
-    def rows(self) -> int:
-        file = self.path / "out" / "rounds.csv"
-        return max(0, file.read_text("utf-8").count("\n") - 1) if file.is_file() else 0
-
     def until(
         self, condition: Callable[[], bool], seconds: float, process: subprocess.Popen[bytes] | None, name: str
     ) -> None:
@@ -123,15 +112,13 @@ class Federation:
 
     def pids(self, program: str = "") -> list[int]:
         """Return the processes of this federation, also those that Flower's programs started."""
-        found = []
+        pids = []
         for folder in Path("/proc").glob("[0-9]*"):
-            try:
+            with contextlib.suppress(OSError):  # gone, or not ours to read
                 ours = f"FLWR_HOME={self.home}".encode() in (folder / "environ").read_bytes()
                 if ours and program.encode() in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
-            except OSError:  # gone, or not ours to read
-                continue
-        return found
+                    pids.append(int(folder.name))
+        return pids
 
     def end(self) -> None:
         """Kill every process, and check that none is left."""
@@ -143,9 +130,6 @@ class Federation:
         assert not left
 
 
-_TLS_FILES = (("cert", "server"), ("key", "server-key"), ("ca-cert", "ca"))
-
-
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -155,42 +139,11 @@ def _toml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool | float | int) else f'"{value}"'
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _certify(path: Path) -> None:
-    """Make a certificate authority, and a certificate for the loopback."""
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fedslot test")])
-    now = datetime.datetime.now(datetime.UTC)
-    keys = {file: ec.generate_private_key(ec.SECP256R1()) for file in ("ca", "server")}
-    for file, key in keys.items():
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, file)])
-        made = x509.CertificateBuilder().subject_name(name if file == "ca" else subject).issuer_name(name)
-        made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
-        made = made.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
-        made = made.add_extension(x509.BasicConstraints(ca=file == "ca", path_length=None), critical=True)
-        where = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        made = made.add_extension(x509.SubjectAlternativeName(where), critical=False)
-        signed = made.sign(keys["ca"], hashes.SHA256())
-        (path / f"{file}.pem").write_bytes(signed.public_bytes(PEM))
-    private = serialization.PrivateFormat.PKCS8
-    (path / "server-key.pem").write_bytes(keys["server"].private_bytes(PEM, private, NO_PASSWORD))
-
-
 def _make_key(path: Path, name: str) -> Path:
     """Make a key pair as `ssh-keygen -t ecdsa -b 384` does; return the path of the public key."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    (path / name).write_bytes(key.private_bytes(PEM, serialization.PrivateFormat.OpenSSH, NO_PASSWORD))
-    public = path / f"{name}.pub"
-    public.write_bytes(key.public_key().public_bytes(OPENSSH, serialization.PublicFormat.OpenSSH))
+    key, public = ec.generate_private_key(ec.SECP384R1()), path / f"{name}.pub"
+    (path / name).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NO_PASSWORD))
+    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
     return public
 
 
@@ -198,12 +151,12 @@ def _make_key(path: Path, name: str) -> Path:
 def federation(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Federation]:
-    made = Federation(start, tmp_path, secure=getattr(request, "param", False))
+    federation = Federation(start, tmp_path, secure=getattr(request, "param", False))
     try:
-        made.superlink()
-        yield made
+        federation.superlink()
+        yield federation
     finally:
-        made.end()
+        federation.end()
 
 
 TASK = "Start `flwr-clientapp` process"
@@ -218,7 +171,7 @@ def test_a_device_is_killed_in_mid_round(federation: Federation) -> None:
     counts = [0]  # of ue2's tasks in the first round
 
     def is_first_round_closed() -> bool:
-        if federation.rows():
+        if rows(federation.path / "out"):
             return True
         counts.append(federation.log("ue2").count(TASK))
         return False
@@ -278,7 +231,7 @@ def test_keys_and_a_restart(federation: Federation) -> None:
     faults = pd.read_csv(path / "out" / "faults.csv", dtype={"node": str})
     assert set(faults["reason"]) <= {"silent", "late"}  # a device may still be at work for the server that was killed
     assert set(faults["node"]) <= set(after["more.nodes"].tolist())  # nothing was heard of the stranger
-    assert "Start `flwr-clientapp` process" not in federation.log("stranger")
+    assert TASK not in federation.log("stranger")
     assert stranger.poll() != 0
 
 

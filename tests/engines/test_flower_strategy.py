@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +20,21 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 from flwr.supercore.task_identity import TaskIdentity  # private: without it no message can be made outside of a run
+from small_cell import model_without_ue_1, scenario
 
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
-from fedslot.aggregation import average
 from fedslot.data.sources import load
 from fedslot.deployment.flower import DeadlineGrid, SlotAccess, to_arrays
-from fedslot.deployment.flower.messages import LABEL, write_turn
+from fedslot.deployment.flower.messages import LABEL
 from fedslot.deployment.frame import Turn
-from fedslot.rounds.local_training import LocalTraining
 from fedslot.rounds.simulation import Simulation
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "examples" / "flower"))
 from slots.client_app import app as CLIENT
 
-SMALL = {
-    "rounds": 6,
-    "data.ues": 8,
-    "frame.slots": 4,
-    "frame.pull": 2,
-    "push.contenders": 4,
-    "push.probability": 0.8,
-    "training.epochs": 2,
-    "fleet.noise": 0.2,
-    "valuation.name": "exact",
-}
 NODE = 1000  # node of UE 0 in the grid below
 DEADLINE = 8.0  # seconds, where a UE is silent; the others must answer in this time on a busy machine
 Tamper = Callable[[Message, Message], Any]
@@ -63,8 +50,8 @@ def _in_a_task() -> None:
 class LoopGrid(Grid):
     """A grid of devices in this process: each message runs the example's ClientApp.
 
-    tamper: by UE, what to make of its reply: a reply, a list of replies, an exception to raise when it is fetched, or
-        None for silence. It is called with the message and the honest reply.
+    tamper: by UE, what to make of its reply: another one, or a function that fetches the replies of a grid. It is
+        called with the message and the honest reply.
     """
 
     def __init__(self, scenario: Scenario, path: Path, tamper: dict[int, Tamper] | None = None) -> None:
@@ -73,43 +60,35 @@ class LoopGrid(Grid):
         self.config = {"scenario": str(file), "overrides": ""}
         self.tamper = tamper or {}
         self.nodes = {NODE + ue: ue for ue in range(scenario.data.ues)}
-        self.replies: dict[str, Any] = {}
+        self.replies: dict[str, Fetch] = {}
         self.sent: list[Message] = []
-        self.lock, self.hang = threading.Lock(), threading.Event()
+        self.hang = threading.Event()
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         names = []
         for message in messages:
-            name = f"m{len(self.sent)}"
-            _set(message, message_id=name)
+            names.append(f"m{len(self.sent)}")
+            _set(message, message_id=names[-1])
             self.sent.append(message)
-            self.replies[name] = self._answer(message)
-            names.append(name)
+            self.replies[names[-1]] = self._answer(message)
         return names
 
-    def _answer(self, message: Message) -> Any:
+    def _answer(self, message: Message) -> Fetch:
         node = message.metadata.dst_node_id
         context = Context(1, node, {"partition-id": self.nodes[node]}, RecordDict(), self.config)
-        asks = "who" in message.content[LABEL]
         reply = CLIENT(_over_the_wire(message), context)
-        tamper = self.tamper.get(self.nodes[node])
-        return reply if tamper is None or asks else tamper(message, reply)
+        if self.nodes[node] in self.tamper and "who" not in message.content[LABEL]:
+            reply = self.tamper[self.nodes[node]](message, reply)
+        return reply if callable(reply) else lambda grid: [reply]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        found: list[Message] = []
-        with self.lock:
-            for name in message_ids:
-                reply = self.replies.get(name)
-                if isinstance(reply, _Late):
-                    reply = reply.reply if any(m.content[LABEL].get("round") == 1 for m in self.sent) else None
-                if isinstance(reply, Exception):
-                    raise reply
-                if reply is not None:
-                    found += reply if isinstance(reply, list) else [reply]
-                    del self.replies[name]
-        if any(isinstance(reply, _Hanging) for reply in found):
-            self.hang.wait()
-        return [reply for reply in found if not isinstance(reply, _Hanging)]
+        replies: list[Message] = []
+        for name in message_ids:
+            fetched = self.replies.get(name, _silence)(self)
+            replies += fetched
+            if fetched:
+                del self.replies[name]
+        return replies
 
     def get_node_ids(self) -> list[int]:
         return list(self.nodes)
@@ -126,20 +105,26 @@ class LoopGrid(Grid):
     def run(self) -> Any: ...
 
 
-class _Hanging:
-    """A reply whose download does not end."""
+Fetch = Callable[[LoopGrid], list[Message]]
 
 
-@dataclass
-class _Late:
-    """A reply that comes once the second frame was sent."""
+def _silence(grid: LoopGrid) -> list[Message]:
+    return []
 
-    reply: Message
+
+def _endless(grid: LoopGrid) -> list[Message]:
+    grid.hang.wait()
+    return []
+
+
+def _unreadable(grid: LoopGrid) -> list[Message]:
+    raise KeyError("no such class")
 
 
 def _over_the_wire(message: Message) -> Message:
     """The same message with its records written and read back, as between machines."""
-    content = RecordDict({name: _copy(record) for name, record in message.content.items()})
+    content = {name: type(record).inflate(record.deflate()) for name, record in message.content.config_records.items()}
+    content = RecordDict({**message.content, **content})
     copy = Message(content, message.metadata.dst_node_id, message.metadata.message_type, ttl=message.metadata.ttl)
     return _set(copy, message_id=message.metadata.message_id)
 
@@ -148,17 +133,6 @@ def _set(message: Message, **values: object) -> Message:
     """Set fields of a message as Flower's own grids do: there are no setters for them."""
     message.metadata.__dict__.update({f"_{name}": value for name, value in values.items()})
     return message
-
-
-def _copy(record: Any) -> Any:
-    if isinstance(record, ArrayRecord):
-        return record
-    return type(record).inflate(record.deflate())
-
-
-def scenario(**changes: object) -> Scenario:
-    named = {key.replace("__", "."): value for key, value in changes.items()}
-    return Scenario.load("quickstart", {**SMALL, **named})
 
 
 def make(wanted: Scenario, kind: type[SlotAccess] = SlotAccess, **options: Any) -> SlotAccess:
@@ -183,18 +157,16 @@ def _pulls(wanted: Scenario, ues: int) -> list[Message]:
     """The messages of a first frame that pulls UEs from 0 on."""
     model = Simulation(wanted).model
     records = {"arrays": to_arrays(model, model.initial), "config": ConfigRecord({"server-round": 1})}
-    labels = [write_turn(Turn(0, ue, ue + 1)) for ue in range(ues)]
+    labels = [ConfigRecord(asdict(Turn(0, ue, ue + 1))) for ue in range(ues)]
     return [Message(RecordDict({**records, LABEL: label}), NODE + ue, "train") for ue, label in enumerate(labels)]
 
 
 # The simulator's answer ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"push__channel": "capture"}, {"push__channel": "irsa", "frame__slots": 8}], ids=str
-)
-def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path) -> None:
-    wanted = scenario(**{"rounds": 10, "push__contenders": 3, **changes})
+def test_same_answer_as_the_simulator(tmp_path: Path) -> None:
+    """On a coded channel, whose turns name several slots."""
+    wanted = scenario(rounds=10, push__contenders=3, push__channel="irsa", frame__slots=8)
     strategy, simulated = deploy(wanted, tmp_path, out=tmp_path / "out"), fedslot.run(wanted)
     measured = fedslot.load(tmp_path / "out").rounds.drop(columns="seconds")
     pd.testing.assert_frame_equal(measured, simulated.rounds.drop(columns="seconds"), rtol=1e-3, atol=1e-4)
@@ -225,10 +197,6 @@ class Momentum(SlotAccess, FedAvgM):
     """Over FedAvgM."""
 
 
-class Median(SlotAccess, FedMedian):
-    """Over FedMedian."""
-
-
 OPTIONS: dict[type, dict[str, float]] = {
     Adam: {"eta": 0.01},
     Momentum: {"server_learning_rate": 1.0, "server_momentum": 0.9},
@@ -250,22 +218,17 @@ def test_over_fedadam(tmp_path: Path) -> None:
     assert np.abs(expected - initial.numpy()).max() > 0.01
 
 
-@pytest.mark.parametrize("kind", [SlotAccess, Adam, Momentum, Median])
+@pytest.mark.parametrize("kind", [SlotAccess, Adam, Momentum])
 def test_a_restarted_server_continues_as_if_unbroken(kind: type[SlotAccess], tmp_path: Path) -> None:
     wanted, options = scenario(), OPTIONS.get(kind, {})
     unbroken = deploy(wanted, tmp_path, out=tmp_path / "unbroken", kind=kind, **options)
-    first = deploy(wanted, tmp_path, out=tmp_path / "broken", kind=kind, **options, rounds=3)
-    assert first.server.now.round == 3
+    deploy(wanted, tmp_path, out=tmp_path / "broken", kind=kind, **options, rounds=3)
     again = deploy(wanted, tmp_path, out=tmp_path / "broken", kind=kind, **options, resume=True)
     assert torch.equal(again.server.now.model, unbroken.server.now.model)
-    np.testing.assert_array_equal(again.server.now.state.value, unbroken.server.now.state.value)
     assert again.server.roster.nodes == {ue: str(NODE + ue) for ue in range(8)}
-    assert again.server.claims.tolist() == unbroken.server.claims.tolist()
-    rows = [fedslot.load(tmp_path / name).rounds.drop(columns="seconds") for name in ("unbroken", "broken")]
-    pd.testing.assert_frame_equal(*rows)
 
 
-# Bad replies --------------------------------------------------------------------------------------
+# Bad replies, where Flower's messages differ from those in tests/deployment -------------------------
 
 
 def _with(**records: Any) -> Tamper:
@@ -278,74 +241,33 @@ def _with(**records: Any) -> Tamper:
     return tamper
 
 
-def _array(change: Callable[[Array], Array | None]) -> Tamper:
-    """The honest reply with its first array changed."""
-
-    def tamper(message: Message, reply: Message) -> Message:
-        arrays = dict(reply.content["arrays"])
-        name = next(iter(arrays))
-        changed = change(arrays.pop(name))
-        return _with(arrays=ArrayRecord({**({} if changed is None else {name: changed}), **arrays}))(message, reply)
-
-    return tamper
-
-
-def _pickle() -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.array([{"run": "me"}], dtype=object), allow_pickle=True)
-    return buffer.getvalue()
-
-
 BAD: dict[str, tuple[Tamper, str]] = {
-    "wrong shape": (_array(lambda array: Array(array.numpy()[:-1])), "shape"),
-    "pickle": (_array(lambda array: Array(array.dtype, array.shape, array.stype, _pickle())), "dtype"),
-    "huge array": (_array(lambda array: Array(np.zeros(10_000_000, np.float32))), "size"),
+    "huge arrays": (_with(arrays=ArrayRecord({"x": Array(np.zeros(10_000_000, np.float32))})), "size"),
     "huge metrics": (_with(metrics=MetricRecord({"num-examples": 5, "x": [0.0] * 100_000})), "size"),
+    "other arrays": (_with(arrays=ArrayRecord({"x": Array(np.zeros(1, np.float32))})), "keys"),
     "no arrays": (_with(arrays=None), "records"),
     "a second record": (_with(more=ArrayRecord({"x": Array(np.zeros(1, "f4"))})), "records"),
     "no metrics": (_with(metrics=None), "records"),
     "no label": (_with(fedslot=None), "label"),
     "another label": (_with(fedslot=ConfigRecord({"x": 1})), "round"),
     "another's slot": (_with(fedslot=ConfigRecord({"round": 0, "slots": [1]})), "slot"),
-    "slot as a fraction": (_with(fedslot=ConfigRecord({"round": 0, "slots": [2.0]})), "slot"),
-    "slot as a number": (_with(fedslot=ConfigRecord({"round": 0, "slots": 2})), "slot"),
     "error": (lambda message, reply: Message(Error(3, "out of\nmemory"), reply_to=message), "error"),
-    "unreadable": (lambda message, reply: KeyError("no such class"), "error"),
+    "unreadable": (lambda message, reply: _unreadable, "error"),
 }
 
 
 @pytest.fixture(scope="module")
 def without_ue_1() -> torch.Tensor:
-    """The model after a first frame in which UE 1 of 0 to 3 sent nothing of use."""
-    training = LocalTraining.of(scenario())
-    trained = training(training.trainer.model.initial, np.array([0, 2, 3]), 0)
-    return average(trained.models, trained.sizes)
+    return model_without_ue_1()
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_reply_costs_only_its_own_update(case: str, without_ue_1: torch.Tensor, tmp_path: Path) -> None:
     tamper, reason = BAD[case]
-    strategy = deploy(scenario(), tmp_path, {1: tamper}, rounds=1, out=tmp_path / "out")
+    strategy = deploy(scenario(), tmp_path, {1: tamper}, rounds=1)
     torch.testing.assert_close(strategy.server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
     (fault,) = strategy.server.faults.all
     assert (fault.round, fault.ue, fault.node, fault.reason) == (0, 1, str(NODE + 1), reason)
-    faults = pd.read_csv(tmp_path / "out" / "faults.csv")
-    assert faults[["round", "ue", "node", "reason"]].to_numpy().tolist() == [[0, 1, NODE + 1, reason]]
-    (row,) = fedslot.load(tmp_path / "out").rounds.to_dict("records")
-    assert (row["pulled"], row["wasted"], row["cost_max"]) == (3, 1, 5)
-    assert strategy.server.now.state.seen.tolist() == [1, 0, 1, 1, 0, 0, 0, 0]
-
-
-def test_nobody_answers_for_another(without_ue_1: torch.Tensor, tmp_path: Path) -> None:
-    """A reply from another node than the one that was asked is not heard, and does not silence the right one."""
-
-    def foreign(message: Message, reply: Message) -> list[Message]:
-        forged = Message(reply.content, reply_to=message)
-        return [_set(forged, src_node_id=NODE + 7)]
-
-    strategy = deploy(scenario(), tmp_path, {1: foreign}, rounds=1, deadline=DEADLINE)
-    torch.testing.assert_close(strategy.server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
-    assert [fault.reason for fault in strategy.server.faults.all] == ["silent"]
 
 
 @pytest.mark.parametrize(("kind", "rate"), [(Adam, "eta"), (Momentum, "server_learning_rate")])
@@ -353,41 +275,50 @@ def test_a_failed_aggregation_leaves_no_trace_in_the_moments(kind: type[SlotAcce
     strategy = deploy(scenario(), tmp_path, rounds=2, kind=kind, **{**OPTIONS[kind], rate: float("inf")})
     assert torch.equal(strategy.server.now.model, strategy.server.model.initial)
     assert [fault.reason for fault in strategy.server.faults.all] == ["aggregate"] * 2
-    assert not strategy.server.now.aggregation.begun
+    assert not strategy.server.now.aggregation.begun.any()
 
 
 # Barring ------------------------------------------------------------------------------------------
 
 
 def test_a_barred_device_does_not_train(tmp_path: Path) -> None:
-    wanted = scenario(rounds=6, push__probability=0.3)
-    strategy = make(wanted)
-    grid = LoopGrid(wanted, tmp_path)
-    answers: list[tuple[bool, bool]] = []
+    answers: set[tuple[bool, bool]] = set()
 
     def look(message: Message, reply: Message) -> Message:
-        answers.append((bool(reply.content[LABEL]["slots"]), bool(reply.content.array_records)))
+        answers.add((bool(reply.content[LABEL]["slots"]), bool(reply.content.array_records)))
         return reply
 
-    grid.tamper = dict.fromkeys(range(8), look)
-    start(strategy, grid)
-    assert {(True, True), (False, False)} == set(answers)
+    strategy = deploy(scenario(push__probability=0.3), tmp_path, dict.fromkeys(range(8), look))
+    assert answers == {(True, True), (False, False)}
     assert strategy.server.faults.all == []
 
 
 # Deadlines ----------------------------------------------------------------------------------------
 
 
-def test_a_round_closes_at_its_deadline(without_ue_1: torch.Tensor, tmp_path: Path) -> None:
-    strategy = deploy(scenario(), tmp_path, {1: lambda message, reply: None}, rounds=1, deadline=DEADLINE)
+def _forged(message: Message, reply: Message) -> Message:
+    """A reply from another node than the one that was asked."""
+    return _set(Message(reply.content, reply_to=message), src_node_id=NODE + 7)
+
+
+@pytest.mark.parametrize("tamper", [lambda message, reply: _endless, _forged], ids=["endless download", "forged"])
+def test_a_round_closes_at_its_deadline(tamper: Tamper, without_ue_1: torch.Tensor, tmp_path: Path) -> None:
+    grid = LoopGrid(scenario(), tmp_path, {1: tamper})
+    try:
+        strategy = start(make(scenario(), deadline=DEADLINE), grid, 1)
+    finally:
+        grid.hang.set()
     torch.testing.assert_close(strategy.server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
     assert [(fault.ue, fault.reason) for fault in strategy.server.faults.all] == [(1, "silent")]
 
 
 def test_a_late_reply_is_not_counted_in_the_next_round(tmp_path: Path) -> None:
     """UE 1 answers the first frame once the second has begun, which stays open because UE 4 is silent."""
-    late = {1: lambda message, reply: _Late(reply) if message.content[LABEL]["round"] == 0 else reply}
-    tamper = {**late, 4: lambda message, reply: None}
+
+    def late(message: Message, reply: Message) -> Fetch:
+        return lambda grid: [reply] if any(sent.content[LABEL].get("round") == 1 for sent in grid.sent) else []
+
+    tamper = {1: late, 4: lambda message, reply: _silence}
     strategy = deploy(scenario(), tmp_path, tamper, rounds=2, deadline=DEADLINE)
     assert [(fault.round, fault.ue, fault.reason) for fault in strategy.server.faults.all] == [
         (0, 1, "silent"),
@@ -397,19 +328,9 @@ def test_a_late_reply_is_not_counted_in_the_next_round(tmp_path: Path) -> None:
     assert strategy.server.now.state.seen[1] == 0
 
 
-def test_a_download_without_end_holds_nobody_back(without_ue_1: torch.Tensor, tmp_path: Path) -> None:
-    grid = LoopGrid(scenario(), tmp_path, {1: lambda message, reply: _Hanging()})
-    try:
-        strategy = start(make(scenario(), deadline=DEADLINE), grid, 1)
-    finally:
-        grid.hang.set()
-    torch.testing.assert_close(strategy.server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
-    assert [fault.reason for fault in strategy.server.faults.all] == ["silent"]
-
-
 def test_a_grid_with_a_deadline_serves_stock_strategies(tmp_path: Path) -> None:
     wanted = scenario()
-    grid = LoopGrid(wanted, tmp_path, {1: lambda message, reply: None})
+    grid = LoopGrid(wanted, tmp_path, {1: lambda message, reply: _silence})
     replies = DeadlineGrid(grid, DEADLINE, 0.01).send_and_receive(_pulls(wanted, 3))
     assert {reply.metadata.src_node_id for reply in replies} == {NODE, NODE + 2}
     found, _ = FedAvg().aggregate_train(1, replies)
@@ -442,8 +363,7 @@ def test_a_superlink_that_is_gone_for_a_moment_costs_nothing(tmp_path: Path) -> 
                 raise httpx.ConnectError("connection refused")
             return super().pull_messages(message_ids)
 
-    strategy = make(scenario())
-    start(strategy, Flaky(scenario(), tmp_path), 1)
+    strategy = start(make(scenario()), Flaky(scenario(), tmp_path), 1)
     assert strategy.server.faults.all == []
     assert strategy.server.now.state.seen.sum() == 4
 
@@ -470,8 +390,7 @@ def test_a_device_that_returns(keyed: bool, tmp_path: Path) -> None:
     before = dict(grid.nodes)
     gone = {node: ue for node, ue in before.items() if ue != 1}
     grid.changes = {1: gone, 3: {**gone, 77: 1}}
-    strategy = make(wanted, keyed=keyed)
-    start(strategy, grid)
+    strategy = start(make(wanted, keyed=keyed), grid)
     assert strategy.server.roster.nodes[1] == str(NODE + 1 if keyed else 77)
     absent = [fault.round for fault in strategy.server.faults.all if fault.reason == "absent" and fault.ue == 1]
     assert absent
@@ -481,33 +400,13 @@ def test_a_device_that_returns(keyed: bool, tmp_path: Path) -> None:
     assert torch.isfinite(strategy.server.now.model).all()
 
 
-def test_nobody_takes_the_place_of_a_device_that_is_there(tmp_path: Path) -> None:
-    wanted = scenario()
-    grid = Changing(wanted, tmp_path)
-    grid.changes = {1: grid.nodes | {50: 1, 51: 99, 52: -1, 53: "1", 54: True}}
-    strategy = make(wanted)
-    start(strategy, grid, 5)
-    assert strategy.server.roster.nodes == {ue: str(NODE + ue) for ue in range(8)}
-    assert {(fault.node, fault.reason) for fault in strategy.server.faults.all} == {
-        ("50", "taken"),
-        ("51", "claim"),
-        ("52", "claim"),
-        ("53", "claim"),
-        ("54", "claim"),
-    }
-    assert len(strategy.server.faults.all) == 5  # once each, not in every round
-    trained = {m.metadata.dst_node_id for m in grid.sent if "round" in m.content[LABEL]}
-    assert trained <= set(range(NODE, NODE + 8))
-
-
 def test_a_node_turned_away_after_a_restart(tmp_path: Path) -> None:
     """UE 1 is gone and another node claims no UE: its fault belongs to the round at which the training continues."""
     wanted = scenario()
     deploy(wanted, tmp_path, out=tmp_path / "out", rounds=3)
     grid = LoopGrid(wanted, tmp_path)
     grid.nodes = {node: ue for node, ue in grid.nodes.items() if ue != 1} | {50: 99}
-    strategy = make(wanted, out=tmp_path / "out", resume=True, wait=0.5)
-    start(strategy, grid)
+    strategy = start(make(wanted, out=tmp_path / "out", resume=True, wait=0.5), grid)
     turned_away = [(fault.round, fault.node) for fault in strategy.server.faults.all if fault.reason == "claim"]
     assert turned_away == [(3, "50")]
 
@@ -526,7 +425,7 @@ def test_nobody_comes(tmp_path: Path) -> None:
 def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "deployment.md").read_text("utf-8")
     (code,) = re.findall(r"```python title=\"server_app.py\"\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {"__name__": "page"}
+    names: dict[str, Any] = {}
     exec(compile(code, "deployment.md", "exec"), names)
     monkeypatch.chdir(tmp_path)
     changes = {"rounds": 4, "data.ues": 8, "frame.slots": 4, "frame.pull": 2, "push.contenders": 3}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import os
 import subprocess
 import sys
@@ -19,10 +17,20 @@ import pytest
 
 pytest.importorskip("paho.mqtt")
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from mqtt_cell import SMALL, TIMING, WAIT, Mosquitto, devices_of, make_server, over_mqtt, running, small, until
+from loopback import Authority, rows
+from mqtt_cell import (
+    SMALL,
+    TIMING,
+    WAIT,
+    Mosquitto,
+    as_simulated,
+    devices_of,
+    make_server,
+    over_mqtt,
+    running,
+    small,
+    until,
+)
 
 import fedslot
 from fedslot import Callback, RefusedError
@@ -33,7 +41,6 @@ from fedslot.deployment.mqtt.messages import Topics, pack, write_status
 pytestmark = over_mqtt
 Start = Callable[..., subprocess.Popen[Any]]
 Longer = Callable[[Timing], Timing]
-EXACT = ["slots", "pulled", "wasted", "contenders", "push_received", "collided", "cost_max", "cost_sum", "slots_spent"]
 OVERRIDES = [word for key, value in SMALL.items() for word in ("-o", f"{key}={value}")]
 
 
@@ -46,23 +53,8 @@ def command(start: Start, log: Path, *words: str) -> subprocess.Popen[Any]:
 
 def lengths(timing: Timing) -> list[str]:
     """Return the options that give a timing."""
-    return [
-        f"--slot-seconds={timing.slot}",
-        f"--downlink-seconds={timing.downlink}",
-        f"--tolerance={timing.tolerance}",
-    ]
-
-
-def rows(folder: Path) -> int:
-    file = folder / "rounds.csv"
-    return max(0, file.read_text("utf-8").count("\n") - 1) if file.is_file() else 0
-
-
-def as_simulated(folder: Path, rounds: int) -> None:
-    """Check that a deployment gave what the simulator gives."""
-    simulated, deployed = fedslot.run(small(rounds=rounds)), fedslot.load(folder)
-    pd.testing.assert_frame_equal(deployed.rounds[EXACT], simulated.rounds[EXACT])
-    np.testing.assert_allclose(deployed.model, simulated.model, rtol=1e-3, atol=1e-4)
+    named = {"slot-seconds": timing.slot, "downlink-seconds": timing.downlink, "tolerance": timing.tolerance}
+    return [f"--{name}={seconds}" for name, seconds in named.items()]
 
 
 def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path, longer: Longer) -> None:
@@ -82,15 +74,15 @@ def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path, longer
         assert process.returncode == 0, file.read_text("utf-8")
     assert "after 5 rounds" in log.read_text("utf-8")
     assert "6 UEs: the training is over" in (tmp_path / "devices.log").read_text("utf-8")
-    as_simulated(out, 5)
+    as_simulated(out, small(rounds=5))
 
 
 def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer: Longer) -> None:
     broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
     scenario, timing = small(rounds=5), longer(TIMING)
     with devices_of(scenario, broker.url):
-        made = make_server(scenario, broker.url, timing, out=out)
-        with running(made) as raised:
+        mqtt = make_server(scenario, broker.url, timing, out=out)
+        with running(mqtt) as raised:
             until(lambda: rows(out) >= 2)
             time.sleep(timing.downlink / 2)  # somewhere in the next frame
             broker.kill()
@@ -100,8 +92,8 @@ def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer:
             assert rows(out) == before  # no frame is wasted while nobody can be heard
             broker.start()
         assert raised == []
-    as_simulated(out, 5)
-    assert {fault.reason for fault in made.server.faults.all} <= {"late", "stale"}  # sent again for the lost frame
+    as_simulated(out, scenario)
+    assert {fault.reason for fault in mqtt.server.faults.all} <= {"late", "stale"}  # sent again for the lost frame
 
 
 DEVICE = """
@@ -128,7 +120,7 @@ def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path, longer:
     broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
     scenario = small(data__ues=3, frame__slots=3, frame__pull=3, push__contenders=0, rounds=1000)
     timing, enough = longer(Timing(slot=0.1, downlink=0.5, tolerance=1.0)), Enough()
-    made = make_server(scenario, broker.url, timing, out=out, callbacks=[enough])
+    mqtt = make_server(scenario, broker.url, timing, out=out, callbacks=[enough])
 
     def device() -> subprocess.Popen[Any]:
         return start(sys.executable, "-c", DEVICE, broker.url)
@@ -136,11 +128,11 @@ def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path, longer:
     def received() -> int:
         return int(fedslot.load(out).rounds["pulled"].iloc[-1])
 
-    with devices_of(scenario, broker.url, [0, 1]), running(made) as raised:
+    with devices_of(scenario, broker.url, [0, 1]), running(mqtt) as raised:
         first = device()
         until(lambda: rows(out) >= 1 and received() == 3)
         first.kill()
-        until(lambda: "absent" in {fault.reason for fault in made.server.faults.all})
+        until(lambda: "absent" in {fault.reason for fault in mqtt.server.faults.all})
         assert received() < 3
         device()
         until(lambda: received() == 3)
@@ -163,38 +155,6 @@ pattern read fedslot/+/ps/#
 user ps
 topic read fedslot/#
 """
-
-
-class Authority:
-    """A certificate authority, which certifies names."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        self.file = folder / f"{name}.pem"
-        self.file.write_bytes(self._certificate(self.name, self.key, is_authority=True))
-
-    def certify(self, name: str, file: str | None = None) -> None:
-        """Write a certificate for a name, and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        (self.folder / f"{file or name}.pem").write_bytes(self._certificate(subject, key, is_authority=False))
-        (self.folder / f"{file or name}-key.pem").write_bytes(private)
-
-    def _certificate(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, is_authority: bool) -> bytes:
-        now = datetime.datetime.now(datetime.UTC)
-        made = x509.CertificateBuilder().subject_name(subject).issuer_name(self.name).public_key(key.public_key())
-        made = made.serial_number(x509.random_serial_number())
-        made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(
-            now + datetime.timedelta(days=1)
-        )
-        made = made.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-        where = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        made = made.add_extension(x509.SubjectAlternativeName(where), critical=False)
-        return made.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 class Secured:
@@ -258,17 +218,16 @@ def test_certificates_and_access_control(start: Start, tmp_path: Path, longer: L
     spy.publish(topics.of("ps", "status"), poison, retain=True)
     until(lambda: len(refused) == 6)  # the broker takes messages in order, so the two before have arrived
 
-    made = make_server(scenario, secured.broker("ps"), longer(TIMING), out=tmp_path / "out")
-    with running(made) as raised:
+    mqtt = make_server(scenario, secured.broker("ps"), longer(TIMING), out=tmp_path / "out")
+    with running(mqtt) as raised:
         spy.close()
         paths = {name: tmp_path / f"ue{{ue}}{end}.pem" for name, end in (("cert", ""), ("key", "-key"))}
         fleet = Broker(secured.broker("ps").url, tmp_path / "ca.pem", **paths)
         run_devices(scenario_devices(scenario, [0, 1], fleet), WAIT)
     assert raised == []
     assert heard == []  # neither others' updates nor statuses
-    assert made.server.faults.all == []
-    simulated = fedslot.run(scenario)
-    np.testing.assert_allclose(fedslot.load(tmp_path / "out").model, simulated.model, rtol=1e-3, atol=1e-4)
+    assert mqtt.server.faults.all == []
+    as_simulated(tmp_path / "out", scenario)
 
 
 def test_a_name_is_used_by_one_at_a_time(start: Start, tmp_path: Path) -> None:

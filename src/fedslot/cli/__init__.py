@@ -13,9 +13,7 @@ watch.py        fedslot watch
 plan.py         fedslot plan
 reproduce.py    fedslot reproduce
 equal_slots.py  fedslot equal-slots
-serve.py        fedslot serve
-device.py       fedslot device
-mqtt.py         options of these two
+mqtt.py         fedslot serve, fedslot device
 scenarios.py    fedslot presets, fedslot schema
 data.py         fedslot data
 faults.py       what goes wrong, as one line and an exit code
@@ -33,16 +31,15 @@ import typer
 from fedslot import __version__
 from fedslot.cli.compare import compare
 from fedslot.cli.data import data_app
-from fedslot.cli.device import device
 from fedslot.cli.doctor import doctor
 from fedslot.cli.equal_slots import equal_slots
 from fedslot.cli.faults import exit_code
 from fedslot.cli.init import init
+from fedslot.cli.mqtt import device, serve
 from fedslot.cli.plan import plan
 from fedslot.cli.reproduce import reproduce
 from fedslot.cli.run import run
 from fedslot.cli.scenarios import presets, schema
-from fedslot.cli.serve import serve
 from fedslot.cli.show import show
 from fedslot.cli.sweep import sweep
 from fedslot.cli.watch import watch

@@ -142,32 +142,30 @@ def _leave(code: int) -> int:
 
 def _usage(error: Any) -> str:
     """Return what is wrong with the words of a command: the option, its value, what is allowed, near matches."""
-    context, kind = error.ctx, type(error).__name__
-    message = str(error.message).strip().rstrip(".")
-    message = message[:1].lower() + message[1:]
+    context, parameter, kind = error.ctx, getattr(error, "param", None), type(error).__name__
+    message = _lower(str(error.message).strip())
     if context is None:
         return message
     command = context.command_path
     if kind == "NoSuchOption":
-        options = [name for parameter in context.command.params for name in parameter.opts if name.startswith("-")]
+        options = [name for each in context.command.params for name in each.opts if name.startswith("-")]
         return f"{command} has no option {error.option_name}{_near(error.option_name, options)}"
     if kind == "NoSuchCommand" or error.message.startswith("No such command"):
         word = error.message.split("'")[1]
         return f"{command} has no command {word}{_near(word, context.command.commands)}"
+    if parameter is None:
+        return f"{command}: {message}"
+    is_option = parameter.param_type_name == "option"
+    name = parameter.opts[-1] if is_option else parameter.make_metavar(context)
     if kind == "MissingParameter":
-        about = error.param.help.rstrip(".")
-        return f"{command} needs {_name(error)}: {about[:1].lower()}{about[1:]}"
-    if getattr(error, "param", None) is not None:
-        choices = [str(choice) for choice in getattr(error.param.type, "choices", ())]
-        word = message.partition("'")[2].partition("'")[0]
-        return f"{_name(error)}: {message}{did_you_mean(word, choices)}"
-    return f"{command}: {message}"
+        return f"{command} needs {name}: {_lower(parameter.help)}"
+    choices = [str(choice) for choice in getattr(parameter.type, "choices", ())]
+    word = message.partition("'")[2].partition("'")[0]
+    return f"{name}: {message}{did_you_mean(word, choices)}"
 
 
-def _name(error: Any) -> str:
-    """Return an option or an argument as the user writes it."""
-    option = error.param.param_type_name == "option"
-    return str(error.param.opts[-1] if option else error.param.make_metavar(error.ctx))
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
 def _near(word: str, known: Iterable[str]) -> str:

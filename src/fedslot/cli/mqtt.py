@@ -1,15 +1,34 @@
-"""Options that `fedslot serve` and `fedslot device` share."""
+"""`fedslot serve` and `fedslot device`: the parameter server and the devices of a deployment over MQTT."""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedslot.cli.options import (
+    ForceOption,
+    FramesOption,
+    OverrideOption,
+    ResumeOption,
+    ScenarioArgument,
+    TrackOption,
+    complete_scenario,
+    continue_with,
+    note_effects,
+    read_scenario,
+    say_more,
+    stoppable,
+    watch,
+)
+from fedslot.support.errors import InputError, counted
 from fedslot.support.extras import require
 
 if TYPE_CHECKING:
@@ -18,11 +37,14 @@ if TYPE_CHECKING:
 
 def _check_wait(wait: float) -> float:
     from fedslot.deployment.timing import MOST_SECONDS
-    from fedslot.support.errors import InputError
 
     if not 0 <= wait <= MOST_SECONDS:  # also NaN, with which the wait would never end
         raise InputError("--wait", wait, "0 seconds or more, at most a day")
     return wait
+
+
+def _file(text: str) -> Any:
+    return typer.Option(metavar="FILE", help=text, show_default=False)
 
 
 BrokerOption = Annotated[
@@ -32,28 +54,154 @@ CellOption = Annotated[str, typer.Option(help="Name of the cell; several cells c
 WaitOption = Annotated[
     float, typer.Option(callback=_check_wait, help="Seconds to wait for the broker and for the other side.")
 ]
-CaOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="Certificates of the authority that signed the broker's certificate.", show_default=False
-    ),
-]
-CertOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="Certificate of this side; {ue} stands for the number of the UE.", show_default=False
-    ),
-]
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="Key of that certificate; {ue} stands for the number of the UE.", show_default=False
-    ),
-]
+CaOption = Annotated[str | None, _file("Certificates of the authority that signed the broker's certificate.")]
+CertOption = Annotated[str | None, _file("Certificate of this side; {ue} stands for the number of the UE.")]
+KeyOption = Annotated[str | None, _file("Key of that certificate; {ue} stands for the number of the UE.")]
 
 
-def read_broker(url: str, ca: str | None, cert: str | None, key: str | None) -> Broker:
-    """Return the broker that the options describe."""
+def serve(
+    context: typer.Context,
+    scenario: ScenarioArgument,
+    broker: BrokerOption,
+    override: OverrideOption = [],  # noqa: B006
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/serve"),
+    slot_seconds: Annotated[float, typer.Option(help="Length of an uplink slot, in seconds.")] = 0.1,
+    downlink_seconds: Annotated[
+        float,
+        typer.Option(
+            help="Length of the downlink slot, from the announcement of a frame to its first uplink slot; devices "
+            "fetch the model and train in this time."
+        ),
+    ] = 1.0,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds before and after its slot in which an update may arrive; by default half a slot.",
+            show_default=False,
+        ),
+    ] = None,
+    free: Annotated[
+        bool,
+        typer.Option(
+            "--free",
+            help="Devices decide by themselves whether they have an update to push, and draw slots from their own "
+            "entropy. Without this option, both come from the scenario's seed, as in the simulator.",
+        ),
+    ] = False,
+    cell: CellOption = "cell",
+    wait: WaitOption = 60.0,
+    tls_ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
+    resume: ResumeOption = False,
+    force: ForceOption = False,
+    frames: FramesOption = True,
+    track: TrackOption = [],  # noqa: B006
+) -> None:
+    """Run a scenario on devices that speak MQTT, as their parameter server.
+
+    Example: fedslot serve quickstart --broker mqtt://127.0.0.1:1883 --out out/cell
+    """
+    wanted, where = read_scenario(scenario, override), _read_broker(broker, tls_ca, cert, key)
+
+    from fedslot.data import load
+    from fedslot.deployment.mqtt import MqttServer, Timing
+    from fedslot.deployment.server import ParameterServer
+    from fedslot.rounds.held_out import HeldOut
+    from fedslot.rounds.local_training import make_model
+    from fedslot.runs.callbacks import Report
+    from fedslot.runs.execution import load as load_run
+    from fedslot.support.threads import Threads
+    from fedslot.tracking.trackers import make_trackers
+
+    note_effects(scenario, [wanted])
+    timing = Timing(slot_seconds, downlink_seconds, slot_seconds / 2 if tolerance is None else tolerance)
+    data = load(wanted.data.dataset)
+    model = make_model(wanted, data)
+    label = wanted.label
+    with Threads(), _network_log(), watch([label], [wanted], continue_with(context)) as display:
+        server = ParameterServer(
+            wanted,
+            model,
+            HeldOut(wanted, model, data.x_test, data.y_test),
+            out=out,
+            resume=resume,
+            force=force,
+            seeded=not free,
+            unasked=True,
+            callbacks=[Report(partial(display, 0)), *make_trackers(track, label)],
+            frames=frames,
+        )
+        MqttServer(server, where, timing, cell=cell, wait=wait).run()
+    summary = load_run(out).summary()
+    typer.echo(
+        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
+        f"{summary['slots_spent']} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
+        f"{counted(len(server.faults.all), 'fault')}; results in {out}"
+    )
+    say_more(out)
+
+
+def device(
+    broker: BrokerOption,
+    scenario: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SCENARIO]",
+            help="The parameter server's scenario, as a preset or a YAML file; by default it is fetched from the "
+            "broker.",
+            autocompletion=complete_scenario,
+            show_default=False,
+        ),
+    ] = None,
+    override: OverrideOption = [],  # noqa: B006
+    ue: Annotated[int | None, typer.Option(help="The UE, from 0, that this device stands for.", min=0)] = None,
+    ues: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A-B,C", help="Several UEs in this process, e.g. 0-199, each with a connection of its own."
+        ),
+    ] = None,
+    cell: CellOption = "cell",
+    wait: WaitOption = 60.0,
+    tls_ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Train as one UE of a scenario, or as several, and push updates over MQTT until the training is over.
+
+    Example: fedslot device --ue 7 --broker mqtt://127.0.0.1:1883
+    """
+    wanted, where = _read_ues(ue, ues), _read_broker(broker, tls_ca, cert, key)
+    if scenario is None and override:
+        raise InputError("-o", override[0], "used together with a SCENARIO")
+
+    from fedslot.deployment.mqtt import fetch_scenario, run_devices, scenario_devices
+
+    with _network_log(), stoppable("the parameter server goes on without it"):
+        trained = read_scenario(scenario, override) if scenario else fetch_scenario(where.of(wanted[0]), cell, wait)
+        devices = scenario_devices(trained, wanted, where, cell)
+        run_devices(devices, wait)
+    sent = sum(one.sent for one in devices)
+    name = f"UE {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} UEs"
+    typer.echo(f"{name}: the training is over; {counted(sent, 'update')} sent")
+
+
+def _read_ues(ue: int | None, ues: str | None) -> list[int]:
+    """Return the UEs that `--ue` or `--ues` name."""
+    if (ue is None) == (ues is None):
+        raise InputError("ue", ue, "given, or else --ues, and not both")
+    numbers: dict[int, None] = {} if ue is None else {ue: None}
+    for part in ues.split(",") if ues is not None else []:
+        ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip())
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
+        if last < first or last - first > 10_000:
+            raise InputError("ues", ues, "numbers and ranges with commas between, e.g. 0-9,12")
+        numbers |= dict.fromkeys(range(first, last + 1))
+    return list(numbers)
+
+
+def _read_broker(url: str, ca: str | None, cert: str | None, key: str | None) -> Broker:
     require("this command", "sim")
     from fedslot.deployment.mqtt import Broker
 
@@ -61,7 +209,7 @@ def read_broker(url: str, ca: str | None, cert: str | None, key: str | None) -> 
 
 
 @contextmanager
-def network_log() -> Iterator[None]:
+def _network_log() -> Iterator[None]:
     """Show what happens on the network, a line each on stderr."""
     logger, handler = logging.getLogger("fedslot"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))

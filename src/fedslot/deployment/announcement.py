@@ -1,41 +1,24 @@
-"""A frame as it is broadcast to all UEs, for transports over which devices speak of their own accord.
-
-A device needs this and `frame.Turn`, which load neither PyTorch nor a transport.
-"""
+"""A frame as it is broadcast to all UEs, for transports over which devices speak of their own accord."""
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from dataclasses import fields as fields_of
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 
-from fedslot.deployment.frame import Frame, Turn
+from fedslot.deployment.frame import Frame, Limit, Turn
 from fedslot.deployment.timing import Timing
-from fedslot.support.errors import shorten
+from fedslot.support.errors import reason
 
 if TYPE_CHECKING:
     from fedslot.scenario import Scenario
 
 CLOCK = secrets.token_hex(8)  # the name of this process's clock
-KINDS = {  # what the types of fields admit
-    "int": int,
-    "str": str,
-    "float": int | float,
-    "float | None": int | float | None,
-    "list[int]": list,
-    "list[int] | None": list | None,
-    "dict[str, float]": dict,
-}
-T = TypeVar("T", bound="Turn | Announcement")
-INFINITIES = "inf", "-inf"  # as text, because JSON has no such numbers
-ENDS = "least", "most"  # fields of a turn that may be infinite
 
 
 @dataclass(frozen=True)
@@ -45,8 +28,7 @@ class Announcement:
     Infinite numbers, in `told` and as the ends of a condition for pushing, are written as "inf" and "-inf".
 
     frame: a name of this announcement that no other has; updates name it, so that none is taken for another frame's.
-    round: the frame's number, from 0. model: the version of the global model to train. scenario: the hash of the
-        scenario, apart from its length.
+    round: the frame's number, from 0. model: the version of the global model to train. scenario: its `scenario_key`.
     sent: when it was sent, in seconds by the PS's clock. clock: a name of this clock, new when the PS starts.
     timing: when the slots are. slots: number of uplink slots.
     pull: the UEs with a reserved slot, in the order of their slots.
@@ -58,20 +40,22 @@ class Announcement:
         frame. received: the UEs that were received in the frame before.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     frame: str
     round: int
     model: str
     scenario: str
-    sent: float
+    sent: FiniteFloat
     clock: str
     timing: Timing
     slots: int
     pull: list[int]
     window: Turn | None
     backlogged: list[int] | None
-    told: dict[str, float] = field(default_factory=dict)
-    chance: float = 0.0
-    arrivals: float | None = None
+    told: dict[str, Limit] = field(default_factory=dict)
+    chance: FiniteFloat = 0.0
+    arrivals: FiniteFloat | None = None
     slots_spent: int = 0
     received: list[int] = field(default_factory=list)
 
@@ -115,60 +99,18 @@ class Announcement:
 
     def write(self) -> bytes:
         """Return the announcement as JSON."""
-        fields = asdict(self)
-        fields["told"] = {ue: _written(number) for ue, number in self.told.items()}
-        if self.window is not None:
-            fields["window"] |= {key: _written(getattr(self.window, key)) for key in ENDS}
-            del fields["window"]["told"]  # which every UE has of its own
-        return json.dumps(fields, allow_nan=False).encode()
+        return JSON.dump_json(self, exclude={"window": {"told"}})  # every UE has a `told` of its own
 
     @classmethod
     def read(cls, data: bytes) -> Announcement:
         """Read JSON that `write` returned; raise `ValueError` if it is none."""
         try:
-            fields: dict[str, Any] = json.loads(data, parse_float=_finite, parse_constant=_finite)
-            window: Any = fields["window"]
-            if window is not None:
-                ends = {key: _read(window[key]) for key in ENDS}
-                fields["window"] = _checked(Turn(**{**window, **ends}, told=math.nan))
-            fields["told"] = {ue: _read(number) for ue, number in fields["told"].items()}
-            return _checked(cls(**{**fields, "timing": Timing(**fields["timing"])}))
-        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"no announcement ({type(error).__name__}: {error})") from None
+            return JSON.validate_json(data, strict=True)
+        except ValidationError as error:
+            raise ValueError(f"no announcement ({reason(error)[:200]})") from None
 
 
-def _written(number: float) -> float | str:
-    """Return a number as JSON can hold it."""
-    return str(number) if math.isinf(number) else number
-
-
-def _read(written: Any) -> float:
-    """Return the number that `_written` returned."""
-    if type(written) in (int, float) or written in INFINITIES:
-        return float(written)
-    raise ValueError(f"{shorten(written)} is not a number")
-
-
-def _finite(text: str) -> float:
-    """Return a number of the JSON; refuse NaN and infinities, which Python's reader would take."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{shorten(text)} is not finite")
-    return number
-
-
-def _checked(made: T) -> T:
-    """Return what was read, if its fields have the types that they should."""
-    for one in fields_of(made):
-        kind, value = str(one.type), getattr(made, one.name)
-        whole = "int" not in kind or value is None or all(type(item) is int for item in _items(value))
-        if not whole or isinstance(value, bool) or not isinstance(value, KINDS.get(kind, object)):
-            raise ValueError(f"{one.name} is {shorten(value)}")
-    return made
-
-
-def _items(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
+JSON = TypeAdapter(Announcement)
 
 
 def scenario_key(scenario: Scenario) -> str:
@@ -187,17 +129,13 @@ class Backlog:
         self.ue, self._rng = ue, np.random.default_rng()
         self._waiting, self._slots_spent = False, 0
 
-    def __call__(self, heard: Announcement) -> bool:
-        """Tell whether the UE has an update to push; to be called once for every announcement that is heard."""
-        if heard.arrivals is None:
-            return bool(self._rng.random() < heard.chance)
-        if self.ue in heard.received:
+    def __call__(self, announced: Announcement) -> bool:
+        """Tell whether the UE has an update to push; to be called once for every announcement."""
+        if announced.arrivals is None:
+            return bool(self._rng.random() < announced.chance)
+        if self.ue in announced.received:
             self._waiting = False
-        elapsed = max(0, heard.slots_spent - self._slots_spent)
-        self._slots_spent = heard.slots_spent
-        self._waiting |= bool(self._rng.poisson(heard.arrivals * elapsed))
+        elapsed = max(0, announced.slots_spent - self._slots_spent)
+        self._slots_spent = announced.slots_spent
+        self._waiting |= bool(self._rng.poisson(announced.arrivals * elapsed))
         return self._waiting
-
-
-Own = Mapping[str, float]
-"""Attributes that a UE knows by itself, `noise` and `samples`."""

@@ -1,4 +1,4 @@
-"""An announced frame: the turn of each UE in it, and its receipt.
+"""An announced frame: the turn of each UE in it, and its receipt. A device needs `Turn` only, and no PyTorch.
 
 UEs send when they are asked (Flower) or of their own accord (MQTT), and draw their slots from the scenario's seed or
 from their own entropy. A `ParameterServer` announces four kinds of frames:
@@ -12,8 +12,6 @@ from their own entropy. A `ParameterServer` announces four kinds of frames:
 open: only UEs themselves know whether they have an update to push. foreseen: the PS knows who sends.
 expected: the UEs that the PS waits for, and that are at fault if they are not heard.
 * With a merit that only UEs know (`noise`, `samples`), no frame is foreseen, and no push is expected of unasked UEs.
-
-A device needs `Turn` only, which loads neither PyTorch nor a transport.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import FiniteFloat, PlainSerializer, WrapValidator
 
 from fedslot.access.channels import CHANNELS, Channel, make_channel
 from fedslot.access.frame import COLLIDED, contend, resolve, tally
-from fedslot.messages import OWN, Grant, Merit, Receipt, UEs
+from fedslot.messages import OWN, Grant, Receipt, UEs
 from fedslot.support.errors import InputError
 from fedslot.support.rng import CHANNEL, CONTENTION, stream
 
@@ -40,15 +38,25 @@ if TYPE_CHECKING:
     from fedslot.scenario import Scenario
 
 
+def _read_limit(number: Any, read_finite: Any) -> float:
+    return float(number) if number in ("inf", "-inf") else read_finite(number)
+
+
+def _write_limit(number: float) -> float | str:
+    return str(number) if math.isinf(number) else number
+
+
+# infinities are text in JSON, which has no such numbers
+Limit = Annotated[FiniteFloat, WrapValidator(_read_limit), PlainSerializer(_write_limit)]
+
+
 @dataclass(frozen=True)
 class Turn:
     """A UE's part in a frame: a reserved slot, or a window of push slots. Slots count uplink slots from 1.
 
-    All fields are plain numbers and strings, so that `dataclasses.asdict` writes a turn into any message and
-    `Turn(**fields)` reads it back.
+    All fields are plain numbers and strings, so that any message can hold them.
 
-    round: the frame, from 0. ue: the UE whose turn it is.
-    slot: the reserved slot, or 0 for a UE that may push.
+    round: the frame, from 0. slot: the reserved slot, or 0 for a UE that may push.
     first, slots: the first push slot, and the number of push slots.
     probability: access barring, the probability with which the UE contends.
     attribute, least, most, told: a condition for pushing, as in `fedslot.messages.Merit`; "" for none. `told` is this
@@ -66,10 +74,10 @@ class Turn:
     slot: int
     first: int = 0
     slots: int = 0
-    probability: float = 1.0
+    probability: FiniteFloat = 1.0
     attribute: str = ""
-    least: float = 0.0
-    most: float = 0.0
+    least: Limit = 0.0
+    most: Limit = 0.0
     told: float = math.nan
     channel: str = ""
     backlogged: int = 0
@@ -103,10 +111,8 @@ class Turn:
     @property
     def certain(self) -> bool:
         """Whether the PS can tell that the UE sends."""
-        if self.slot:
-            return True
-        known = self.attribute not in OWN and self._eligible({})
-        return bool(self.seed) and known and bool(self._draw())
+        foreseen = bool(self.seed) and self.attribute not in OWN
+        return bool(self.slot) or (foreseen and bool(self.draw()))
 
     def allows(self, slots: list[int]) -> bool:
         """Tell whether the UE may have sent in these slots."""
@@ -142,20 +148,13 @@ class Turn:
 class Frame:
     """A frame as the PS announced it.
 
-    grant: the strategy's grant.
     backlogged: the UEs that have an update to push; None if only they themselves know, and any that is not pulled may.
     seeded: whether UEs draw their slots from the scenario's seed, as in the simulator.
     unasked: whether UEs speak of their own accord, so that one that does not send says nothing.
     """
 
     def __init__(
-        self,
-        scenario: Scenario,
-        grant: Grant,
-        backlogged: UEs | None,
-        round: int,
-        seeded: bool,
-        unasked: bool = False,
+        self, scenario: Scenario, grant: Grant, backlogged: UEs | None, round: int, seeded: bool, unasked: bool = False
     ) -> None:
         self.grant, self.round, self.seed, self.unasked = grant, round, scenario.seed, unasked
         self.open = backlogged is None
@@ -164,6 +163,10 @@ class Frame:
         self.slots = grant.uplink_slots(scenario.frame.slots)
         self.push_slots = self.slots - len(grant.pull)
         self.backlogged = backlogged if grant.push and self.push_slots else backlogged[:0]
+        merit: dict[str, Any] = {}
+        if grant.merit is not None:
+            least, most = float(grant.merit.least), float(grant.merit.most)
+            merit = {"attribute": grant.merit.attribute, "least": least, "most": most}
         self.window = Turn(  # of any UE that may push
             round,
             ue=-1,
@@ -171,7 +174,7 @@ class Frame:
             first=len(grant.pull) + 1,
             slots=self.push_slots,
             probability=float(grant.probability),
-            **({} if grant.merit is None else _condition(grant.merit)),
+            **merit,
             channel=write_channel(scenario.push.channel.name, scenario.push.channel.options),
             backlogged=1 if self.open else len(self.backlogged),
             seed=str(scenario.seed) if seeded else "",
@@ -180,15 +183,12 @@ class Frame:
     @cached_property
     def turns(self) -> dict[int, Turn]:
         """The turn of each UE that is pulled or may push."""
-        pull, push = self.grant.pull.tolist(), self.backlogged.tolist()
-        pulls = {ue: Turn(self.round, ue, slot) for slot, ue in enumerate(pull, 1)}
+        turns = {ue: Turn(self.round, ue, slot) for slot, ue in enumerate(self.grant.pull.tolist(), 1)}
         told = None if self.grant.merit is None else self.grant.merit.told
-        return pulls | {
-            ue: replace(
-                self.window, ue=ue, rank=0 if self.open else rank, told=math.nan if told is None else float(told[ue])
-            )
-            for rank, ue in enumerate(push)
-        }
+        for position, ue in enumerate(self.backlogged.tolist()):
+            number, rank = math.nan if told is None else float(told[ue]), 0 if self.open else position
+            turns[ue] = replace(self.window, ue=ue, rank=rank, told=number)
+        return turns
 
     @cached_property
     def expected(self) -> list[int]:
@@ -200,49 +200,26 @@ class Frame:
         """Whether no other UE than those expected can send, because the PS repeats every draw."""
         return bool(self.window.seed) and self.window.attribute not in OWN
 
-    def resolve(self, used: Mapping[int, list[int]]) -> OnAir:
-        """Resolve the slots on the channel. used: those in which each UE that answered sent; none if it was barred."""
-        # of UEs that know by themselves whether they have an update, the PS knows those that sent
-        known = self.backlogged[np.isin(self.backlogged, list(used))] if self.open else self.backlogged
-        sent, outcome = self._sent(known, used), np.empty(0, dtype=np.int64)
-        if len(sent):
-            fading = stream(self.seed, CHANNEL, self.round)
-            outcome = resolve(sent, self.push_slots, read_channel(self.window.channel), fading)
-        return OnAir(self, used, known, sent, outcome, self._barred(known, used))
 
-    def _barred(self, backlogged: UEs, used: Mapping[int, list[int]]) -> NDArray[np.bool_]:
-        """Return whether each backlogged UE (N,) was barred: it says so, or says nothing and was not expected to.
-
-        One that was expected and not heard is lost, not barred.
-        """
-        expected = set(self.expected)
-        barred = [not used[ue] if ue in used else ue not in expected for ue in backlogged.tolist()]
-        return np.array(barred, dtype=bool)
-
-    def _sent(self, backlogged: UEs, used: Mapping[int, list[int]]) -> UEs:
-        """Return the push slots (N, C) of each backlogged UE's copies, 0 where there is none."""
-        window, ues = self.window, backlogged.tolist()
-        sent = np.zeros((len(ues), window.copies if ues else 1), dtype=np.int64)
-        for rank, ue in enumerate(ues):
-            own = used.get(ue, [])
-            sent[rank, : len(own)] = [slot - window.first + 1 for slot in own]
-        return sent
-
-
-@dataclass(frozen=True, eq=False)
 class OnAir:
     """A frame after its slots were resolved on the channel, before its messages are read.
 
-    used: the slots of each UE that answered. backlogged: (N,) UEs that could push. sent: (N, C) the slots of their
-    copies. outcome: (N,) of each, as `access.frame.resolve` returns it. barred: (N,) whether each was barred.
+    used: the slots in which each UE that answered sent; none if it was barred.
     """
 
-    frame: Frame
-    used: Mapping[int, list[int]]
-    backlogged: UEs
-    sent: UEs
-    outcome: UEs
-    barred: NDArray[np.bool_]
+    def __init__(self, frame: Frame, used: Mapping[int, list[int]]) -> None:
+        self.frame, self.used, self.backlogged = frame, used, frame.backlogged
+        if frame.open:  # of UEs that know by themselves whether they have an update, the PS knows those that sent
+            self.backlogged = self.backlogged[np.isin(self.backlogged, list(used))]
+        window, ues = frame.window, self.backlogged.tolist()
+        self.sent = np.zeros((len(ues), window.copies if ues else 1), dtype=np.int64)  # (N, C) slots, 0 for none
+        for row, ue in enumerate(ues):
+            slots = used.get(ue, [])
+            self.sent[row, : len(slots)] = [slot - window.first + 1 for slot in slots]
+        self.outcome = np.empty(0, dtype=np.int64)  # (N,) as `access.frame.resolve` returns it
+        if ues:
+            fading = stream(frame.seed, CHANNEL, frame.round)
+            self.outcome = resolve(self.sent, frame.push_slots, read_channel(window.channel), fading)
 
     @property
     def received(self) -> list[int]:
@@ -255,15 +232,12 @@ class OnAir:
         sound: the UEs whose update can be used. An unusable message occupies its slots like any other: it collides
             with others in a push slot and wastes a reserved one.
         """
-        grant = self.frame.grant
-        in_time = np.array([ue in sound for ue in grant.pull.tolist()], dtype=bool)
-        usable = np.array([ue in sound for ue in self.backlogged.tolist()], dtype=bool)
+        grant, ues, expected = self.frame.grant, self.backlogged, set(self.frame.expected)
+        in_time, usable = np.isin(grant.pull, list(sound)), np.isin(ues, list(sound))
         outcome = np.where(usable, self.outcome, np.minimum(self.outcome, COLLIDED))
-        return tally(grant, self.frame.slots, in_time, self.backlogged, self.sent, outcome, self.barred)
-
-
-def _condition(merit: Merit) -> dict[str, Any]:
-    return {"attribute": merit.attribute, "least": float(merit.least), "most": float(merit.most)}
+        # one that was expected and not heard is lost; one that was not expected and says nothing was barred
+        barred = [not self.used[ue] if ue in self.used else ue not in expected for ue in ues.tolist()]
+        return tally(grant, self.frame.slots, in_time, ues, self.sent, outcome, np.array(barred, dtype=bool))
 
 
 def write_channel(name: str, options: dict[str, Any]) -> str:

@@ -74,10 +74,13 @@ def check_slots(turn: Turn, round: object, slots: object) -> list[int]:
     return whole
 
 
+def _count(shapes: Shapes) -> int:
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
 def check_size(size: int, shapes: Shapes) -> None:
     """Refuse a reply with more bytes than the model's arrays and some metrics can have."""
-    numbers = sum(int(np.prod(shape)) for shape in shapes.values())
-    if size > 4 * numbers + HEADER_BYTES * len(shapes) + METRICS_BYTES:
+    if size > 4 * _count(shapes) + HEADER_BYTES * len(shapes) + METRICS_BYTES:
         raise Refusal("size", f"{size} bytes")
 
 
@@ -87,16 +90,16 @@ def read_update(
     """Return the update that a reply holds.
 
     arrays: the parameters by name, each in `.npy` format; or as bytes, all numbers one after another (float32, little
-        endian). metrics: what the device measured.
-    weight: the metric that counts training samples. shapes: those of the model's parameters.
+        endian). weight: the metric that counts training samples.
     """
-    model = _read_numbers(arrays, shapes) if isinstance(arrays, bytes) else _read_arrays(arrays, shapes)
+    model = _read_model(arrays, shapes)
     if not np.isfinite(model).all():
         raise Refusal("finite", f"{int((~np.isfinite(model)).sum())} numbers are not")
     examples = metrics.get(weight)
     if type(examples) is not int or not 1 <= examples <= MOST_EXAMPLES:
         raise Refusal("examples", reprlib.repr(examples))
-    return Update(model, examples, _finite_numbers(metrics, weight))
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != weight}
+    return Update(model, examples, {name: float(value) for name, value in numbers.items() if np.isfinite(value)})
 
 
 def check_move(update: Update, model: NDArray[np.float32], longest: float) -> None:
@@ -106,14 +109,12 @@ def check_move(update: Update, model: NDArray[np.float32], longest: float) -> No
         raise Refusal("norm", f"{move:.3g}, allowed {longest:.3g}")
 
 
-def _read_numbers(data: bytes, shapes: Shapes) -> NDArray[np.float32]:
-    wanted = sum(int(np.prod(shape)) for shape in shapes.values())
-    if len(data) != 4 * wanted:
-        raise Refusal("shape", f"{len(data)} bytes, not 4 for each of {wanted} parameters")
-    return np.frombuffer(data, "<f4").astype(np.float32)
-
-
-def _read_arrays(arrays: Mapping[str, bytes], shapes: Shapes) -> NDArray[np.float32]:
+def _read_model(arrays: Mapping[str, bytes] | bytes, shapes: Shapes) -> NDArray[np.float32]:
+    if isinstance(arrays, bytes):
+        parameters = _count(shapes)
+        if len(arrays) != 4 * parameters:
+            raise Refusal("shape", f"{len(arrays)} bytes, not 4 for each of {parameters} parameters")
+        return np.frombuffer(arrays, "<f4").astype(np.float32)
     if set(arrays) != set(shapes):
         raise Refusal("keys", ", ".join(sorted(set(arrays) ^ set(shapes))))
     return np.concatenate([_read_array(name, arrays[name], shape) for name, shape in shapes.items()])
@@ -126,19 +127,14 @@ def _read_array(name: str, data: bytes, shape: tuple[int, ...]) -> NDArray[np.fl
         version = np.lib.format.read_magic(stream)
         if version != (1, 0):
             raise ValueError(f"version {version}")
-        found, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        stated, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     except Exception as error:  # NumPy parses headers as Python text, which fails in many ways
         raise Refusal("array", f"{name}: {error}") from None
     if dtype != np.dtype("<f4"):
         raise Refusal("dtype", f"{name}: {dtype}")
-    if tuple(found) != shape:
-        raise Refusal("shape", f"{name}: {found}")
-    if len(data) - stream.tell() != 4 * int(np.prod(shape)):
+    if tuple(stated) != shape:
+        raise Refusal("shape", f"{name}: {stated}")
+    if len(data) - stream.tell() != 4 * math.prod(shape):
         raise Refusal("array", f"{name}: {len(data)} bytes")
     flat = np.frombuffer(data, dtype, offset=stream.tell())
     return flat.reshape(shape, order="F").ravel() if fortran else flat
-
-
-def _finite_numbers(metrics: Mapping[str, object], weight: str) -> dict[str, float]:
-    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != weight}
-    return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}

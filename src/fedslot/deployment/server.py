@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,15 @@ from torch import Tensor
 from fedslot.aggregation import Aggregation
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
-from fedslot.deployment.reception import Criteria, Reply, hear
+from fedslot.deployment.reception import Reply, screen
 from fedslot.deployment.roster import Roster
-from fedslot.deployment.screening import WEIGHT, Limits, Update
+from fedslot.deployment.screening import WEIGHT, Limits, Refusal, Update, check_move, check_size, read_update
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
 from fedslot.rounds.held_out import HeldOut
 from fedslot.rounds.local_training import Trained
-from fedslot.rounds.ps import PS, Excuse
+from fedslot.rounds.ps import PS
 from fedslot.rounds.round import Round, backlogged, cell, refuse_asking
-from fedslot.rounds.trace import Event
 from fedslot.runs.callbacks import Callback, Callbacks
 from fedslot.runs.provenance import FORMAT, Fingerprints, part_fingerprints
 from fedslot.runs.records import RunFolder, checksum, round_table
@@ -43,7 +44,6 @@ class ParameterServer:
         server.finish()
 
     scenario: the cell, the strategy and the valuation, as studied in the simulator.
-    model: the network. held_out: the PS's held-out samples.
     aggregate: replaces the scenario's own aggregation.
     out: folder for the files of a run and `faults.csv`; None writes no files.
     resume: continue the run in the folder. force: start over in the folder of a run, which is deleted.
@@ -51,9 +51,8 @@ class ParameterServer:
     unasked: devices speak of their own accord. One that does not send says nothing, and unless `seeded`, a device
         knows by itself whether it has an update to push.
     keyed: a UE belongs to its node for good, because nodes have keys or certificates.
-    limits: limits of what a device may send. weight: the metric that counts training samples.
-    callbacks: are told of the start, of each round and of the end; once one of them stops the training, `announce`
-        returns None. frames: whether to write `frames.csv`.
+    weight: the metric that counts training samples. frames: whether to write `frames.csv`.
+    callbacks: once one of them stops the training, `announce` returns None.
     """
 
     def __init__(
@@ -80,10 +79,11 @@ class ParameterServer:
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.own_aggregation = aggregate is not None
         self.ps = PS(scenario, model, held_out, strategy, aggregate or scenario.aggregation.make())
-        self.seeded, self.unasked, self.resume, self.force, self.weight = seeded, unasked, resume, force, weight
+        self.seeded, self.unasked, self.weight = seeded, unasked, weight
         self.folder = None if out is None else RunFolder(Path(out))
-        self.frames, self.stopped, self._told = frames, False, Callbacks(callbacks)
-        self._running, self._rows = False, list[Round]()
+        self._opening = {"resume": resume, "force": force, "frames": frames}
+        self._callbacks, self._running, self.stopped = Callbacks(callbacks), False, False
+        self._rows: list[Round] = []
         self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
@@ -98,10 +98,10 @@ class ParameterServer:
         try:
             if self.folder:
                 self._open(self.folder)
-            self._told.start(self.scenario, self.now.round, self._path)
+            self._callbacks.start(self.scenario, self.now.round, self._path)
         except BaseException as error:
             self._leave_folder()
-            self._told.end(None, error)
+            self._callbacks.end(None, error)
             raise
         self._running = True
 
@@ -110,8 +110,8 @@ class ParameterServer:
         self._began, grant = time.perf_counter(), self.ps.grant(self.now)
         if grant is None or self.stopped:
             return None
-        known = self.seeded or not self.unasked
-        waiting = backlogged(self.scenario, grant, self.now.waiting, self.now.round) if known else None
+        is_open = self.unasked and not self.seeded
+        waiting = None if is_open else backlogged(self.scenario, grant, self.now.waiting, self.now.round)
         return Frame(self.scenario, grant, waiting, self.now.round, self.seeded, self.unasked)
 
     def close(self, frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]]) -> Round:
@@ -120,15 +120,17 @@ class ParameterServer:
         reached: the nodes of the UEs that must answer, by UE; the frame's other UEs count as absent.
         replies: each with the UE that it comes from, one of the frame.
         """
-        heard = hear(frame, reached, replies, self._criteria())
-        self.faults.add(*heard.faults)
-        trained = self._trained(heard.receipt.received, heard.updates, frame.round)
-        row, self.now, events = self.ps.close(
-            self.now, heard.receipt, trained, self._began, excuse=self._excuse(frame.round)
-        )
-        self.received = heard.receipt.received
-        self._save(row, events)
-        self.stopped = self._told.round(row, events)
+        receipt, updates, faults = screen(frame, reached, replies, self._read)
+        self.faults.add(*faults)
+        trained = self._trained(receipt.received, updates, frame.round)
+        excuse = partial(self._excuse, frame.round)
+        row, self.now, events = self.ps.close(self.now, receipt, trained, self._began, excuse=excuse)
+        self.received = receipt.received
+        self._rows.append(row)
+        if self.folder:
+            self.folder.append(row, events, self.now)
+            self.folder.save({"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received})
+        self.stopped = self._callbacks.round(row, events)
         return row
 
     def finish(self) -> None:
@@ -139,12 +141,20 @@ class ParameterServer:
         try:
             is_over = self.now.round > 0 and self.ps.grant(self.now) is None
             if is_over or self.stopped:
-                result = self._result(stopped=not is_over)
+                result = Result(
+                    self.scenario,
+                    self.folder.rounds() if self.folder else round_table(self._rows),
+                    self.now.report.cpu().numpy(),
+                    self.now.state,
+                    folder=self._path,
+                    stopped=not is_over,
+                    finished=is_over,
+                )
             if self.folder and result and is_over:
                 self.folder.finish(result.summary())
         finally:
             self._leave_folder()
-        self._told.end(result)
+        self._callbacks.end(result)
 
     def _leave_folder(self) -> None:
         if self.folder and self.now.round:
@@ -152,20 +162,20 @@ class ParameterServer:
         elif self.folder:  # there is nothing to continue, and the next try shall find no folder in its way
             self.folder.withdraw()
 
-    def _result(self, stopped: bool) -> Result:
-        rounds = self.folder.rounds() if self.folder else round_table(self._rows)
-        parameters = self.now.report.cpu().numpy()
-        return Result(
-            self.scenario, rounds, parameters, self.now.state, None, self._path, stopped=stopped, finished=not stopped
-        )
-
     @property
     def _path(self) -> Path | None:
         return None if self.folder is None else self.folder.path
 
-    def _criteria(self) -> Criteria:
-        shapes = {name: tuple(shape) for name, shape in self.model.shapes.items()}
-        return Criteria(self.now.model.cpu().numpy(), shapes, self.weight, self._longest, self._loss)
+    def _read(self, reply: Reply) -> Update:
+        """Return the update of a reply; raise `Refusal` if it is not sound."""
+        shapes, model = {name: tuple(shape) for name, shape in self.model.shapes.items()}, self.now.model
+        check_size(reply.size(), shapes)
+        update = read_update(*reply.content(), self.weight, shapes)
+        check_move(update, model.cpu().numpy(), self._longest)
+        loss, _ = self.held_out.validation.evaluate(torch.from_numpy(update.model).to(model))
+        if not math.isfinite(loss):
+            raise Refusal("loss", "is not finite")
+        return update
 
     def _trained(self, ues: UEs, updates: Mapping[int, Update], round: int) -> Trained:
         """Return the models of the received UEs (Y,), in the order of their slots."""
@@ -178,29 +188,21 @@ class ParameterServer:
     def _sizes(self, ues: UEs, claimed: NDArray[np.int64], round: int) -> NDArray[np.int64]:
         """Return the training samples that count for each UE: claims are limited by the median of all UEs' claims."""
         self.claims[ues] = claimed
-        known = np.sort(self.claims[self.claims > 0])
-        most = int(self.limits.examples * known[(len(known) - 1) // 2]) if len(known) else 0
+        all_claims = np.sort(self.claims[self.claims > 0])
+        most = int(self.limits.examples * all_claims[(len(all_claims) - 1) // 2]) if len(all_claims) else 0
         for ue, claim in zip(ues.tolist(), claimed.tolist(), strict=True):
             if claim > most:
                 node = self.roster.nodes.get(ue, NO_NODE)
                 self.faults.add(Fault(round, ue, node, "weight", f"{claim}, counted as {most}"))
         return np.minimum(claimed, most)
 
-    def _excuse(self, round: int) -> Excuse:
-        """Return the function that logs a failed step of a round: updates are to blame, and must not end a training."""
-
-        def excuse(step: str, error: Exception) -> None:
-            detail = str(error) if step == "values" else f"{type(error).__name__}: {error}; the present model stays"
-            self.faults.add(Fault(round, -1, NO_NODE, step, detail))
-
-        return excuse
-
-    def _loss(self, model: Tensor) -> float:
-        return self.held_out.validation.evaluate(model.to(self.now.model))[0]
+    def _excuse(self, round: int, step: str, error: Exception) -> None:
+        """Log a failed step of a round: updates are to blame, and must not end a training."""
+        detail = str(error) if step == "values" else f"{type(error).__name__}: {error}; the present model stays"
+        self.faults.add(Fault(round, -1, NO_NODE, step, detail))
 
     def _open(self, folder: RunFolder) -> None:
-        now, made_of = self.now, self._made_of()
-        self.now = folder.open(self.scenario, now, made_of, resume=self.resume, force=self.force, frames=self.frames)
+        self.now = folder.open(self.scenario, self.now, self._made_of(), **self._opening)
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
             self.claims, self.received = saved["claims"], saved.get("received", self.received)
@@ -216,12 +218,6 @@ class ParameterServer:
             for field in ("x", "y")
         }
         return {"made by": "deployment", **FORMAT, "held-out samples": checksum(samples), **part_fingerprints(parts)}
-
-    def _save(self, row: Round, frame: list[Event]) -> None:
-        self._rows.append(row)
-        if self.folder:
-            self.folder.append(row, frame, self.now)
-            self.folder.save({"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received})
 
 
 def _check(scenario: Scenario) -> None:

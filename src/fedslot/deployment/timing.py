@@ -18,10 +18,9 @@ class Timing:
 
     PS and devices each count by their own clocks, which need not agree: `Clock` finds out how far they are apart.
 
-    slot: length of an uplink slot.
-    downlink: length of the downlink slot, from the announcement to the first uplink slot. Devices fetch the model and
-        train in it.
-    tolerance: how long before and after its slot an update may arrive.
+    slot: length of an uplink slot. tolerance: how long before and after its slot an update may arrive.
+    downlink: length of the downlink slot, from the announcement to the first uplink slot, in which devices fetch the
+        model and train.
 
     >>> Timing(slot=0.5, downlink=2.0, tolerance=0.1).opens(3)
     3.0

@@ -122,25 +122,24 @@ class DeadlineGrid(GridAround):
             again = min(time.monotonic() + self.poll, closes)
             while wanted & self.open.keys() and (left := again - time.monotonic()) > 0:
                 try:
-                    name, found = self._fetched.get(timeout=left)
+                    name, replies = self._fetched.get(timeout=left)
                 except queue.Empty:
                     break
                 self._fetching.discard(name)
-                if found and (question := self.open.pop(name, None)):
-                    answers += [(question, reply) for reply in found]
+                if replies and (question := self.open.pop(name, None)):
+                    answers += [(question, reply) for reply in replies]
         return answers
 
     def _fetch(self, message: Message) -> None:
         """Fetch the replies to a message: those of the node that was asked, and errors."""
-        asked = message.metadata
-        found: list[Message] = []
+        asked, replies = message.metadata, list[Message]()
         try:
             for reply in self._grid.pull_messages([asked.message_id]):
                 answers_it = reply.metadata.reply_to_message_id == asked.message_id
                 if answers_it and (reply.has_error() or reply.metadata.src_node_id == asked.dst_node_id):
-                    found.append(reply)
+                    replies.append(reply)
         except httpx.HTTPError as error:  # the SuperLink cannot be reached; the reply may be fine: try again later
             logger.warning("fedslot: %s", error)
         except Exception as error:
-            found = [Message(Error(UNREADABLE, f"unreadable ({type(error).__name__})"), reply_to=message)]
-        self._fetched.put((asked.message_id, found))
+            replies = [Message(Error(UNREADABLE, f"unreadable ({type(error).__name__})"), reply_to=message)]
+        self._fetched.put((asked.message_id, replies))

@@ -6,31 +6,15 @@ This loads no PyTorch, because devices need it before they know whether they tra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import Message
 
-from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Refusal
 
-LABEL = "fedslot"  # key of the record that is added
+LABEL = "fedslot"  # key of the record that is added, of a turn's fields or of the keys below
 WHO, UE = "who", "ue"  # its keys in the question which UE a node is, and in the answer
 ROUND, SLOTS = "round", "slots"  # its keys in the reply to a turn
-
-
-def write_turn(turn: Turn) -> ConfigRecord:
-    """Return the record that tells a UE its turn."""
-    return ConfigRecord(asdict(turn))
-
-
-def read_turn(record: ConfigRecord) -> Turn:
-    """Return the turn that a record tells."""
-    return Turn(**record)  # type: ignore[arg-type]
-
-
-def write_slots(round: int, slots: list[int]) -> ConfigRecord:
-    """Return the record that tells the PS which slots a UE used; none if it was barred."""
-    return ConfigRecord({ROUND: round, SLOTS: slots})
 
 
 @dataclass(frozen=True)

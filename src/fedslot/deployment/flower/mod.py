@@ -5,7 +5,8 @@ from __future__ import annotations
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedslot.deployment.flower.messages import LABEL, UE, WHO, read_turn, write_slots
+from fedslot.deployment.flower.messages import LABEL, ROUND, SLOTS, UE, WHO
+from fedslot.deployment.frame import Turn
 from fedslot.messages import OWN
 
 PARTITION = "partition-id"  # key of Flower's node config that says which UE a device is
@@ -23,12 +24,10 @@ def slot_access(message: Message, context: Context, call_next: ClientAppCallable
         return call_next(message, context)
     if WHO in label:
         return Message(RecordDict({LABEL: ConfigRecord({UE: context.node_config[PARTITION]})}), reply_to=message)
-    turn = read_turn(label)
+    turn = Turn(**label)  # type: ignore[arg-type]
     own: dict[str, float] = {name: float(context.node_config[name]) for name in OWN if name in context.node_config}
     slots = turn.draw(own)
-    if not slots:
-        return Message(RecordDict({LABEL: write_slots(turn.round, [])}), reply_to=message)
-    reply = call_next(message, context)
+    reply = call_next(message, context) if slots else Message(RecordDict(), reply_to=message)
     if reply.has_content():
-        reply.content[LABEL] = write_slots(turn.round, slots)
+        reply.content[LABEL] = ConfigRecord({ROUND: turn.round, SLOTS: slots})
     return reply

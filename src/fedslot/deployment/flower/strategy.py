@@ -12,12 +12,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from fedslot.deployment.faults import Fault
 from fedslot.deployment.flower import nodes
 from fedslot.deployment.flower.arrays import to_arrays, to_flat
 from fedslot.deployment.flower.grid import POLL, DeadlineGrid, SomeNodes
-from fedslot.deployment.flower.messages import LABEL, FlowerReply, read_turn, write_turn
+from fedslot.deployment.flower.messages import LABEL, FlowerReply
 from fedslot.deployment.flower.stock import StockAggregation
+from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits
 from fedslot.deployment.server import ParameterServer
 from fedslot.learning.models import Model
@@ -103,7 +103,7 @@ class SlotAccess(FedAvg):
         evaluate = evaluate_fn and (lambda round, arrays: evaluate_fn(done + round, arrays))
         try:
             if left:
-                server.faults.add(*nodes.gather(server.roster, self._grid, self.wait, server.now.round))
+                nodes.gather(server, self._grid, self.wait)
             result = super().start(
                 self._grid,
                 to_arrays(model, server.now.model),
@@ -126,12 +126,12 @@ class SlotAccess(FedAvg):
         if self._frame is None:
             return []
         self.stock.round = self._frame.round
-        nodes.ask_new_nodes(self.server.roster, self._grid)
-        turns, online = self._frame.turns, nodes.online(self.server.roster, grid)
+        nodes.ask_new_nodes(self.server, self._grid)
+        turns, online = self._frame.turns, nodes.online(self.server, grid)
         here = {ue: online[ue] for ue in turns if ue in online}
         stock = super().configure_train(self._frame.round + 1, arrays, config, SomeNodes(grid, here.values()))
         messages = {message.metadata.dst_node_id: message for message in stock}
-        self.stock.sent = {ue: self._label(messages[node], write_turn(turns[ue])) for ue, node in here.items()}
+        self.stock.sent = {ue: self._label(messages[node], turns[ue]) for ue, node in here.items()}
         counts = len(self._frame.grant.pull), len(self._frame.backlogged), len(here)
         logger.info("fedslot: %d UEs pulled, %d may push, %d of them here", *counts)
         return list(self.stock.sent.values())
@@ -143,7 +143,7 @@ class SlotAccess(FedAvg):
         frame, server = self._frame, self.server
         if frame is None:
             return None, None
-        self._bind_and_note_late(frame.round)
+        nodes.note(server, self._grid, self._grid.others)
         sent, self.stock.metrics = self.stock.sent, {}
         asked = {message.metadata.message_id: ue for ue, message in sent.items()}
         reached = {ue: str(message.metadata.dst_node_id) for ue, message in sent.items()}
@@ -154,18 +154,8 @@ class SlotAccess(FedAvg):
         measured = {name: number for name, number in asdict(row).items() if number is not None}
         return to_arrays(server.model, server.now.model), MetricRecord(self.stock.metrics | measured)
 
-    def _bind_and_note_late(self, round: int) -> None:
-        """Handle the answers to other messages than this frame's: which UE a node is, and late replies."""
-        others, self._grid.others = self._grid.others, []
-        who = [answer for answer in others if nodes.asks_who(answer[0])]
-        self.server.faults.add(*nodes.bind(self.server.roster, who, self._grid, round))
-        for question, reply in others:
-            if not nodes.asks_who(question) and reply.has_content():
-                turn = read_turn(question.content.config_records[LABEL])
-                self.server.faults.add(Fault(turn.round, turn.ue, str(question.metadata.dst_node_id), "late"))
-
-    def _label(self, message: Message, label: ConfigRecord) -> Message:
+    def _label(self, message: Message, turn: Turn) -> Message:
         asked = message.metadata
         # it lives for two deadlines, so that a late answer still comes and is known as late
-        content = RecordDict({**message.content, LABEL: label})
+        content = RecordDict({**message.content, LABEL: ConfigRecord(asdict(turn))})
         return Message(content, asked.dst_node_id, asked.message_type, ttl=2 * self.deadline)

@@ -54,12 +54,8 @@ class Broker:
     def __post_init__(self) -> None:
         try:
             parts = urlsplit(self.url)
-            plain = (
-                parts.scheme in PORTS
-                and parts.hostname
-                and not (parts.path.strip("/") or parts.query or parts.username)
-            )
-            if not plain or parts.port == 0:
+            more = parts.path.strip("/") or parts.query or parts.username
+            if parts.scheme not in PORTS or not parts.hostname or more or parts.port == 0:
                 raise ValueError
         except ValueError:
             raise InputError("broker", self.url, "mqtt://HOST:PORT, or mqtts://HOST:PORT for TLS") from None
@@ -86,24 +82,22 @@ class Broker:
 
     def context(self) -> ssl.SSLContext:
         """Return the settings of TLS; files that cannot be used are refused."""
-        for name in ("ca", "cert", "key"):
-            file = getattr(self, name)
-            if file is not None and not Path(file).is_file():
-                raise InputError(name, str(file), "a file in PEM format")
+        files = {name: str(file) for name in ("ca", "cert", "key") if (file := getattr(self, name)) is not None}
+        for name, file in files.items():
+            if not Path(file).is_file():
+                raise InputError(name, file, "a file in PEM format")
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None and self.key is not None:
                 context.load_cert_chain(self.cert, self.key)
-        except (ssl.SSLError, OSError) as error:
-            files = ", ".join(str(file) for file in (self.ca, self.cert, self.key) if file)
-            raise RefusedError(f"{files} cannot be used for TLS ({_why(error)})") from None
+        except OSError as error:
+            raise RefusedError(f"{', '.join(files.values())} cannot be used for TLS ({_why(error)})") from None
         return context
 
 
 class Link:
     """A connection to a broker.
 
-    name: the client's name; empty for one that the broker makes up.
     subscriptions: topics to hear, each with whether retained messages are wanted.
     on_message: called in the connection's own thread, and must be quick.
     on_up, on_lost: called whenever the connection is there (again), and when it is lost.
@@ -128,8 +122,9 @@ class Link:
         self._on_message, self._on_up, self._on_lost, self._on_failure = on_message, on_up, on_lost, on_failure
         self.connections = 0  # number of times that the connection was made
         self.largest: int | None = None  # bytes of the largest message that the broker takes; None if it does not say
-        self._up, self._changed, self._failure = threading.Event(), threading.Event(), ""
-        self._sent: dict[int, str] = {}
+        self.up = threading.Event()  # whether the connection is there now
+        self._changed, self._failure = threading.Event(), ""
+        self._sent: dict[int, str] = {}  # messages that the broker has not acknowledged yet
         self._since, self._brief = 0.0, 0  # when the connection was made, and brief ones before it
         client = self._client = PahoClient(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
         client.reconnect_delay_set(FIRST_RETRY, LAST_RETRY)  # type: ignore[arg-type]
@@ -142,22 +137,13 @@ class Link:
         client.on_subscribe, client.on_publish = self._subscribed, self._published
         client.on_message, client.on_socket_open = self._message, _without_delay
 
-    @property
-    def up(self) -> bool:
-        """Whether the connection is there now."""
-        return self._up.is_set()
-
-    def wait_up(self, seconds: float) -> bool:
-        """Wait until the connection is there, for some time at most; return whether it is."""
-        return self._up.wait(seconds)
-
     def open(self, wait: float) -> None:
         """Connect; a broker that does not listen yet is waited for, one that turns us away is not."""
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = 0
         if self._most_bytes is not None:
             properties.MaximumPacketSize = self._most_bytes
-        until, told = time.monotonic() + wait, False
+        until, warned = time.monotonic() + wait, False
         while True:
             try:
                 self._client.connect(*self.broker.address, KEEPALIVE, clean_start=True, properties=properties)
@@ -168,23 +154,22 @@ class Link:
                 if time.monotonic() >= until or isinstance(error, socket.gaierror):
                     advice = "is a broker running there? On a laptop: mosquitto -p 1883"
                     raise RefusedError(f"{self.broker.url} cannot be reached ({_why(error)}); {advice}") from None
-                if not told:
+                if not warned:
                     logger.warning("waiting for the broker at %s", self.broker.url)
-                told = True
+                warned = True
                 time.sleep(FIRST_RETRY)
         self._client.loop_start()
         self._changed.wait(ANSWER)
-        if not self.up:
+        if not self.up.is_set():
             self.close()
             raise RefusedError(f"{self.broker.url}: {self._failure or 'the broker does not answer'}")
 
     def publish(self, topic: str, content: bytes, *, qos: int = 1, retain: bool = False, expires: int = 0) -> bool:
         """Send a message, if the connection is there; return whether it is. expires: seconds; 0 for never."""
-        if not self.up:
+        if not self.up.is_set():
             return False
-        properties = None
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         if expires:
-            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.MessageExpiryInterval = expires
         done = self._client.publish(topic, content, qos, retain, properties)
         if qos:
@@ -193,8 +178,8 @@ class Link:
 
     def close(self, last: tuple[str, bytes] | None = None) -> None:
         """Disconnect without the last will, after a retained message in its place."""
-        was_up = self.up
-        self._up.clear()  # nothing else is sent from now on
+        was_up = self.up.is_set()
+        self.up.clear()  # nothing else is sent from now on
         if last is not None and was_up:
             done = self._client.publish(*last, qos=1, retain=True)
             try:
@@ -208,12 +193,12 @@ class Link:
         if reason.is_failure:
             return self._fail(f"the broker turned us away ({reason})")
         self.largest = getattr(properties, "MaximumPacketSize", None)
-        if self._subscriptions:
-            # with `retainAsPublished`, a retained message is known as such even if it is new
-            options = [
-                (topic, SubscribeOptions(qos=1, retainAsPublished=True, retainHandling=0 if retained else 2))
-                for topic, retained in self._subscriptions
-            ]
+        # with `retainAsPublished`, a retained message is known as such even if it is new
+        options = [
+            (topic, SubscribeOptions(qos=1, retainAsPublished=True, retainHandling=0 if retained else 2))
+            for topic, retained in self._subscriptions
+        ]
+        if options:
             client.subscribe(options)
         else:
             self._ready()
@@ -227,13 +212,13 @@ class Link:
         self._sent.clear()
         self._since = time.monotonic()
         self.connections += 1
-        self._up.set()
+        self.up.set()
         self._changed.set()
         self._safely(self._on_up)
 
     def _disconnected(self, client: PahoClient, data: Any, flags: Any, reason: Any, properties: Any) -> None:
-        was_up = self.up
-        self._up.clear()
+        was_up = self.up.is_set()
+        self.up.clear()
         if was_up:
             self._safely(self._on_lost)
             self._brief = self._brief + 1 if time.monotonic() - self._since < BRIEF else 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
+import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
@@ -16,39 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.deployment.announcement import Announcement, Backlog, Own
+from fedslot.deployment.announcement import Announcement, Backlog
 from fedslot.deployment.frame import Turn
+from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Link
-from fedslot.deployment.mqtt.messages import (
-    CLOCK,
-    FINISHED,
-    FRAME,
-    MODEL,
-    OFFLINE,
-    ONLINE,
-    PS,
-    RUNNING,
-    STATUS,
-    UPDATE,
-    Topics,
-    pack,
-    read_clock,
-    read_model,
-    read_status,
-    ue_name,
-    unpack,
-    write_status,
-)
-from fedslot.deployment.screening import WEIGHT, Refusal, Update
+from fedslot.deployment.screening import MOST_CHARACTERS, WEIGHT, Refusal, Update
 from fedslot.deployment.timing import Clock
 from fedslot.support.errors import RefusedError
 
-MOST_CHARACTERS = 200  # of an error that the PS is told
 READERS: dict[str, Callable[[bytes], object]] = {
-    FRAME: Announcement.read,
-    CLOCK: read_clock,
-    MODEL: unpack,
-    STATUS: read_status,
+    messages.STATUS: messages.read_status,
+    messages.CLOCK: messages.read_clock,
+    messages.FRAME: Announcement.read,
+    messages.MODEL: messages.unpack,
 }
 logger = getLogger(__name__)
 
@@ -58,54 +38,28 @@ Ready = Callable[[int], bool]
 """Tells whether a UE has an update to push in a round."""
 
 
-class Queue:
-    """A thread that does work in the order of its times: when they come, or as soon as it can."""
-
-    def __init__(self, timed: bool) -> None:
-        """timed: whether work waits for its time; otherwise the time is a deadline, and the earliest comes first."""
-        self._timed, self._heap, self._count = timed, list[tuple[float, int, Callable[[], None]]](), itertools.count()
-        self._changed, self._ended = threading.Condition(), False
-        threading.Thread(target=self._work, daemon=True, name="send" if timed else "train").start()
-
-    def add(self, when: float, work: Callable[[], None]) -> None:
-        """Add work. when: by `time.monotonic`."""
-        with self._changed:
-            heapq.heappush(self._heap, (when, next(self._count), work))
-            self._changed.notify()
-
-    def end(self) -> None:
-        """Drop all work that has not begun."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._ended and (not self._heap or (self._timed and self._left() > 0)):
-                    self._changed.wait(self._left() if self._heap else None)
-                if self._ended:
-                    return
-                _, _, work = heapq.heappop(self._heap)
-            try:
-                work()
-            except Exception:
-                logger.exception("unexpected")
-
-    def _left(self) -> float:
-        return self._heap[0][0] - time.monotonic()
-
-
 class Workers:
-    """The threads of one or more devices: one trains, the most urgent update first, and one sends."""
+    """The thread in which one or more devices train, the most urgent update first."""
 
     def __init__(self) -> None:
-        self.train, self.send = Queue(timed=False), Queue(timed=True)
+        self._tasks = queue.PriorityQueue[tuple[float, int, Callable[[], None] | None]]()
+        self._count = itertools.count()
+        threading.Thread(target=self._work, daemon=True, name="train").start()
+
+    def add(self, deadline: float, task: Callable[[], None]) -> None:
+        """Add a task. deadline: by any clock that all tasks share; the earliest comes first."""
+        self._tasks.put((deadline, next(self._count), task))
 
     def end(self) -> None:
-        """End both threads."""
-        self.train.end()
-        self.send.end()
+        """Begin no other task."""
+        self._tasks.put((-math.inf, -1, None))
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()[2]) is not None:
+            try:
+                task()
+            except Exception:
+                logger.exception("unexpected")
 
 
 @dataclass(frozen=True)
@@ -143,8 +97,8 @@ class Device:
     cell: the cell's name. own: the UE's own `noise` and `samples`, by which strategies may choose who pushes.
     ready: called as `ready(round)`, tells at once whether the UE has an update to push. None: by chance, so that as
         many UEs push as the scenario says. Not called in seeded frames, where the PS decides it.
-    scenario: the hash of the scenario for which `train` is made; frames of another one are refused. None: any.
-    workers: the threads, to be shared by many devices in one process.
+    scenario: the `scenario_key` for which `train` is made; frames of another scenario are refused. None: any.
+    workers: the thread that trains, to be shared by many devices in one process.
     """
 
     def __init__(
@@ -154,7 +108,7 @@ class Device:
         train: Train,
         *,
         cell: str = "cell",
-        own: Own | None = None,
+        own: Mapping[str, float] | None = None,
         ready: Ready | None = None,
         scenario: str | None = None,
         workers: Workers | None = None,
@@ -164,20 +118,22 @@ class Device:
         self.failure = ""
         self.over = threading.Event()  # the training is over, or the device failed
         self._workers, self._shared = workers or Workers(), workers is not None
-        self._topics, self._node, self._backlog, self._clock = Topics(cell), secrets.token_hex(8), Backlog(ue), Clock()
+        self._name, self._node = messages.ue_name(ue), secrets.token_hex(8)
+        self._backlog, self._clock = Backlog(ue), Clock()
         self._model: tuple[object, memoryview] = (None, memoryview(b""))
         self._assignment: Assignment | None = None  # of the frame that was announced last
         self._waiting: Assignment | None = None  # until the model comes
         self._running = False  # whether a PS was here since this device is
-        will = self._topics.of(ue_name(ue), STATUS), write_status(OFFLINE, self._node)
-        subscriptions = [(self._topics.of(PS, what), what in (STATUS, MODEL)) for what in (STATUS, CLOCK, FRAME, MODEL)]
+        topics = messages.Topics(cell)
+        self._status, self._update = topics.of(self._name, messages.STATUS), topics.of(self._name, messages.UPDATE)
+        self._last = self._status, messages.write_status(messages.OFFLINE, self._node)
         self._link = Link(
             broker if isinstance(broker, Broker) else Broker(broker),
-            subscriptions,
+            [(topics.of(messages.PS, what), what in (messages.STATUS, messages.MODEL)) for what in READERS],
             self._message,
             on_up=self._greet,
             on_failure=self.fail,
-            will=will,
+            will=self._last,
         )
 
     def start(self, wait: float = 60.0) -> None:
@@ -186,18 +142,12 @@ class Device:
 
     def run(self, wait: float = 60.0) -> None:
         """Take part until the training is over."""
-        self.start(wait)
-        try:
-            self.over.wait()
-        finally:
-            self.stop()
-        if self.failure:
-            raise RefusedError(self.failure)
+        run_devices([self], wait)
 
     def stop(self) -> None:
         """Take part no more."""
         self._assignment = None
-        self._link.close((self._topics.of(ue_name(self.ue), STATUS), write_status(OFFLINE, self._node)))
+        self._link.close(self._last)
         if not self._shared:
             self._workers.end()
 
@@ -207,45 +157,41 @@ class Device:
         self.over.set()
 
     def _greet(self) -> None:
-        self._link.publish(self._topics.of(ue_name(self.ue), STATUS), write_status(ONLINE, self._node), retain=True)
+        self._link.publish(self._status, messages.write_status(messages.ONLINE, self._node), retain=True)
 
     def _message(self, topic: str, content: bytes, retained: bool) -> None:
-        heard = time.monotonic()
-        _, what = self._topics.parse(topic)
+        arrived, what = time.monotonic(), topic.rpartition("/")[2]
         try:
             message: Any = READERS[what](content)
         except (Refusal, ValueError) as error:
-            logger.warning("%s: %s cannot be read (%s)", ue_name(self.ue), topic, error)
+            logger.warning("%s: %s cannot be read (%s)", self._name, topic, error)
             return
-        if what == FRAME and not retained:
-            self._hear(message, heard)
-        elif what == CLOCK and not retained:
+        if what == messages.FRAME and not retained:
+            self._hear(message, arrived)
+        elif what == messages.CLOCK and not retained:
             name, sent = message
-            self._clock.sent(name, sent, heard)
-        elif what == MODEL:
+            self._clock.sent(name, sent, arrived)
+        elif what == messages.MODEL:
             header, numbers = message
             self._model = header.get("model"), numbers
             self._train_if_possible()
-        elif what == STATUS:
-            self._note_ps(*message)
+        elif what == messages.STATUS:
+            state, _ = message
+            if state == messages.FINISHED and self._running:  # or it is of an earlier training than ours
+                self.over.set()
+            if state == messages.RUNNING:
+                self._running = True
+                self._greet()  # this PS may not have heard of us
 
-    def _note_ps(self, state: str, node: str) -> None:
-        """Note whether the PS is here. `finished` may be of an earlier training than the one that we wait for."""
-        if state == FINISHED and self._running:
-            self.over.set()
-        if state == RUNNING:
-            self._running = True
-            self._greet()  # this PS may not have heard of us
-
-    def _hear(self, announced: Announcement, heard: float) -> None:
+    def _hear(self, announced: Announcement, arrived: float) -> None:
         """Decide whether to send in a frame, before any training."""
         self._assignment, self._waiting, self._running = None, None, True
-        sent = self._clock.sent(announced.clock, announced.sent, heard)
+        sent = self._clock.sent(announced.clock, announced.sent, arrived)
         if self.scenario is not None and announced.scenario != self.scenario:
             return self.fail("the PS trains another scenario than this device; start the device again")
         turn = announced.turn(self.ue)
-        known = announced.backlogged is not None
-        has_update = known or (self.ready(announced.round) if self.ready else self._backlog(announced))
+        is_free = announced.backlogged is None
+        has_update = not is_free or (self.ready(announced.round) if self.ready else self._backlog(announced))
         if turn is None or not (turn.slot or has_update) or (turn := turn.settle(self.own)) is None:
             return
         self._assignment = self._waiting = Assignment(announced, turn, sent)
@@ -256,36 +202,36 @@ class Device:
         if assignment is not None and assignment.announced.model == model:
             self._waiting = None
             deadline = assignment.sent + assignment.announced.timing.opens(assignment.first)
-            self._workers.train.add(deadline, lambda: self._work(assignment, numbers))
+            self._workers.add(deadline, lambda: self._work(assignment, numbers))
 
     def _work(self, assignment: Assignment, numbers: memoryview) -> None:
         """Train, and send in the slot that was granted or that is drawn now. Called by the thread that trains."""
         announced, timing = assignment.announced, assignment.announced.timing
         if assignment is not self._assignment or assignment.now > timing.closes(assignment.last):
-            return logger.warning("%s: no time to train in round %d", ue_name(self.ue), announced.round)
+            return logger.warning("%s: no time to train in round %d", self._name, announced.round)
         header: dict[str, Any] = {"frame": announced.frame, "round": announced.round, "node": self._node}
         try:
-            update = self.train(read_model(numbers), announced.round)
-            weights = np.asarray(update.model, dtype=np.float32)
-            numbers_found = {name: float(value) for name, value in update.metrics.items() if math.isfinite(value)}
-            header["metrics"] = {**numbers_found, WEIGHT: int(update.examples)}
+            update = self.train(messages.read_model(numbers), announced.round)
+            model = np.asarray(update.model, dtype=np.float32)
+            finite = {name: float(value) for name, value in update.metrics.items() if math.isfinite(value)}
+            header["metrics"] = {**finite, WEIGHT: int(update.examples)}
         except Exception as error:  # of the user's own training: the PS shall know
-            logger.exception("%s: training failed in round %d", ue_name(self.ue), announced.round)
-            weights, header["error"] = np.empty(0, np.float32), f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+            logger.exception("%s: training failed in round %d", self._name, announced.round)
+            model, header["error"] = np.empty(0, np.float32), f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
         slots = assignment.turn.draw(late=timing.begun(assignment.now, assignment.first))
         if not slots or assignment.now > timing.closes(slots[0]):
-            return logger.warning("%s: not ready for its slot in round %d", ue_name(self.ue), announced.round)
-        message, when = pack({**header, "slots": slots}, weights), assignment.sent + timing.opens(slots[0])
-        self._workers.send.add(when, lambda: self._send(assignment, message, slots[0]))
+            return logger.warning("%s: not ready for its slot in round %d", self._name, announced.round)
+        message = messages.pack({**header, "slots": slots}, model)
+        timer = threading.Timer(timing.opens(slots[0]) - assignment.now, self._send, (assignment, message, slots[0]))
+        timer.daemon = True
+        timer.start()
 
     def _send(self, assignment: Assignment, message: bytes, slot: int) -> None:
-        """Send an update in its slot, or not at all. Called by the thread that sends."""
+        """Send an update in its slot, or not at all. Called by a thread of its own."""
         timing = assignment.announced.timing
         left = timing.closes(slot) - assignment.now
-        if assignment is not self._assignment or left <= 0:
-            return
-        topic = self._topics.of(ue_name(self.ue), UPDATE)
-        self.sent += self._link.publish(topic, message, expires=math.ceil(left + timing.tolerance))
+        if assignment is self._assignment and left > 0:
+            self.sent += self._link.publish(self._update, message, expires=math.ceil(left + timing.tolerance))
 
 
 def run_devices(devices: Sequence[Device], wait: float = 60.0, poll: float = 0.2) -> None:
@@ -295,11 +241,11 @@ def run_devices(devices: Sequence[Device], wait: float = 60.0, poll: float = 0.2
         for device in devices:
             device.start(wait)
             started.append(device)
-        while not all(device.over.wait(poll) for device in devices):
-            if failed := next((device.failure for device in devices if device.failure), ""):
-                raise RefusedError(failed)
+        while not any(device.failure for device in devices) and not all(device.over.wait(poll) for device in devices):
+            continue
     finally:
         for device in started:
             device.stop()
-    if failed := next((device.failure for device in devices if device.failure), ""):
-        raise RefusedError(failed)
+    for device in devices:
+        if device.failure:
+            raise RefusedError(device.failure)

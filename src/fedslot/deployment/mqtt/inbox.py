@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from fedslot.deployment.mqtt.messages import ue_of, unpack
 from fedslot.deployment.screening import HEADER_BYTES, METRICS_BYTES, Refusal
 from fedslot.deployment.timing import Timing
 
-REMEMBERED = 64  # closed frames whose late updates are known as late
+REMEMBERED = 64  # frames whose late updates are known as late
 
 
 @dataclass(frozen=True)
@@ -21,12 +20,13 @@ class MqttReply:
     """A device's message as `fedslot.deployment.reception.Reply`, checked against the time of its arrival.
 
     header: of the message, or why it could not be read. numbers: the undecoded parameters.
-    length: bytes of the message. arrived: seconds after the announcement.
+    length, digest: bytes of the whole message, and their hash. arrived: seconds after the announcement.
     """
 
     header: dict[str, Any] | Refusal
     numbers: bytes
     length: int
+    digest: int
     arrived: float
     timing: Timing
 
@@ -37,23 +37,21 @@ class MqttReply:
             raise Refusal("error", str(self.header["error"]))
         if "slots" not in self.header:
             raise Refusal("label", "the update names no slots")
-        named = self.header["slots"]
-        if isinstance(named, list) and named and type(named[0]) is int and 1 <= named[0] <= 1 << 30:
-            self._check_time(named[0])
-        return self.header.get("round"), named
+        slots = self.header["slots"]
+        if isinstance(slots, list) and slots and type(slots[0]) is int and 1 <= slots[0] <= 1 << 30:
+            self._check_time(slots[0])
+        return self.header.get("round"), slots
 
     def size(self) -> int:
         return self.length
 
     def content(self) -> tuple[bytes, Mapping[str, object]]:
-        assert isinstance(self.header, dict)
-        metrics = self.header.get("metrics")
+        metrics = self.header.get("metrics") if isinstance(self.header, dict) else None
         if not isinstance(metrics, dict):
             raise Refusal("records", "no metrics")
         return self.numbers, metrics
 
     def _check_time(self, slot: int) -> None:
-        """Refuse an update that did not come in the slot that it names."""
         opens, closes, tolerance = self.timing.opens(slot), self.timing.closes(slot), self.timing.tolerance
         if self.arrived > closes + tolerance:
             raise Refusal("late", f"{self.arrived - closes:.3f} s after slot {slot}")
@@ -73,28 +71,24 @@ class Inbox:
         self._lock = threading.Lock()
         self._frame: str | None = None
         self._rounds: dict[str, int] = {}  # by frame: the one that is open and some before it
-        self._order: deque[str] = deque()
         self._nodes: Mapping[int, str] = {}
         self._replies: dict[int, MqttReply] = {}
-        self._digests: dict[int, int] = {}
         self._faults: dict[tuple[int, str], Fault] = {}
 
     def open(self, frame: str, round: int, timing: Timing, announced: float, nodes: Mapping[int, str]) -> None:
         """Begin a frame. announced: when, by the clock of `put`. nodes: the device of each UE; others are ignored."""
         with self._lock:
             self._frame, self._timing, self._announced, self._nodes = frame, timing, announced, dict(nodes)
-            self._replies, self._digests = {}, {}
             self._rounds[frame] = round
-            self._order.append(frame)
-            if len(self._order) > REMEMBERED:
-                del self._rounds[self._order.popleft()]
+            if len(self._rounds) > REMEMBERED:
+                del self._rounds[next(iter(self._rounds))]
 
     def close(self) -> tuple[list[tuple[int, MqttReply]], list[Fault]]:
         """End the frame; return its updates by UE, and the faults since the last call."""
         with self._lock:
-            found, faults = list(self._replies.items()), list(self._faults.values())
-            self._frame, self._replies, self._digests, self._faults = None, {}, {}, {}
-            return found, faults
+            replies, faults = list(self._replies.items()), list(self._faults.values())
+            self._frame, self._replies, self._faults = None, {}, {}
+            return replies, faults
 
     def holds(self, ues: Iterable[int]) -> bool:
         """Return whether each of these UEs has sent something in the frame that is open."""
@@ -120,32 +114,26 @@ class Inbox:
             header, numbers = refusal, memoryview(b"")
         if isinstance(header, dict):
             frame = header.get("frame")
-            if not isinstance(frame, str) or frame != self._frame:
-                if isinstance(frame, str) and frame in self._rounds:
-                    self._fault(ue, "late", "its frame is closed", self._rounds[frame])
-                else:
-                    self._fault(ue, "stale", "of no frame of this server")
-                return
+            round = self._rounds.get(frame) if isinstance(frame, str) else None
+            if round is None:
+                return self._fault(ue, "stale", "of no frame of this server")
+            if frame != self._frame:
+                return self._fault(ue, "late", "its frame is closed", round)
             if header.get("node") != self._nodes.get(ue):
-                self._fault(ue, "taken", f"not from node {self._nodes.get(ue, NO_NODE)}")
-                return
+                return self._fault(ue, "taken", f"not from node {self._nodes.get(ue, NO_NODE)}")
         elif self._frame is None:
-            self._fault(ue, header.reason, header.detail)
-            return
-        digest = hash(message)
-        if ue in self._replies:
-            if digest != self._digests[ue]:  # the same once more is a retransmission, which MQTT allows
-                self._fault(ue, "duplicate")
-            return
-        fits = len(message) <= self.most_bytes
-        self._digests[ue] = digest
-        self._replies[ue] = MqttReply(
-            header, bytes(numbers) if fits else b"", len(message), now - self._announced, self._timing
-        )
+            return self._fault(ue, header.reason, header.detail)
+        digest, length = hash(message), len(message)
+        if ue not in self._replies:
+            content = bytes(numbers) if length <= self.most_bytes else b""
+            arrived = now - self._announced
+            self._replies[ue] = MqttReply(header, content, length, digest, arrived, self._timing)
+        elif digest != self._replies[ue].digest:  # the same once more is a retransmission, which MQTT allows
+            self._fault(ue, "duplicate")
 
     def _fault(self, ue: int, reason: str, detail: str = "", round: int | None = None) -> None:
         """Note the first fault of each kind, so that nobody can fill the disk."""
         if round is None:
-            round = self._rounds[self._order[-1]] if self._order else 0
+            round = next(reversed(self._rounds.values()), 0)
         detail = Refusal(reason, detail).detail
         self._faults.setdefault((ue, reason), Fault(round, ue, self._nodes.get(ue, NO_NODE), reason, detail))

@@ -10,6 +10,7 @@
 
 Everyone writes below its own name, so that a broker needs a single rule for all devices. The messages of models and
 updates are `FSL1`, the header's length (unsigned, 32 bits), the header, then floats of 32 bits, all little endian.
+Each `read_` function and `unpack` raises `Refusal` if the message is none of its kind.
 """
 
 from __future__ import annotations
@@ -58,11 +59,7 @@ class Topics:
 
 
 def ue_name(ue: int) -> str:
-    """Return the name of a UE's device: part of its topics, and of its certificate.
-
-    >>> ue_name(7)
-    'ue7'
-    """
+    """Return the name of a UE's device: part of its topics, and of its certificate."""
     return f"ue{ue}"
 
 
@@ -85,7 +82,7 @@ def pack(header: dict[str, Any], numbers: NDArray[np.float32]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Return the header and the undecoded numbers of a message; raise `Refusal` if it is none."""
+    """Return the header and the undecoded numbers of a message."""
     try:
         magic, length = PREFIX.unpack_from(data)
         if magic != MAGIC or length > METRICS_BYTES or PREFIX.size + length > len(data):
@@ -104,7 +101,6 @@ def version(model: NDArray[np.float32]) -> str:
 
 
 def write_model(model: NDArray[np.float32], round: int) -> bytes:
-    """Return the message of the global model."""
     return pack({"model": version(model), "round": round, "parameters": len(model)}, model)
 
 
@@ -114,29 +110,27 @@ def read_model(numbers: memoryview) -> NDArray[np.float32]:
 
 
 def write_clock(name: str, now: float) -> bytes:
-    """Return the message that tells the time by the PS's clock."""
     return json.dumps({"clock": name, "sent": now}).encode()
 
 
 def read_clock(data: bytes) -> tuple[str, float]:
-    """Return the name of the PS's clock and its time; raise `Refusal` if it is neither."""
+    """Return the name of the PS's clock and its time."""
     try:
         message: Any = json.loads(data[:MOST_STATUS_BYTES])
         name, sent = str(message["clock"]), float(message["sent"])
+        if not math.isfinite(sent):
+            raise ValueError(f"a time of {sent}")
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise Refusal("malformed", f"{type(error).__name__}: {error}") from None
-    if not math.isfinite(sent):
-        raise Refusal("malformed", f"a time of {sent}")
     return name, sent
 
 
 def write_status(state: str, node: str) -> bytes:
-    """Return the message that a device is here, or that the PS is."""
     return json.dumps({"state": state, "node": node}).encode()
 
 
 def read_status(data: bytes) -> tuple[str, str]:
-    """Return the state and the node of a status; raise `Refusal` if it is none."""
+    """Return the state and the name of a device, or of the PS."""
     try:
         status: Any = json.loads(data[:MOST_STATUS_BYTES])
         state, node = status["state"], status["node"]

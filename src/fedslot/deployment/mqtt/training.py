@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedslot.deployment.announcement import scenario_key
+from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Link
 from fedslot.deployment.mqtt.device import Device, Train, Workers
-from fedslot.deployment.mqtt.messages import PS, RUNNING, SCENARIO, STATUS, Topics, read_status
 from fedslot.deployment.screening import Update
 from fedslot.rounds.local_training import LocalTraining
 from fedslot.scenario import Scenario
@@ -68,16 +68,16 @@ def fetch_scenario(broker: Broker, cell: str, wait: float) -> Scenario:
 
     One with parts of one's own is refused: a message must not import anything, nor name a file.
     """
-    topics, running, texts = Topics(cell), threading.Event(), list[bytes]()
+    topics, running, texts = messages.Topics(cell), threading.Event(), list[bytes]()
 
     def hear(topic: str, content: bytes, retained: bool) -> None:
         _, what = topics.parse(topic)
-        if what == SCENARIO and len(content) <= MOST_SCENARIO_BYTES:
+        if what == messages.SCENARIO and len(content) <= MOST_SCENARIO_BYTES:
             texts[:] = [content]
-        elif what == STATUS and read_status(content)[0] == RUNNING:
+        elif what == messages.STATUS and messages.read_status(content)[0] == messages.RUNNING:
             running.set()
 
-    link = Link(broker, [(topics.of(PS, SCENARIO), True), (topics.of(PS, STATUS), True)], hear)
+    link = Link(broker, [(topics.of(messages.PS, what), True) for what in (messages.SCENARIO, messages.STATUS)], hear)
     link.open(wait)
     try:
         came = running.wait(wait)
