@@ -55,7 +55,7 @@ def training(setting: Setting, repeats: int, count: int, rounds: int = ROUND) ->
     with Threads(count) as threads:
         simulation, now = middle(setting, threads, rounds)
         received = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
-        usual = plain.PlainTraining(simulation.train)  # type: ignore[arg-type]
+        usual = plain.PlainTraining(simulation.local)
 
         def train(how: Callable[..., object]) -> Callable[[], object]:
             return lambda: how(now.model, received, now.round)
