@@ -13,7 +13,7 @@ import pandas as pd
 from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of
 from fedslot.experiments.measures import TARGETS, MeasuredStudy, write_tables
 from fedslot.experiments.study import compute
-from fedslot.experiments.tasks import Listener, Task
+from fedslot.experiments.tasks import Listener, Settings, Task
 from fedslot.experiments.variants import Strategies, VariantStudy, make_variants
 from fedslot.runs.results import Result, X
 from fedslot.scenario import Scenario, as_scenario
@@ -150,20 +150,8 @@ def compare(
         runs = {label: whole[i * count : (i + 1) * count] for i, label in enumerate(study.labels)}
         return Comparison(study.scenario, [*study.all_seeds], runs, study.targets)
 
-    return compute(
-        study,
-        out,
-        make,
-        all_or_none=True,
-        workers=workers,
-        threads=threads,
-        resume=resume,
-        force=force,
-        dask=dask,
-        listener=listener,
-        frames=frames,
-        progress=progress,
-    )
+    settings = Settings(threads, resume, frames)
+    return compute(study, out, make, settings, workers, dask, force, listener, progress)
 
 
 def left_out(out: Path, tasks: Sequence[Task]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from fedslot.experiments.grid import GridStudy, say_value
 from fedslot.experiments.measures import TARGETS, MeasuredStudy, check_targets, write_tables
 from fedslot.experiments.pool import describe_failures
 from fedslot.experiments.study import SEEDS, compute
-from fedslot.experiments.tasks import Listener
+from fedslot.experiments.tasks import Listener, Settings
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario, as_scenario
 from fedslot.support import display
@@ -160,20 +161,12 @@ def sweep(
         raise InputError("on_failure", on_failure, "raise or record")
     study = GridStudy(as_scenario(scenario), grid, seeds)
     check_targets(targets)
-    results = compute(
-        study,
-        out,
-        lambda runs, failures: Sweep(study, runs, failures, tuple(targets)),
-        all_or_none=False,
-        workers=workers,
-        threads=threads,
-        resume=resume,
-        force=force,
-        dask=dask,
-        listener=listener,
-        frames=frames,
-        progress=progress,
-    )
+
+    def make(runs: list[Result | None], failures: dict[int, str]) -> Sweep:
+        return Sweep(study, runs, failures, tuple(targets))
+
+    settings = Settings(threads, resume, frames)
+    results = compute(study, out, make, settings, workers, dask, force, listener, progress)
     if results.failures and (on_failure == "raise" or len(results.failures) == len(results.runs)):
         tasks = study.tasks(Path(out or "."))
         raise FailedRunsError(describe_failures(tasks, results.failures), results)
@@ -185,16 +178,8 @@ def table_entry(value: object) -> object:
 
     Text that YAML would read as something else is in quotes there.
     """
-    return (
-        value
-        if isinstance(value, int | float) or (isinstance(value, str) and _is_plain_text(value))
-        else say_value(value)
-    )
-
-
-def _is_plain_text(text: str) -> bool:
-    """Return whether YAML reads a text as itself."""
-    try:
-        return bool(parse_yaml(text) == text)
-    except YAMLError:
-        return False
+    if isinstance(value, str):
+        with suppress(YAMLError):
+            if parse_yaml(value) == value:
+                return value
+    return value if isinstance(value, int | float) else say_value(value)
