@@ -226,10 +226,11 @@ def test_every_command_has_help(command: str) -> None:
 
 def test_completion_offers_names_and_keys() -> None:
     from fedslot.cli import options
+    from fedslot.cli.compare import complete_strategies
 
     assert "quickstart" in options.complete_scenario("quick")
     assert "frame.pull=" in options.complete_override("frame.")
-    assert options.complete_strategies("fedavg,push") == ["fedavg,push-pull"]
+    assert complete_strategies("fedavg,push") == ["fedavg,push-pull"]
 
 
 def test_fields_that_are_set_in_vain_are_noted(tmp_path: Path) -> None:
