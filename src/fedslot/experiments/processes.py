@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from fedslot.parts.registry import pack, unpack
@@ -49,7 +50,7 @@ def run_in_processes(
                 busy[worker] = index = waiting.pop()
                 worker.send((tasks[index], settings))
             worker, message = news.get()
-            if isinstance(message, _Ended):
+            if message is None:
                 how = worker.end(PATIENCE)
                 if worker in busy:
                     over(busy.pop(worker), f"its process {how}; --resume tries again")
@@ -65,21 +66,17 @@ def run_in_processes(
             worker.end()  # where stopped within a run, its checkpoint is a few rounds behind at most
 
 
+@dataclass
 class _Over:
     """Says that a task is over and, if it failed, why."""
 
-    def __init__(self, failure: str | None) -> None:
-        self.failure = failure
-
-
-class _Ended:
-    """Says that a worker has ended."""
+    failure: str | None
 
 
 class _Worker:
     """A process that does one task after the other, seen from the parent.
 
-    parts: the user's classes that it needs. news: gets this worker and each message of it.
+    parts: the user's classes that it needs. news: gets this worker with each message of it, and None when it has ended.
     """
 
     def __init__(self, parts: bytes, news: _News) -> None:
@@ -115,7 +112,7 @@ class _Worker:
         with output, suppress(EOFError, OSError, pickle.UnpicklingError):  # the process ended, perhaps within a message
             while True:
                 news.put((self, pickle.load(output)))
-        news.put((self, _Ended()))
+        news.put((self, None))
 
 
 _News = queue.SimpleQueue[tuple["_Worker", Any]]
@@ -149,19 +146,14 @@ def serve() -> None:
     def report(round: Round) -> None:
         _write(pipe_out, round)
 
-    lacking = _unpack(messages.get())
+    lacking = None
+    try:
+        unpack(messages.get())  # the user's classes
+    except Exception as error:  # whatever their modules raise when they are imported
+        lacking = reason(error)
     while True:
         task, settings = messages.get()
         _write(pipe_out, _Over(lacking or attempt(task, settings, report)))
-
-
-def _unpack(parts: bytes) -> str | None:
-    """Take the user's classes; return None, or the reason if that fails."""
-    try:
-        unpack(parts)
-    except Exception as error:  # whatever their modules raise when they are imported
-        return reason(error)
-    return None
 
 
 def _take_pipes() -> tuple[IO[bytes], IO[bytes]]:
