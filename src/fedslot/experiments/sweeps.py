@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +45,15 @@ class Sweep(MeasuredStudy):
         return self.study.scenario
 
     @property
-    def cases(self) -> list[Mapping[str, object]]:
-        return [{key: table_entry(value) for key, value in each.items()} for each in self.study.combinations]
-
-    def seeded_runs(self) -> Iterator[tuple[int, int, Result | None]]:
-        for index, run in enumerate(self.runs):
-            yield index // self.study.seeds, self.study.all_seeds[index % self.study.seeds], run
+    def cases(self) -> list[tuple[Mapping[str, object], Mapping[int, Result | None]]]:
+        runs = iter(self.runs)
+        return [
+            (
+                {key: table_entry(value) for key, value in each.items()},
+                {seed: next(runs) for seed in self.study.all_seeds},
+            )
+            for each in self.study.combinations
+        ]
 
     def measures(self) -> pd.DataFrame:
         """Return one row per run: the values of the axes, seed, every measure, and the reason of a failure."""
