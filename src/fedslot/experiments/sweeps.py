@@ -46,12 +46,9 @@ class Sweep(MeasuredStudy):
 
     @property
     def cases(self) -> list[tuple[Mapping[str, object], Mapping[int, Result | None]]]:
-        runs = iter(self.runs)
+        runs, seeds = iter(self.runs), self.study.all_seeds
         return [
-            (
-                {key: table_entry(value) for key, value in each.items()},
-                {seed: next(runs) for seed in self.study.all_seeds},
-            )
+            ({key: table_entry(value) for key, value in each.items()}, {seed: next(runs) for seed in seeds})
             for each in self.study.combinations
         ]
 
