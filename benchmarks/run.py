@@ -64,8 +64,8 @@ def report(count: int, repeats: int, quick: bool = False) -> list[str]:
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench` on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, "
-        f"PyTorch {torch.__version__.split('+')[0]}, {count} threads for both sides.",
+        f"Written by `make bench` on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
+        f", PyTorch {torch.__version__.split('+')[0]}, {count} threads for both sides.",
         "What was tried is in [NOTES.md](NOTES.md).",
         "",
     ]

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -126,25 +125,10 @@ def test_interrupted_run_can_be_resumed(start: Start, tmp_path: Path) -> None:
     assert int(saved["round"]) == rows, "no finished round is lost"
 
 
-def test_the_command_to_resume_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*args: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fedslot.runs.execution.run", stop)
-    monkeypatch.setattr("fedslot.views.live.beside.beside", lambda *options: nullcontext())
-    monkeypatch.setattr("fedslot.tracking.trackers.make_trackers", lambda names, label: [])  # MLflow may be missing
-    words = ["run", "quickstart", "-o", "strategy.options={a: 1}", "--out", "my run", "--threads", "2"]
-    words += ["--no-frames", "--track", "mlflow", "--port", "5123"]
-    stopped = CliRunner().invoke(app, [*words, "--force"])
-    assert stopped.exit_code == 130
-    command = shlex.split(stopped.stderr.removeprefix("stopped; continue with: "))
-    assert sorted(command) == sorted(["fedslot", *words, "--resume"])
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ["run", "quickstart"],
+        ["run", "quickstart", "-o", "strategy.options={a: 1}", "--out", "my run", "--threads", "2", "--port", "5123"],
         ["run", "--open", "-o", "rounds=3", "--override", "seed=1", "a scenario.yaml", "--dask=tcp://host:8786"],
         ["run", "--resume", "quickstart", "--track", "mlflow", "--track", "tensorboard", "--frames", "--live"],
         ["serve", "quickstart", "--broker", "mqtt://host", "--free", "--tolerance", "0.05", "--out", "--force"],

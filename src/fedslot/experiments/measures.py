@@ -120,6 +120,10 @@ class MeasuredStudy(ABC):
             columns=[*self.cases[0][0], "measure", *COLUMNS],
         )
 
+    @abstractmethod
+    def save(self, out: str | Path) -> None:
+        """Write the tables into a folder."""
+
     def _repr_html_(self) -> str:
         return display.html(self)
 

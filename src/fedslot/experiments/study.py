@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
+from fedslot.experiments.measures import MeasuredStudy
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.tasks import Listener, Settings, Task, check
 from fedslot.runs.execution import load
@@ -31,13 +32,7 @@ LONGEST_NAME = 120  # characters of a folder's name, without the seed
 SEEDS = 3
 
 
-class Saved(Protocol):
-    """Results of a study that can be saved."""
-
-    def save(self, out: str | Path) -> None: ...
-
-
-Results = TypeVar("Results", bound=Saved)
+Results = TypeVar("Results", bound=MeasuredStudy)
 
 
 class Study(ABC):

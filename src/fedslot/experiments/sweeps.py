@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedslot.experiments.estimates import Estimate, may_be_best
 from fedslot.experiments.grid import GridStudy, say_value
 from fedslot.experiments.measures import TARGETS, MeasuredStudy, check_targets, write_tables
-from fedslot.experiments.pool import describe_failures
+from fedslot.experiments.pool import failure_of
 from fedslot.experiments.study import SEEDS, compute
 from fedslot.experiments.tasks import Listener, Settings
 from fedslot.runs.results import Result
@@ -137,15 +137,9 @@ def sweep(
 ) -> Sweep:
     """Run every combination of a grid with every seed. A run that fails does not stop the others.
 
-    scenario: a scenario, or the name of a preset or YAML file.
     grid: values to try, by dotted key; lists, ranges or NumPy arrays.
     seeds: number of seeds of each combination; the scenario's seed is the first.
-    out: folder for the runs and tables; None uses a temporary one.
-    resume: continue the sweep in the folder, also with more values and seeds.
-    force: start over in a folder that holds a sweep, which is deleted.
-    dask: address of a Dask scheduler whose workers do the runs.
-    frames: whether each run keeps the trace of its frames, `frames.csv`.
-    progress: whether to show bars; None: in a notebook only. listener: called with the rounds of all runs instead.
+    frames: whether each run keeps the trace of its frames, `frames.csv`. The other arguments are those of `compare`.
     on_failure: what to do about failed runs when all are over and saved: `raise` a FailedRunsError, whose `sweep` has
         the others, or only `record` them in `Sweep.failures`. If all runs failed, the error is always raised.
 
@@ -168,8 +162,8 @@ def sweep(
     settings = Settings(threads, resume, frames)
     results = compute(study, out, make, settings, workers, dask, force, listener, progress)
     if results.failures and (on_failure == "raise" or len(results.failures) == len(results.runs)):
-        tasks = study.tasks(Path(out or "."))
-        raise FailedRunsError(describe_failures(tasks, results.failures), results)
+        error = failure_of(study.tasks(Path(out or ".")), results.failures)
+        raise FailedRunsError(str(error), results)
     return results
 
 
