@@ -45,8 +45,8 @@ class Setting:
     def scenario(self, **changes: Any) -> Scenario:
         """The scenario, on digits where its own data are not in the cache."""
         fields = {"rounds": self.rounds, **self.overrides, **changes}
-        known = Scenario.load(self.preset).data.dataset
-        if known != "digits" and cache.state(known) != "cached":
+        dataset = Scenario.load(self.preset).data.dataset
+        if dataset != "digits" and cache.state(dataset) != "cached":
             fields |= {"data.dataset": "digits", "valuation.samples": 200}
         return Scenario.load(self.preset, fields)
 

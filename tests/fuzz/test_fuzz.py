@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,34 +51,23 @@ def fuzz(examples: int) -> Callable[[Any], Any]:
     return settings(max_examples=number, deadline=None, suppress_health_check=usual)
 
 
-@dataclass
-class Outcome:
-    """What a command left behind."""
+def command(*words: str) -> tuple[int, str]:
+    """Run a command in this process, which says in one line if it failed, without traceback or warning.
 
-    code: int
-    output: str
-    errors: str
-
-    def check(self) -> None:
-        """One line if it failed, no traceback, no warning."""
-        told = [line for line in self.errors.splitlines() if line.startswith("error: ")]
-        assert "Traceback" not in self.errors
-        assert "Warning" not in self.errors
-        assert self.code in (0, 1, 2)
-        assert len(told) == (1 if self.code else 0), self
-        if self.code:
-            assert self.errors.splitlines()[-1] == told[0], "the reason comes last"
-            assert 10 < len(told[0]) < 500
-
-
-def command(*words: str) -> Outcome:
-    """Run a command in this process."""
-    output, errors = io.StringIO(), io.StringIO()
-    with redirect_stdout(output), redirect_stderr(errors):
+    Return its exit code and its output.
+    """
+    with redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as stderr:
         code = main(words)
-    outcome = Outcome(code, output.getvalue(), errors.getvalue())
-    outcome.check()
-    return outcome
+    errors = stderr.getvalue()
+    lines = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in errors
+    assert "Warning" not in errors
+    assert code in (0, 1, 2)
+    assert len(lines) == (1 if code else 0), errors
+    if code:
+        assert errors.splitlines()[-1] == lines[0], "the reason comes last"
+        assert 10 < len(lines[0]) < 500
+    return code, output.getvalue()
 
 
 @contextmanager
@@ -91,8 +79,7 @@ def folder() -> Iterator[Path]:
 
 def files(path: Path) -> dict[str, bytes | None]:
     """What there is in a folder, without locks."""
-    found = sorted(path.rglob("*")) if path.is_dir() else []
-    shown = [file for file in found if "lock" not in file.name]
+    shown = [file for file in sorted(path.rglob("*")) if "lock" not in file.name]
     return {str(file.relative_to(path)): file.read_bytes() if file.is_file() else None for file in shown}
 
 
@@ -128,8 +115,8 @@ def check_run(path: Path) -> None:
 def check_refused_or_run(*words: str) -> None:
     """Run into `out`: it ends with a good result, or leaves nothing at all."""
     before = files(Path())
-    outcome = command(*words, "--out", "out")
-    if outcome.code == 0:
+    code, _ = command(*words, "--out", "out")
+    if code == 0:
         check_run(Path("out"))
     elif not Path("out").exists() or fedslot.load("out").rounds.empty:  # refused before a round was done
         assert files(Path()) == before
@@ -193,11 +180,11 @@ def plan_words(draw: st.DrawFn) -> list[str]:
 @fuzz(60)
 def test_plans(options: list[str], as_json: bool) -> None:
     with folder() as here:
-        outcome = command("plan", *options, *(["--json"] if as_json else []))
-        if outcome.code:
+        code, output = command("plan", *options, *(["--json"] if as_json else []))
+        if code:
             assert files(here) == {}
         elif as_json:
-            answer = read_json(outcome.output)
+            answer = read_json(output)
             for split in answer.get("splits", [answer]):
                 check_split(split, answer["slots"])
 
@@ -228,8 +215,8 @@ def test_mistyped_commands(name: str, rest: list[str]) -> None:
     """Words in any order; one that no command takes makes sure that nothing runs for long."""
     with folder() as here:
         tail = [] if name in ("presets", "schema") else ["--surely-no-option"]
-        outcome = command(name, *rest, *tail)
-        assert outcome.code == 2 or not tail or {"--", "--help", "-h"} & {*rest}
+        code, _ = command(name, *rest, *tail)
+        assert code == 2 or not tail or {"--", "--help", "-h"} & {*rest}
         assert files(here) == {}
 
 
@@ -402,7 +389,7 @@ def test_damaged_folders(interrupted: tuple[Path, pd.DataFrame], name: str, how:
         else:
             damage(here / "run" / name, how, at, by)
         before = files(here)
-        if command(*RESUMED).code:
+        if command(*RESUMED)[0]:
             assert files(here) == before, "a refusal leaves everything as it was"
         else:
             rounds = fedslot.load(here / "run").rounds

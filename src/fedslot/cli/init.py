@@ -42,16 +42,16 @@ def commented(preset: str) -> str:
 
     if preset not in presets():
         raise InputError("--from", preset, one_of(preset, presets()))
-    given, limits, known = split_sections(read_fields(preset)), ranges(), keys()
+    given, limits, fields = split_sections(read_fields(preset)), ranges(), keys()
     lines = [line for line in preset_text(preset).splitlines() if line.startswith("#")]
     lines += ["#", "# Every field is here. Those behind a # have their defaults; remove the # to change one.", ""]
     filled = {section for key in given for section in _sections(key)}
     opened = set()
-    for key, about in known.items():
+    for key, about in fields.items():
         sections, name, indent = _sections(key), key.rpartition(".")[2], "  " * key.count(".")
         default, _, values = limits[key].removeprefix("default ").partition("; ")
         # YAML has no section without a field; only one that may be null is left out
-        active = key in given or not {*sections} <= filled | known.keys()
+        active = key in given or not {*sections} <= filled | fields.keys()
         filled |= {*sections} if active else set()
         for section in sections:
             if section not in opened:
@@ -62,7 +62,7 @@ def commented(preset: str) -> str:
         mark = f"{indent}# "
         lines += textwrap.wrap(note, 100, initial_indent=mark, subsequent_indent=mark, break_on_hyphens=False)
         value = write_yaml([given[key]], one_line=True).strip()[1:-1] if key in given else default
-        if not any(other.startswith(f"{key}.") for other in known):
+        if not any(other.startswith(f"{key}.") for other in fields):
             lines.append(f"{indent if active else mark}{name}: {value}")
     return "\n".join(lines) + "\n"
 

@@ -110,7 +110,7 @@ def find_workers(address: str) -> dict[str, int]:
 
 
 def run_on_cluster(
-    address: str, tasks: Sequence[Task], todo: Sequence[int], settings: Settings, hear: Listener, over: Over
+    address: str, tasks: Sequence[Task], todo: Sequence[int], settings: Settings, listener: Listener, over: Over
 ) -> None:
     """Run the tasks with the indices `todo` on a cluster, and write the files of each run as it comes back."""
     with connect(address) as client:
@@ -135,7 +135,7 @@ def run_on_cluster(
             if index not in pending:
                 continue  # the last rounds of a run may arrive after its result
             if round is not None:
-                hear(index, Round(*round))
+                listener(index, Round(*round))
                 continue
             result, failure = _outcome(pending.pop(index), address)
             if result is not None:

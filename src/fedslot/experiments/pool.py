@@ -32,13 +32,13 @@ def run_all(
     listener: called with each round of each task.
     """
     check_workers(workers)
-    hear = listener or (lambda index, round: None)
+    listener = listener or (lambda index, round: None)
     failures: dict[int, str] = {}
 
     def over(index: int, failure: str | None = None) -> None:
         if failure is not None:
             failures[index] = failure
-        hear(index, None)
+        listener(index, None)
 
     done = [index for index, task in enumerate(tasks) if settings.resume and task.is_done]
     for index in done:
@@ -48,12 +48,12 @@ def run_all(
     if dask is not None:
         from fedslot.experiments.cluster import run_on_cluster
 
-        run_on_cluster(dask, tasks, todo, settings, hear, over)
+        run_on_cluster(dask, tasks, todo, settings, listener, over)
     elif workers <= 1:
         for index in todo:
-            over(index, attempt(tasks[index], settings, partial(hear, index)))
+            over(index, attempt(tasks[index], settings, partial(listener, index)))
     else:
-        run_in_processes(tasks, todo, workers, settings, hear, over)
+        run_in_processes(tasks, todo, workers, settings, listener, over)
     return dict(sorted(failures.items()))
 
 

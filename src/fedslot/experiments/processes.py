@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
 # the parent's sys.path comes as arguments, so that the worker finds the same modules; -P adds nothing to it
 _START = "import sys; sys.path[:] = sys.argv[1:]; from fedslot.experiments.processes import serve; serve()"
+_News = queue.SimpleQueue[tuple["_Worker", Any]]
 PATIENCE = 5  # seconds in which a process that closed its output must have ended
 _is_worker = False
 
 
 def run_in_processes(
-    tasks: Sequence[Task], todo: Sequence[int], workers: int, settings: Settings, hear: Listener, over: Over
+    tasks: Sequence[Task], todo: Sequence[int], workers: int, settings: Settings, listener: Listener, over: Over
 ) -> None:
     """Run the tasks of the indices `todo`, `workers` at a time."""
     if _is_worker:
@@ -60,7 +61,7 @@ def run_in_processes(
                 over(busy.pop(worker), message.failure)
                 idle.append(worker)
             else:
-                hear(busy[worker], message)
+                listener(busy[worker], message)
     finally:
         for worker in [*idle, *busy]:
             worker.end()  # where stopped within a run, its checkpoint is a few rounds behind at most
@@ -113,9 +114,6 @@ class _Worker:
             while True:
                 news.put((self, pickle.load(output)))
         news.put((self, None))
-
-
-_News = queue.SimpleQueue[tuple["_Worker", Any]]
 
 
 @contextmanager

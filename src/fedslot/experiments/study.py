@@ -160,11 +160,11 @@ def compute(
             for task in tasks:
                 RunFolder(task.folder).check_length(task.scenario)
 
-        with claim(folder, study.kind, study.to_yaml(), check_same, resume=settings.resume, force=force) as held:
+        with claim(folder, study.kind, study.to_yaml(), check_same, resume=settings.resume, force=force) as claimed:
             with display.progress(progress, study.run_labels, [task.scenario for task in tasks]) as show:
                 failures = run_all(tasks, settings, workers=workers, dask=dask, listener=listener or show)
             if failures and study.all_or_none:
-                held.withdraw()  # stays if there are runs to continue
+                claimed.withdraw()  # stays if there are runs to continue
                 raise failure_of(tasks, failures)
             results = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
             if out is None:

@@ -145,8 +145,8 @@ def sweep(
 
     >>> from fedslot import Scenario, sweep
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
-    >>> found = sweep(quick, {"frame.pull": [2, 5]}, seeds=1, workers=1)
-    >>> found.measures()[["frame.pull", "seed", "rounds"]]
+    >>> swept = sweep(quick, {"frame.pull": [2, 5]}, seeds=1, workers=1)
+    >>> swept.measures()[["frame.pull", "seed", "rounds"]]
        frame.pull  seed  rounds
     0           2     0       2
     1           5     0       2
