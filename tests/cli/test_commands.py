@@ -91,23 +91,6 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert expected in refusal(words)
 
 
-def test_bad_input_of_a_process(fedslot_command: Command, tmp_path: Path) -> None:
-    done = fedslot_command("run", "quickstart", "-o", "frame.pull=11", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: frame.pull: 11 is not allowed; it must be at most frame.slots (10)\n"
-
-
-def test_a_comparison_with_fewer_strategies_says_which_runs_it_leaves_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["compare", "quickstart", "-o", "rounds=1", "--seeds", "1", "--out", str(tmp_path)]
-    assert main([*words, "--strategies", "fedavg,ucb"]) == 0
-    assert main([*words, "--strategies", "fedavg,round-robin", "--resume"]) == 0
-    assert f"note: tables and figures leave out the runs ucb-seed0 in {tmp_path}" in capsys.readouterr().err
-    assert main([*words, "--strategies", "fedavg,ucb,round-robin", "--resume"]) == 0
-    assert "leave out" not in capsys.readouterr().err
-
-
 def test_interrupted_run_can_be_resumed(start: Start, tmp_path: Path) -> None:
     words = ["run", "quickstart", "-o", "rounds=1000000", "--out", str(tmp_path / "run")]
     process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
@@ -169,6 +152,9 @@ def test_a_comparison_that_is_stopped_while_it_finishes(
     assert "fedavg{training.epochs: 2}" in output.out
     assert "[3/3]" not in output.err, "no run is repeated"
     assert (tmp_path / "out" / "report.html").is_file()
+    assert main([*words, "--strategies", "push-pull,ucb", "--resume"]) == 0
+    note = "note: tables and figures leave out the runs centralized-seed0, fedavg-training.epochs-2-"
+    assert note in capsys.readouterr().err
 
 
 def test_own_strategy_in_the_current_folder(fedslot_command: Command, tmp_path: Path) -> None:
