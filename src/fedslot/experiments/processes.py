@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -81,12 +81,12 @@ class _Worker:
     """
 
     def __init__(self, parts: bytes, news: _News) -> None:
-        with _interrupts_held():
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, *map(str, sys.path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, *map(str, sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C reaches the parent only, which ends the others
+        )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input = self._process.stdin
@@ -116,25 +116,11 @@ class _Worker:
         news.put((self, None))
 
 
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C here and in processes that are started, which otherwise print a traceback until they ignore it."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def serve() -> None:
     """Do the tasks that come from the parent, until it ends."""
     global _is_worker
     _is_worker = True
-    # Ctrl-C reaches every process of a terminal; the parent ends the others
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Windows, Ctrl-C reaches every process of a terminal
     sys.argv[1:] = []
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
     pipe_in, pipe_out = _take_pipes()
