@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -101,15 +101,7 @@ def _build(
 def attempt(task: Task, settings: Settings, report: Callable[[Round], object]) -> str | None:
     """Run a task, and call `report` with each round; return None, or the reason if it failed."""
     try:
-        run(
-            task.scenario,
-            task.folder,
-            resume=settings.resume,
-            threads=settings.threads,
-            callbacks=[Report(report)],
-            frames=settings.frames,
-            progress=False,
-        )
+        run(task.scenario, task.folder, callbacks=[Report(report)], progress=False, **asdict(settings))
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         return reason(error)
     return None
