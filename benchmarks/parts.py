@@ -16,6 +16,7 @@ import torch
 from whole_runs import Setting
 
 from fedslot.access.channels import Collision
+from fedslot.messages import UEs
 from fedslot.rounds.local_training import LocalTraining, Trained, Training
 from fedslot.rounds.round import Snapshot, schedule
 from fedslot.rounds.simulation import Simulation
@@ -43,24 +44,23 @@ def race(repeats: int, works: Works, count: int = 1) -> dict[str, float]:
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
-def middle(setting: Setting, threads: Threads, rounds: int) -> tuple[Simulation, Snapshot]:
-    """Run a setting up to a round in its middle."""
+def middle(setting: Setting, threads: Threads, rounds: int) -> tuple[Simulation, Snapshot, UEs]:
+    """Run a setting up to a round in its middle; also the UEs that the next round pulls."""
     simulation = Simulation(setting.scenario(**{"rounds": rounds}), threads=threads)
     *_, (_, now, _) = simulation.rounds()
-    return simulation, now
+    return simulation, now, schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
 
 
 def training(setting: Setting, repeats: int, count: int, rounds: int = ROUND) -> str:
     """Local training of one round, by engine."""
     with Threads(count) as threads:
-        simulation, now = middle(setting, threads, rounds)
-        received = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
-        usual = plain.PlainTraining(simulation.train)  # type: ignore[arg-type]
-
-        def train(how: Callable[..., object]) -> Callable[[], object]:
-            return lambda: how(now.model, received, now.round)
-
-        taken = race(repeats, {"plain": train(usual), "fedslot": train(simulation.train)}, count)
+        simulation, now, received = middle(setting, threads, rounds)
+        usual = plain.PlainTraining(simulation.local)
+        works: Works = {
+            "plain": lambda: usual(now.model, received, now.round),
+            "fedslot": lambda: simulation.train(now.model, received, now.round),
+        }
+        taken = race(repeats, works, count)
     return (
         f"| {setting.name}, round {now.round}: {len(received)} UEs | {1e3 * taken['plain']:.0f} ms "
         f"| {1e3 * taken['fedslot']:.0f} ms | **{taken['plain'] / taken['fedslot']:.1f}** |"
@@ -70,8 +70,7 @@ def training(setting: Setting, repeats: int, count: int, rounds: int = ROUND) ->
 def utilities(setting: Setting, repeats: int, count: int, number: int, rounds: int = ROUND) -> str:
     """Utilities of random coalitions, first layers included; the plain way does some of them, each taking the same."""
     with Threads(count) as threads:
-        simulation, now = middle(setting, threads, rounds)
-        received = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
+        simulation, now, received = middle(setting, threads, rounds)
         trained = simulation.train(now.model, received, now.round)
         models = torch.cat([now.model.unsqueeze(0), trained.models])
         members = np.random.default_rng(0).random((number, len(received))) < 0.5
@@ -83,20 +82,19 @@ def utilities(setting: Setting, repeats: int, count: int, number: int, rounds: i
             "fedslot": lambda: evaluator.averages(models)(weights),
         }
         taken = race(repeats, works, count)
-    each = taken["plain"] / few, taken["fedslot"] / number
+    usual, ours = taken["plain"] / few, taken["fedslot"] / number
     return (
         f"| {setting.name}, round {now.round}: {number} coalitions of {len(received)}, {len(x)} samples "
-        f"| {1e3 * each[0]:.2f} ms | {1e3 * each[1]:.2f} ms | **{each[0] / each[1]:.1f}** |"
+        f"| {1e3 * usual:.2f} ms | {1e3 * ours:.2f} ms | **{usual / ours:.1f}** |"
     )
 
 
-def growth(fleets: tuple[int, ...] = (200, 1_000, 100_000, 1_000_000), rounds: int = 16) -> list[str]:
+def growth(fleets: tuple[int, ...], rounds: int) -> list[str]:
     """Seconds per round and memory by number of UEs, each in a process of its own for its memory."""
-    lines, first = [], None
+    lines, first = [], 0.0
     for ues in fleets:
-        done = subprocess.run(
-            [sys.executable, __file__, str(ues), str(rounds)], capture_output=True, text=True, check=True
-        )
+        words = [sys.executable, __file__, str(ues), str(rounds)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
         seconds, megabytes = map(float, done.stdout.split())
         first = first or seconds
         lines.append(f"| {ues:,} | {1e3 * seconds:.0f} ms | {seconds / first:.2f} | {megabytes:.0f} MB |")
@@ -130,18 +128,16 @@ def orchestration(repeats: int) -> str:
     return f"| 200 UEs, 20 slots | {1e3 * taken / scenario.rounds:.1f} ms |"
 
 
-def access(repeats: int, most: int = 1_000_000) -> list[str]:
+def access(repeats: int, most: int) -> list[str]:
     """Playing frames, against drawing the random numbers that they need."""
     channel, lines = Collision(), []
     for frames, contenders, slots in ((1, most, most), (most // 10, 10, 20)):
         earliest = np.ones((frames, contenders), dtype=np.int64)
-        taken = race(
-            repeats,
-            {
-                "draw": lambda shape=earliest.shape: np.random.default_rng(0).random(shape),
-                "play": lambda e=earliest, s=slots: channel.play(e, s, np.random.default_rng(0)),
-            },
-        )
+        works: Works = {
+            "draw": lambda shape=earliest.shape: np.random.default_rng(0).random(shape),
+            "play": lambda e=earliest, s=slots: channel.play(e, s, np.random.default_rng(0)),
+        }
+        taken = race(repeats, works)
         lines.append(
             f"| {frames:,} frame{'s' * (frames > 1)}, {contenders:,} contenders, {slots:,} slots "
             f"| {1e3 * taken['draw']:.0f} ms | {1e3 * taken['play']:.0f} ms | {taken['play'] / taken['draw']:.1f} |"

@@ -25,9 +25,9 @@ from fedslot.valuation.coalitions import coalition_weights
 
 def simulation(scenario: Scenario) -> Simulation:
     """Return the simulation of a scenario with plain training, plain evaluation and GTG-Shapley."""
-    made = Simulation(scenario, lambda local: PlainTraining(local))
-    made.held_out = made.ps.held_out = PlainHeldOut(made)
-    return made
+    usual = Simulation(scenario, lambda local: PlainTraining(local))
+    usual.held_out = usual.ps.held_out = PlainHeldOut(usual)
+    return usual
 
 
 def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, recipe: Recipe) -> Tensor:
@@ -53,11 +53,11 @@ def train(model: Model, start: Tensor, jobs: list[Job], x: Tensor, y: Tensor, re
 def utilities(model: Model, models: Tensor, weights: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Return minus the losses (C,) of averaged models, each rebuilt and evaluated on all samples."""
     network = copy.deepcopy(model.module).eval()
-    found = []
+    losses = []
     for weight in weights:
         nn.utils.vector_to_parameters(weight @ models, network.parameters())
-        found.append(-nn.functional.cross_entropy(network(x), y))
-    return torch.stack(found)
+        losses.append(nn.functional.cross_entropy(network(x), y))
+    return -torch.stack(losses)
 
 
 class PlainTraining:

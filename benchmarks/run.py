@@ -21,90 +21,57 @@ import torch
 import valuation
 import whole_runs
 
-Lines = list[str]
+RACE = "| round | plain | fedslot | times faster |"
+WHOLE = "Rounds of the contestants in turns, each in its own run, at the scenario's own noise."
+ERRORS = "Rounds drawn from whole runs; errors are root mean squares over UEs against a long reference."
 
 
-def report(count: int, repeats: int, quick: bool = False) -> Lines:
+def table(header: str, *rows: str) -> list[str]:
+    """Return the lines of a table."""
+    return [header, "|---" * (header.count("|") - 1) + "|", *rows]
+
+
+def report(count: int, repeats: int, quick: bool = False) -> list[str]:
     """Measure everything; the lines of RESULTS.md."""
     quickstart, fedavg, greedy, _, cifar = whole_runs.settings(quick)
     few = 1 if quick else max(2, repeats // 2)
     middle, early = (2, 2) if quick else (parts.ROUND, 4)
-    most = 1_000 if quick else 1_000_000
     fleets = (20,) if quick else (200, 1_000, 100_000, 1_000_000)
-    tables: list[tuple[str, str, Callable[[], Lines]]] = [
-        (
-            "Whole runs",
-            "Rounds of the contestants in turns, each in its own run, at the scenario's own noise.",
-            lambda: whole_runs.table(count, quick),
+    tables: dict[str, Callable[[], list[str]]] = {
+        "Whole runs": lambda: [WHOLE, "", *whole_runs.table(count, quick)],
+        "Errors of values": lambda: [ERRORS, "", *valuation.table(count, *((1, "quickstart") if quick else ()))],
+        "Local training of a round": lambda: table(
+            RACE,
+            parts.training(fedavg, repeats, count, middle),
+            parts.training(quickstart, repeats, count, middle),
+            parts.training(cifar, few, count, early),
         ),
-        (
-            "Errors of values",
-            "Rounds drawn from whole runs; errors are root mean squares over UEs against a long reference.",
-            lambda: valuation.table(count, 1, "quickstart") if quick else valuation.table(count),
+        "Utilities of coalitions, each": lambda: table(
+            RACE,
+            parts.utilities(greedy, few, count, 100, middle),
+            parts.utilities(greedy, few, count, 1000, middle),
+            parts.utilities(cifar, few if quick else 2, count, 60, early),
         ),
-        (
-            "Local training of a round",
-            "",
-            lambda: [
-                "| round | plain | fedslot | times faster |",
-                "|---|---|---|---|",
-                parts.training(fedavg, repeats, count, middle),
-                parts.training(quickstart, repeats, count, middle),
-                parts.training(cifar, few, count, early),
-            ],
+        "A round without training and valuation": lambda: table("| cell | per round |", parts.orchestration(few)),
+        "Growth with the number of UEs": lambda: table(
+            "| UEs | per round | of 200 UEs | memory |", *parts.growth(fleets, 4 if quick else 16)
         ),
-        (
-            "Utilities of coalitions, each",
-            "",
-            lambda: [
-                "| round | plain | fedslot | times faster |",
-                "|---|---|---|---|",
-                parts.utilities(greedy, few, count, 100, middle),
-                parts.utilities(greedy, few, count, 1000, middle),
-                parts.utilities(cifar, few if quick else 2, count, 60, early),
-            ],
+        "Access alone": lambda: table(
+            "| frames | drawing the numbers | playing | ratio |", *parts.access(few, 1_000 if quick else 1_000_000)
         ),
-        (
-            "A round without training and valuation",
-            "",
-            lambda: ["| cell | per round |", "|---|---|", parts.orchestration(few)],
-        ),
-        (
-            "Growth with the number of UEs",
-            "",
-            lambda: [
-                "| UEs | per round | of 200 UEs | memory |",
-                "|---|---|---|---|",
-                *parts.growth(fleets, 4 if quick else 16),
-            ],
-        ),
-        (
-            "Access alone",
-            "",
-            lambda: [
-                "| frames | drawing the numbers | playing | ratio |",
-                "|---|---|---|---|",
-                *parts.access(few, most),
-            ],
-        ),
-        (
-            "Start-up",
-            "",
-            lambda: ["| import torch | fedslot --help | ratio |", "|---|---|---|", parts.startup(few)],
-        ),
-    ]
+        "Start-up": lambda: table("| import torch | fedslot --help | ratio |", parts.startup(few)),
+    }
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench` on {os.cpu_count()} cores ({platform.machine()}), "
-        f"Python {platform.python_version()}, "
-        f"PyTorch {torch.__version__.split('+')[0]}, {count} threads for both sides.",
+        f"Written by `make bench` on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
+        f", PyTorch {torch.__version__.split('+')[0]}, {count} threads for both sides.",
         "What was tried is in [NOTES.md](NOTES.md).",
         "",
     ]
-    for title, text, measure in tables:
+    for title, measure in tables.items():
         began = time.perf_counter()
-        lines += [f"## {title}", "", *([text, ""] if text else []), *measure(), ""]
+        lines += [f"## {title}", "", *measure(), ""]
         print(f"{title}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
     return lines
 

@@ -47,13 +47,13 @@ class Compared:
         game(np.eye(game.players, dtype=bool))  # what happens only once, such as compiling, counts for neither method
         for name, method in METHODS.items():
             start = time.perf_counter()
-            found = method(Game(game.players, game.utility, game.geometry), rng)
-            seconds_and_utilities[name].append((time.perf_counter() - start, found.utilities))
+            valuation = method(Game(game.players, game.utility, game.geometry), rng)
+            seconds_and_utilities[name].append((time.perf_counter() - start, valuation.utilities))
         if self.round in REFERENCE_ROUNDS:
             compare_with_reference(game)
         self.round += 1
         extra_seconds.append(time.perf_counter() - began)
-        return found
+        return valuation
 
 
 def compare_with_reference(game: Game) -> None:
@@ -61,9 +61,9 @@ def compare_with_reference(game: Game) -> None:
     truth = reference(game)
     spreads.append(float(truth.std()))
     for name, method in METHODS.items():
-        found = [method(game, np.random.default_rng(seed)) for seed in range(GENERATORS)]
-        actual = np.mean([(valuation.values - truth) ** 2 for valuation in found])
-        stated = np.mean([valuation.errors**2 for valuation in found])
+        valuations = [method(game, np.random.default_rng(seed)) for seed in range(GENERATORS)]
+        actual = np.mean([(valuation.values - truth) ** 2 for valuation in valuations])
+        stated = np.mean([valuation.errors**2 for valuation in valuations])
         errors[name].append((float(actual), float(stated)))
 
 
@@ -111,21 +111,12 @@ def measure(preset: str, strategy: str, rounds: int, threads: int) -> list[str]:
         actual, stated = np.array(errors[name]).T
         estimated = stated > 0  # with few UEs values are exact
         relative, ratio = np.sqrt(actual) / spreads, np.sqrt(actual[estimated] / stated[estimated])
-        cells = [
-            f"`{name}`",
-            f"{other + seconds.sum():.1f}",
-            f"{1000 * seconds.mean():.0f}",
-            f"{1000 * np.median(seconds):.0f}",
-            f"{1000 * seconds.max():.0f}",
-            f"{utilities.mean():.0f}",
-            f"{utilities.max():.0f}",
-            f"{relative.mean():.2f}",
-            f"{relative.max():.2f}",
-            f"{np.sqrt(actual).mean():.1g}",
-            f"{ratio.mean():.2f}",
-            f"{ratio.min():.2f} to {ratio.max():.2f}",
-        ]
-        lines.append(" | ".join(cells))
+        times = 1000 * np.array([seconds.mean(), np.median(seconds), seconds.max()])
+        lines.append(
+            f"`{name}` | {other + seconds.sum():.1f} | {times[0]:.0f} | {times[1]:.0f} | {times[2]:.0f} "
+            f"| {utilities.mean():.0f} | {utilities.max():.0f} | {relative.mean():.2f} | {relative.max():.2f} "
+            f"| {np.sqrt(actual).mean():.1g} | {ratio.mean():.2f} | {ratio.min():.2f} to {ratio.max():.2f}"
+        )
     return lines
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ class Setting:
     def scenario(self, **changes: Any) -> Scenario:
         """The scenario, on digits where its own data are not in the cache."""
         fields = {"rounds": self.rounds, **self.overrides, **changes}
-        known = Scenario.load(self.preset).data.dataset
-        if known != "digits" and cache.state(known) != "cached":
+        dataset = Scenario.load(self.preset).data.dataset
+        if dataset != "digits" and cache.state(dataset) != "cached":
             fields |= {"data.dataset": "digits", "valuation.samples": 200}
         return Scenario.load(self.preset, fields)
 
@@ -59,22 +59,22 @@ SETTINGS = (
     Setting("paper-cifar10", {"strategy.name": "push-pull", "strategy.warmup": 2}, rounds=6),
 )
 
-SMALL = {"data.dataset": "digits", "data.ues": 12, "training.epochs": 1, "frame.slots": 4, "frame.pull": 2}
+SMALL = {"data.dataset": "digits", "data.ues": 12, "data.samples_per_ue": 20, "valuation.samples": 50}
+SMALL |= {"training.epochs": 1, "frame.slots": 4, "frame.pull": 2, "push.contenders": 2, "strategy.warmup": 1}
 
 
 def settings(quick: bool) -> tuple[Setting, ...]:
     """All settings, or small ones of two rounds that pass through the same code."""
-    small = {**SMALL, "data.samples_per_ue": 20, "push.contenders": 2, "strategy.warmup": 1, "valuation.samples": 50}
-    return tuple(Setting(s.preset, {**s.overrides, **small}, rounds=2) for s in SETTINGS) if quick else SETTINGS
+    return tuple(Setting(s.preset, {**s.overrides, **SMALL}, rounds=2) for s in SETTINGS) if quick else SETTINGS
 
 
 def contestants(setting: Setting, threads: Threads) -> dict[str, Simulation]:
     """The plain run, ours with the same valuation, and ours with the default valuation where values are needed."""
     scenario = setting.scenario(**{"valuation.name": "gtg"})
-    found = {"plain": plain.simulation(scenario), "gtg": Simulation(scenario, threads=threads)}
-    if found["gtg"].strategy.needs_values:
-        found[DEFAULT] = Simulation(setting.scenario(**{"valuation.name": DEFAULT}), threads=threads)
-    return found
+    runs = {"plain": plain.simulation(scenario), "gtg": Simulation(scenario, threads=threads)}
+    if runs["gtg"].ps.strategy.needs_values:
+        runs[DEFAULT] = Simulation(setting.scenario(**{"valuation.name": DEFAULT}), threads=threads)
+    return runs
 
 
 def compiling(setting: Setting, threads: Threads) -> float:
@@ -92,9 +92,7 @@ def measure(setting: Setting, count: int) -> tuple[float, dict[str, list[float]]
     """Return the seconds of compiling, and those of every round of each contestant. count: threads of both sides."""
     with Threads(count) as threads:
         once = compiling(setting, threads)
-        runs: dict[str, Iterator[Any]] = {
-            name: simulation.rounds() for name, simulation in contestants(setting, threads).items()
-        }
+        runs = {name: simulation.rounds() for name, simulation in contestants(setting, threads).items()}
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(setting.rounds):
             for name, rounds in runs.items():

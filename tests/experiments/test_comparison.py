@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,40 +13,20 @@ import pytest
 
 from fedslot.experiments.comparison import Comparison, compare
 from fedslot.experiments.measures import common_horizon, measure
-from fedslot.experiments.pool import run_all
-from fedslot.experiments.tasks import Settings, Task
 from fedslot.experiments.variants import VariantStudy, make_variants
 from fedslot.runs.execution import is_finished, run
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
 
-QUICK = {"rounds": 3, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
+Make = Callable[..., Result]
 
 
 @pytest.fixture
-def scenario() -> Scenario:
-    return Scenario.load("quickstart", QUICK)
-
-
-def result(accuracies: list[float], costs: list[int]) -> Result:
-    rounds = pd.DataFrame(
-        {
-            "test_accuracy": accuracies,
-            "cost_max": costs,
-            "cost_frame": costs,
-            "cost_sum": [5 * cost for cost in costs],
-            "slots_spent": np.cumsum(costs),
-        }
-    )
-    return Result(Scenario(), rounds)
-
-
-@pytest.fixture
-def by_hand() -> Comparison:
+def by_hand(result: Make) -> Comparison:
     runs = {
-        "push-pull": [result([0.5, 0.8], [10, 10]), result([0.6, 0.7], [10, 20]), result([0.4, 0.9], [10, 12])],
-        "fedavg": [result([0.4, 0.7], [20, 20]), result([0.5, 0.8], [20, 20]), result([0.5, 0.6], [20, 20])],
+        "push-pull": [result([0.5, 0.8], 10, 10), result([0.6, 0.7], 10, 20), result([0.4, 0.9], 10, 12)],
+        "fedavg": [result([0.4, 0.7], 20, 20), result([0.5, 0.8], 20, 20), result([0.5, 0.6], 20, 20)],
     }
     return Comparison(Scenario(), [0, 1, 2], runs, (0.5, 0.8))
 
@@ -117,38 +98,26 @@ def test_slots_are_shown_by_the_rule_that_spends_them(by_hand: Comparison) -> No
     assert by_frames.slots_measure(0.5) in by_frames.estimates()["fedavg"]
 
 
-def spending(slots: int, *, budget: int | None, rounds: int) -> Result:
-    """A run of two rounds that was to have some number of them."""
-    made = result([0.5, 0.8], [slots // 2, slots - slots // 2])
-    return Result(
-        Scenario().replace({"rounds": rounds, "time_budget": budget, "frame.slots": 9, "frame.pull": 5}), made.rounds
-    )
-
-
 @pytest.mark.parametrize(
-    ("runs", "expected"),
+    ("runs", "expected"),  # each run: the slots of its two rounds, its time budget and the number of rounds it may have
     [
-        ([spending(20, budget=None, rounds=2), spending(30, budget=None, rounds=2)], 20),
-        ([spending(20, budget=29, rounds=5), spending(25, budget=29, rounds=5)], 29),
-        ([spending(20, budget=29, rounds=2), spending(25, budget=29, rounds=5)], 20),
-        ([spending(0, budget=None, rounds=2), spending(30, budget=None, rounds=2)], 30),
-        ([spending(0, budget=None, rounds=2)], 0),
+        ([(20, None, 2), (30, None, 2)], 20),
+        ([(20, 29, 5), (25, 29, 5)], 29),
+        ([(20, 29, 2), (25, 29, 5)], 20),
+        ([(0, None, 2), (30, None, 2)], 30),
+        ([(0, None, 2)], 0),
     ],
     ids=["least spent", "stopped by the budget", "one ran out of rounds", "one spends nothing", "all spend nothing"],
 )
-def test_accuracies_are_compared_where_all_are_known(runs: list[Result], expected: int) -> None:
-    assert common_horizon(runs) == expected
-
-
-def test_same_for_any_number_of_workers(scenario: Scenario, tmp_path: Path) -> None:
-    strategies = ["push-pull", "fedavg"]
-    one = compare(scenario, strategies, 2, tmp_path / "one", workers=1)
-    two = compare(scenario, strategies, 2, tmp_path / "two", workers=2)
-    pd.testing.assert_frame_equal(one.table(), two.table(), check_exact=True)
-    assert (tmp_path / "one" / "comparison.csv").read_text() == (tmp_path / "two" / "comparison.csv").read_text()
-    written = pd.read_csv(tmp_path / "one" / "runs.csv")
-    assert list(written["strategy"]) == ["push-pull"] * 2 + ["fedavg"] * 2
-    assert list(written["seed"]) == [0, 1, 0, 1]
+def test_accuracies_are_compared_where_all_are_known(
+    result: Make, runs: list[tuple[int, int | None, int]], expected: int
+) -> None:
+    frame = {"frame.slots": 9, "frame.pull": 5}
+    results = [
+        result([0.5, 0.8], 0, slots, **{**frame, "time_budget": budget, "rounds": rounds})
+        for slots, budget, rounds in runs
+    ]
+    assert common_horizon(results) == expected
 
 
 def test_seeds_are_paired(scenario: Scenario, tmp_path: Path) -> None:
@@ -164,96 +133,50 @@ def test_seeds_are_paired(scenario: Scenario, tmp_path: Path) -> None:
     assert len({task.folder for task in tasks}) == 4
 
 
-def test_a_failure_does_not_stop_the_others(scenario: Scenario, tmp_path: Path) -> None:
-    diverging = scenario.replace({"training.lr": 1e6})
-    tasks = [Task(diverging, tmp_path / "bad"), Task(scenario, tmp_path / "good")]
-    for workers in (1, 2):
-        failures = run_all(tasks, Settings(resume=True), workers=workers)
-        assert list(failures) == [0]
-        assert "training.lr" in failures[0]
-        assert is_finished(tmp_path / "good")
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_comparison_without_a_single_round_leaves_nothing_behind(
-    scenario: Scenario, tmp_path: Path, workers: int
-) -> None:
+def test_a_comparison_without_a_single_round_leaves_nothing_behind(scenario: Scenario, tmp_path: Path) -> None:
     """If only some runs fail in their first round, the others stay, and --resume tries again."""
     failing, out = scenario.replace({"training.lr": 1e6}), tmp_path / "out"
-    with pytest.raises(RefusedError, match=r"2 of 2 runs failed.* round 0:"):
-        compare(failing, ["fedavg", "round-robin"], seeds=1, out=out, workers=workers)
+    with pytest.raises(RefusedError, match=r"2 of 2 runs failed; fedavg-seed0: round 0: .*training\.lr"):
+        compare(failing, ["fedavg", "round-robin"], seeds=1, out=out, workers=1)
     assert not out.exists()
     mixed = ["fedavg", "fedavg{training.lr: 0.1}"]
     for resume in (False, True):
         with pytest.raises(RefusedError, match=r"1 of 2 runs failed.* round 0:"):
-            compare(failing, mixed, seeds=1, out=out, workers=workers, resume=resume)
+            compare(failing, mixed, seeds=1, out=out, workers=1, resume=resume)
         (left,) = (out / "runs").iterdir()
         assert is_finished(left)
 
 
-def test_a_failed_comparison_says_which_run(scenario: Scenario, tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match=r"fedavg-seed0.*training\.lr"):
-        compare(scenario.replace({"training.lr": 1e6}), ["fedavg"], 1, tmp_path, workers=1)
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, bytes]:
+    """The files of a finished comparison."""
+    folder = tmp_path_factory.mktemp("done")
+    compare(Scenario.load("quickstart", {"rounds": 1}), ["fedavg"], 1, folder, workers=1)
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_resuming_leaves_finished_runs_alone(scenario: Scenario, tmp_path: Path) -> None:
-    compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
-    before = (tmp_path / "runs" / "fedavg-seed0" / "rounds.csv").stat().st_mtime_ns
-    heard: list[tuple[int, int | None]] = []
-    both = compare(
-        scenario,
-        ["fedavg", "only-pull"],
-        1,
-        tmp_path,
-        workers=1,
-        resume=True,
-        listener=lambda index, round: heard.append((index, round and round.round)),
-    )
-    assert both.strategies == ["fedavg", "only-pull"]
-    assert heard == [(0, None), (1, 0), (1, 1), (1, 2), (1, None)]
-    assert (tmp_path / "runs" / "fedavg-seed0" / "rounds.csv").stat().st_mtime_ns == before
-
-
-BAD_FIELDS = {
-    "data.ues": 5000,
-    "data.validation_samples": 100_000,
-    "data.unlabelled_samples": 100_000,
-    "valuation.samples": 100_000,
-    "training.device": "cuda:99",
-    "training.epochs_by_strategy": {"foo": 3},
-    "training.pooled": True,
-    "time_budget": 11,  # enough for a frame, not for asking
-}
-
-
-@pytest.mark.parametrize("field", BAD_FIELDS)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("data.ues", 5000),
+        ("data.validation_samples", 100_000),
+        ("data.unlabelled_samples", 100_000),
+        ("valuation.samples", 100_000),
+        ("training.device", "cuda:99"),
+        ("training.epochs_by_strategy", {"foo": 3}),
+        ("training.pooled", True),
+        ("time_budget", 11),  # enough for a frame, not for asking
+        ("training.engine", "compiled"),  # for no network but perceptrons
+    ],
+)
 def test_what_does_not_fit_the_data_or_the_strategy_is_refused_before_results_are_deleted(
-    scenario: Scenario, tmp_path: Path, field: str
+    scenario: Scenario, done: dict[Path, bytes], field: str, value: object
 ) -> None:
-    compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
-    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    strategies = ["greedy-shap", "power-of-choice"]
+    folder = next(file.parent for file in done if file.name == "comparison.yaml")
+    changes = {field: value, **({"training.model": "cnn"} if field == "training.engine" else {})}
     with pytest.raises(InputError, match=field):
-        compare(scenario.replace({field: BAD_FIELDS[field]}), strategies, 1, tmp_path, workers=1, force=True)
-    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
-
-
-def test_a_compiled_engine_for_another_network_is_refused_before_results_are_deleted(
-    scenario: Scenario, tmp_path: Path
-) -> None:
-    compare(scenario, ["fedavg"], 1, tmp_path, workers=1)
-    compiled = scenario.replace({"training.engine": "compiled", "training.model": "cnn"})
-    with pytest.raises(InputError, match=r"training\.engine"):
-        compare(compiled, ["fedavg"], 1, tmp_path, workers=1, force=True)
-    assert is_finished(tmp_path / "runs" / "fedavg-seed0")
-
-
-def test_resuming_with_fewer_rounds_leaves_the_comparison_as_it_was(scenario: Scenario, tmp_path: Path) -> None:
-    compare(scenario, ["fedavg", "round-robin"], 2, tmp_path, workers=1)
-    before = (tmp_path / "comparison.yaml").read_bytes()
-    with pytest.raises(RefusedError, match=r"holds 3 rounds already, more than rounds=2"):
-        compare(scenario.replace({"rounds": 2}), ["fedavg"], 1, tmp_path, workers=1, resume=True)
-    assert (tmp_path / "comparison.yaml").read_bytes() == before
+        compare(scenario.replace(changes), ["greedy-shap", "power-of-choice"], 1, folder, force=True)
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == done
 
 
 def test_resuming_takes_no_results_of_another_scenario(scenario: Scenario, tmp_path: Path) -> None:
@@ -263,49 +186,25 @@ def test_resuming_takes_no_results_of_another_scenario(scenario: Scenario, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("strategies", "seeds", "targets", "field"),
+    ("arguments", "expected"),
     [
-        ([], 1, [0.5], "strategies"),
-        (["fedavg", "fedavg"], 1, [0.5], "strategies"),
-        (["fedavg"], 0, [0.5], "seeds"),
-        (["fedavg"], 1, [1.5], "targets"),
-        (["fedavg"], 1, [0.7, 0.7000001], "different from each other"),
-        (["fedavg"], 1, [float("nan")], "targets"),
+        ({"strategies": []}, "strategies"),
+        ({"seeds": 0}, "seeds"),
+        ({"seeds": 10**30}, "seeds: .*at most 50000, since 100000 runs"),
+        ({"targets": [1.5]}, "targets"),
+        ({"targets": [0.7, 0.7000001]}, "different from each other"),
+        ({"targets": [float("nan")]}, "targets"),
+        ({"strategies": ["fedavg", "nothing:Here"]}, r"strategy\.name"),
+        ({"strategies": ["fedavg", "centralized+krum"]}, r"aggregation\.name"),
+        ({"strategies": ["fedavg", "ucb{explorations: 1}"]}, r"strategy\.options\.explorations"),
+        ({"strategies": {"a": "fedavg", "b": {"cost_rule": "frame"}}}, "cost_rule: 'frame'.* max for all"),
     ],
 )
-def test_bad_arguments(
-    scenario: Scenario, tmp_path: Path, strategies: list[str], seeds: int, targets: list[float], field: str
+def test_what_cannot_be_compared_is_refused_before_any_run(
+    scenario: Scenario, tmp_path: Path, arguments: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(InputError, match=field):
-        compare(scenario, strategies, seeds, tmp_path / "out", targets=targets)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("seeds", [1_000_000, 10**30])
-def test_too_many_seeds_are_refused_before_anything_is_built(scenario: Scenario, tmp_path: Path, seeds: int) -> None:
-    with pytest.raises(InputError, match=r"seeds: .*at most 50000, since 100000 runs"):
-        compare(scenario, ["fedavg", "ucb"], seeds, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "strategies", "field"),
-    [
-        ({}, ["push-pull", "os:system"], "strategy.name"),
-        ({}, ["push-pull", "nothing:Here"], "strategy.name"),
-        ({}, ["fedavg", "fedavg+krumm"], "aggregation.name"),
-        ({}, ["fedavg", "fedavg{valuation.name: fast}"], "valuation.name"),
-        ({}, ["fedavg", "fedavg{training.optimizer: adam}"], "training.optimizer"),
-        ({}, ["fedavg", "fedavg{data.dataset: nope.npz}"], "data.dataset"),
-        ({}, ["fedavg", "centralized+krum"], "aggregation.name"),
-        ({}, ["fedavg", "ucb{explorations: 1}"], "strategy.options.explorations"),
-        ({"strategy.options": {"explorations": 2.0}}, ["ucb", "fedavg"], "strategy.options.explorations"),
-    ],
-)
-def test_what_one_of_the_strategies_cannot_do_is_refused_before_any_run(overrides, strategies, field, tmp_path):
-    scenario = Scenario.load("quickstart", {"rounds": 1, **overrides})
-    with pytest.raises(InputError) as caught:
-        compare(scenario, strategies, 1, tmp_path / "out", workers=1)
-    assert caught.value.field == field
+    with pytest.raises(InputError, match=expected):
+        compare(scenario, **{"strategies": ["fedavg", "ucb"], "out": tmp_path / "out", **arguments})
     assert not (tmp_path / "out").exists()
 
 
@@ -316,6 +215,7 @@ def test_runs_of_variants(scenario: Scenario, tmp_path: Path) -> None:
     assert found.strategies == ["fedavg", "fedavg{training.epochs: 2}", "Adam: 1/2"]
     assert [runs[0].scenario.training.epochs for runs in found.runs.values()] == [1, 2, 1]
     assert found.runs["Adam: 1/2"][0].scenario.strategy.name == "push-pull"
+    assert list(pd.read_csv(tmp_path / "runs.csv")["strategy"]) == found.strategies
     folders = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
     assert all(re.fullmatch(r"[a-z0-9._+-]+", name) for name in folders)
     assert "fedavg-seed0" in folders

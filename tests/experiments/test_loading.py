@@ -13,12 +13,10 @@ from fedslot.scenario import Scenario
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.support.errors import RefusedError
 
-QUICK = {"rounds": 2, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1}
-
 
 @pytest.fixture
-def scenario() -> Scenario:
-    return Scenario.load("quickstart", {**QUICK, "seed": 3})
+def scenario(scenario: Scenario) -> Scenario:
+    return scenario.replace({"rounds": 2, "seed": 3})
 
 
 def test_a_comparison_is_loaded_as_it_was(scenario: Scenario, tmp_path: Path) -> None:
@@ -40,9 +38,8 @@ def test_an_unfinished_comparison_is_loaded_as_far_as_it_is_paired(scenario: Sce
     assert (loaded.strategies, loaded.seeds) == (["fedavg", "round-robin"], [4])
     assert loaded.missing == ("round-robin-seed3", "ucb-seed3", "ucb-seed4")
     assert loaded.differences()["round-robin"].count == 1
-    (tmp_path / "runs" / "round-robin-seed4" / "summary.json").unlink()
-    (tmp_path / "runs" / "fedavg-seed3" / "summary.json").unlink()
-    (tmp_path / "runs" / "fedavg-seed4" / "summary.json").unlink()
+    for name in ("round-robin-seed4", "fedavg-seed3", "fedavg-seed4"):
+        (tmp_path / "runs" / name / "summary.json").unlink()
     with pytest.raises(RefusedError, match="without a seed that was finished; continue it with --resume"):
         fedslot.load(tmp_path)
 

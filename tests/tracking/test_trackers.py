@@ -17,15 +17,14 @@ from fedslot.tracking.trackers import RunTrackers
 DONE = Round(0, 0.5, 1.0, 1.0, 10, 5, 0, 5, 2, 3, 11, 11, 60, 11, None, None, 0, 0.0, 0.1)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_comparison_says_which_tool_is_not_installed(
-    workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("mlflow.")]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "mlflow", None)
     words = ["compare", "quickstart", "-o", "rounds=1", "-o", "data.ues=20", "--strategies", "fedavg", "--seeds", "2"]
-    assert main([*words, "--track", "mlflow", "--workers", workers, "--out", str(tmp_path / "out")]) == 2
+    assert main([*words, "--track", "mlflow", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("type: pip install 'fedslot[mlflow]'")
     assert not (tmp_path / "out").exists()
 

@@ -12,21 +12,19 @@ if TYPE_CHECKING:
 
     from rich.progress import TaskID
 
-    from fedslot.data.download import Progress
-
 data_app = typer.Typer(help="List, fetch and find the data sets.", no_args_is_help=True)
 
 
 def complete_name(incomplete: str) -> list[str]:
     """Return the data sets whose names begin with `incomplete`."""
-    from fedslot.data.catalogue import CATALOGUE
-
-    return [name for name in CATALOGUE if name.startswith(incomplete)]
+    return [name for name in complete_name_or_all(incomplete) if name != "all"]
 
 
 def complete_name_or_all(incomplete: str) -> list[str]:
     """Return the data sets, and `all`, whose names begin with `incomplete`."""
-    return [*complete_name(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
+    from fedslot.data.catalogue import CATALOGUE
+
+    return [name for name in (*CATALOGUE, "all") if name.startswith(incomplete)]
 
 
 @data_app.command("list")
@@ -95,32 +93,22 @@ def path(
 def _fetch_showing_progress(name: str, force: bool) -> Path:
     """Fetch with progress on stderr: bars on a terminal, else one line for each download."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from fedslot.data import cache
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        return cache.fetch(name, _lines(name), force)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Bars(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total or None)
+                if not console.is_terminal:
+                    typer.echo(f"{name}: {what}" + (f", {total / 1e6:.1f} MB" if total else ""), err=True)
             bars.update(tasks[what], completed=done)
 
         return cache.fetch(name, show, force)
-
-
-def _lines(name: str) -> Progress:
-    told: set[str] = set()
-
-    def tell(what: str, done: int, total: int) -> None:
-        if what not in told:
-            told.add(what)
-            typer.echo(f"{name}: {what}" + (f", {total / 1e6:.1f} MB" if total else ""), err=True)
-
-    return tell

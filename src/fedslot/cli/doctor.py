@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 from importlib import metadata
 from pathlib import Path
@@ -22,14 +23,14 @@ def doctor() -> None:
     """
     from fedslot.support.errors import reason
 
-    for title, describe in (
-        ("Versions", _versions),
-        ("Machine", _machine),
-        ("Engines of local training", _engines),
-        ("Data sets", _data_sets),
-        ("Extras, all optional", _extras),
-        ("Parts of installed packages", _parts),
-    ):
+    for title, describe in {
+        "Versions": _versions,
+        "Machine": _machine,
+        "Engines of local training": _engines,
+        "Data sets": _data_sets,
+        "Extras, all optional": _extras,
+        "Parts of installed packages": _parts,
+    }.items():
         typer.echo(title)
         try:
             rows = describe()
@@ -41,8 +42,8 @@ def doctor() -> None:
 
 
 def _versions() -> dict[str, str]:
-    found = {"fedslot": _version("fedslot"), "Python": platform.python_version()}
-    return found | {name: _version(name) for name in CORE}
+    versions = {name: _version(name) for name in CORE}
+    return {"fedslot": _version("fedslot"), "Python": platform.python_version(), **versions}
 
 
 def _version(package: str) -> str:
@@ -53,9 +54,13 @@ def _version(package: str) -> str:
 
 
 def _machine() -> dict[str, str]:
+    processor = platform.processor() or "unknown"
+    if Path("/proc/cpuinfo").is_file():  # Python itself does not know the name of the processor on Linux
+        named = re.search(r"^model name\s*: (.+)", Path("/proc/cpuinfo").read_text("utf-8", "replace"), re.MULTILINE)
+        processor = named[1].strip() if named else processor
     machine = {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor,
     }
     if not is_installed("torch"):
         return machine
@@ -69,15 +74,6 @@ def _machine() -> dict[str, str]:
     }
 
 
-def _processor() -> str:
-    """Return the name of the processor; Python itself does not know it on Linux."""
-    if Path("/proc/cpuinfo").is_file():
-        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
-
-
 def _engines() -> dict[str, str]:
     return {
         "torch": f"every network ({_state('sim')})",
@@ -89,47 +85,34 @@ def _data_sets() -> dict[str, str]:
     from fedslot.data import cache
     from fedslot.data.catalogue import CATALOGUE
 
-    told = {"cached": "in the cache", "absent": "missing", "damaged": "damaged"}
-    states = {name: cache.state(name) for name in CATALOGUE}
-    found = {
-        name: told[state] + ("" if state == "cached" else f": fedslot data fetch {name}")
-        for name, state in states.items()
-    }
-    return {"cache": f"{cache.folder()}{_space(cache.folder())}", "digits": "embedded", **found}
-
-
-def _space(folder: Path) -> str:
-    """Return the free space of a folder, or of the nearest one above that exists, as text."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return f", {shutil.disk_usage(there).free / 1e9:.0f} GB free"
+    folder = cache.folder()
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    rows = {"cache": f"{folder}, {shutil.disk_usage(nearest).free / 1e9:.0f} GB free", "digits": "embedded"}
+    texts = {"cached": "in the cache", "absent": "missing: {}", "damaged": "damaged: {}"}
+    return rows | {name: texts[cache.state(name)].format(f"fedslot data fetch {name}") for name in CATALOGUE}
 
 
 def _extras() -> dict[str, str]:
-    found = {name: f"{_state(name)} ({extra.purpose})" for name, extra in EXTRAS.items()}
     broker = shutil.which("mosquitto", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
-    found["mosquitto"] = f"{broker or 'missing: on Debian, apt-get install mosquitto'} (broker for MQTT)"
-    return found
+    rows = {name: f"{_state(name)} ({extra.purpose})" for name, extra in EXTRAS.items()}
+    return rows | {"mosquitto": f"{broker or 'missing: on Debian, apt-get install mosquitto'} (broker for MQTT)"}
 
 
 def _parts() -> dict[str, str]:
     from fedslot.parts.kind import origin
     from fedslot.parts.kinds import KINDS
-
-    points = [point for kind in KINDS for point in kind.entry_points()]
-    found = {f"{point.name} ({point.group})": f"{origin(point)}, {_loads(point)}" for point in points}
-    return found or {"none": f"packages add them by entry points, e.g. {KINDS[0].group}"}
-
-
-def _loads(point: metadata.EntryPoint) -> str:
-    """Return whether the part of an installed package can be imported, and if not, why."""
     from fedslot.support.errors import reason, refusing_exit
 
-    try:
-        with refusing_exit():
-            point.load()
-    except Exception as error:  # the code of others may raise anything
-        return f"does not load: {reason(error)}"
-    return "loads"
+    rows = {}
+    for point in [point for kind in KINDS for point in kind.entry_points()]:
+        try:
+            with refusing_exit():
+                point.load()
+            state = "loads"
+        except Exception as error:  # the code of others may raise anything
+            state = f"does not load: {reason(error)}"
+        rows[f"{point.name} ({point.group})"] = f"{origin(point)}, {state}"
+    return rows or {"none": f"packages add them by entry points, e.g. {KINDS[0].group}"}
 
 
 def _state(extra: str) -> str:

@@ -42,33 +42,31 @@ def commented(preset: str) -> str:
 
     if preset not in presets():
         raise InputError("--from", preset, one_of(preset, presets()))
-    given, allowed, known = split_sections(read_fields(preset)), ranges(), keys()
-    header = [line for line in preset_text(preset).splitlines() if line.startswith("#")]
-    lines = [
-        *header,
-        "#",
-        "# Every field is here. Those behind a # have their defaults; remove the # to change one.",
-        "",
-    ]
-    opened, filled = set(), {key.partition(".")[0] for key in given}
-    for key, about in known.items():
-        path, _, name = key.rpartition(".")
-        indent = "  " * key.count(".")
-        default, _, values = allowed[key].removeprefix("default ").partition("; ")
-        active = key in given or (bool(path) and path not in filled and "." not in path)
-        filled |= {path} if active else set()  # YAML has no section without a field
-        parents = path.split(".") if path else []
-        for depth, parent in enumerate(parents):
-            section = ".".join(parents[: depth + 1])
+    given, limits, fields = split_sections(read_fields(preset)), ranges(), keys()
+    lines = [line for line in preset_text(preset).splitlines() if line.startswith("#")]
+    lines += ["#", "# Every field is here. Those behind a # have their defaults; remove the # to change one.", ""]
+    filled = {section for key in given for section in _sections(key)}
+    opened = set()
+    for key, about in fields.items():
+        sections, name, indent = _sections(key), key.rpartition(".")[2], "  " * key.count(".")
+        default, _, values = limits[key].removeprefix("default ").partition("; ")
+        # YAML has no section without a field; only one that may be null is left out
+        active = key in given or not {*sections} <= filled | fields.keys()
+        filled |= {*sections} if active else set()
+        for section in sections:
             if section not in opened:
                 opened.add(section)
-                hidden = "# " if depth and not any(other.startswith(f"{section}.") for other in given) else ""
-                lines += ["", f"{'  ' * depth}{hidden}{parent}:"]
+                hidden = "" if section in filled else "# "
+                lines += ["", f"{'  ' * section.count('.')}{hidden}{section.rpartition('.')[2]}:"]
         note = f"{' '.join(about.split())} ({values}; default {default})"
-        lines += textwrap.wrap(
-            note, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", break_on_hyphens=False
-        )
+        mark = f"{indent}# "
+        lines += textwrap.wrap(note, 100, initial_indent=mark, subsequent_indent=mark, break_on_hyphens=False)
         value = write_yaml([given[key]], one_line=True).strip()[1:-1] if key in given else default
-        if active or not any(other.startswith(f"{key}.") for other in known):
-            lines.append(f"{indent}{'' if active else '# '}{name}: {value}")
+        if not any(other.startswith(f"{key}.") for other in fields):
+            lines.append(f"{indent if active else mark}{name}: {value}")
     return "\n".join(lines) + "\n"
+
+
+def _sections(key: str) -> list[str]:
+    """Return the sections around a key, from the outside in."""
+    return [key[:end] for end, letter in enumerate(key) if letter == "."]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -34,14 +37,6 @@ def complete_override(incomplete: str) -> list[str]:
     return [f"{key}=" for key in keys() if key.startswith(incomplete)]
 
 
-def complete_strategies(incomplete: str) -> list[str]:
-    """Return completions of the last name in a list of strategies with commas between."""
-    from fedslot.strategies import STRATEGIES
-
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in STRATEGIES if name.startswith(last)]
-
-
 def complete_tracker(incomplete: str) -> list[str]:
     """Return the trackers whose names begin with `incomplete`."""
     return [name for name in ("tensorboard", "mlflow") if name.startswith(incomplete)]
@@ -66,18 +61,6 @@ OverrideOption = Annotated[
         autocompletion=complete_override,
         show_default=False,
     ),
-]
-StrategiesOption = Annotated[
-    str,
-    typer.Option(
-        metavar="A,B,C",
-        help="Strategies to compare; differences are to the first. Each may have its own aggregation, options and "
-        "fields: `ucb+fedadam,ucb{exploration: 2},fedavg{training.epochs: 2}`.",
-        autocompletion=complete_strategies,
-    ),
-]
-ThreadsOption = Annotated[
-    int, typer.Option(min=1, help="Threads of each run. For several runs, more processes are faster.")
 ]
 ResumeOption = Annotated[
     bool,
@@ -115,14 +98,7 @@ CurvesOption = Annotated[
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Number of processes; by default one per core.", min=1)]
 Against = Literal["slots", "rounds", "seconds", "joules"]
-AgainstOption = Annotated[
-    Against, typer.Option(help="Draw curves against this too; seconds and joules need the scenario's `radio` fields.")
-]
 TargetsOption = Annotated[str, typer.Option(metavar="A,B,C", help="Target accuracies.")]
-LiveOption = Annotated[
-    bool,
-    typer.Option("--live", help="Show the run live in a browser; needs fedslot\\[live]. See also `fedslot watch`."),
-]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 PortOption = Annotated[
     int | None,
@@ -139,6 +115,53 @@ DaskOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Running:
+    """Options of the commands that run scenarios here: how runs are computed, tracked and shown."""
+
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads of each run. For several runs, more processes are faster.")
+    ] = 1
+    dask: DaskOption = None
+    resume: ResumeOption = False
+    force: ForceOption = False
+    frames: FramesOption = True
+    track: TrackOption = ()  # type: ignore[assignment]
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Show the run live in a browser; needs fedslot\\[live]. See also `fedslot watch`."),
+    ] = False
+    open: OpenOption = False
+    port: PortOption = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options that go to the function of the command by the same names."""
+        return {name: getattr(self, name) for name in ("threads", "resume", "force", "frames")}
+
+
+def takes_running(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of `Running` to those of a command, whose last parameter gets them as one object.
+
+    defaults: of options that have another default in this command.
+    """
+    fields = inspect.signature(Running, eval_str=True).parameters.values()
+    shared = [field.replace(default=defaults.get(field.name, field.default)) for field in fields]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        *own, _ = inspect.signature(command, eval_str=True).parameters.values()
+
+        @wraps(command)
+        def run(**options: Any) -> None:
+            how = Running(**{field.name: options.pop(field.name) for field in shared})
+            command(**options, how=how)
+
+        run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]  # which Typer reads
+        return run
+
+    return decorate
 
 
 def read_scenario(source: str, overrides: list[str]) -> Scenario:
@@ -237,17 +260,17 @@ def continue_with(context: typer.Context) -> str:
 
 
 @contextmanager
-def live_view(out: Path, live: bool, open: bool, port: int | None) -> Iterator[None]:
+def live_view(out: Path, how: Running) -> Iterator[None]:
     """Show a folder in a browser meanwhile, if any of the options is given.
 
     In a terminal the page stays after the end until Ctrl-C; elsewhere it ends with the command.
     """
-    if not (live or open or port is not None):
+    if not (how.live or how.open or how.port is not None):
         yield
         return
     from fedslot.views.live.beside import beside
 
-    with beside(out, port, open, lambda address: typer.secho(f"live view: {address}", err=True)) as view:
+    with beside(out, how.port, how.open, lambda address: typer.secho(f"live view: {address}", err=True)) as view:
         yield
         if sys.stdin.isatty() and sys.stderr.isatty():
             with suppress(KeyboardInterrupt):
@@ -264,25 +287,21 @@ def check_study(study: Study, source: str, dask: str | None) -> None:
 
 
 @contextmanager
-def study_listener(study: Study, out: Path, trackers: Sequence[str]) -> Iterator[Listener]:
-    """Yield a listener that shows the rounds of all runs of a study and tracks them."""
+def computing(study: Study, out: Path, workers: int | None, how: Running) -> Iterator[dict[str, Any]]:
+    """Yield the options of computing a study, with a listener that shows and tracks the rounds of all runs."""
     tasks, labels = study.tasks(out), study.run_labels
-    with watch(labels, [task.scenario for task in tasks], SAME_AND_RESUME) as display:
-        if not trackers:
-            yield display
-            return
-        from fedslot.tracking.trackers import RunTrackers
+    with watch(labels, [task.scenario for task in tasks], SAME_AND_RESUME) as display, ExitStack() as stack:
+        listeners: list[Listener] = [display]
+        if how.track:
+            from fedslot.tracking.trackers import RunTrackers
 
-        tracked = RunTrackers(trackers, tasks, labels, out)
+            listeners.append(stack.enter_context(closing(RunTrackers(how.track, tasks, labels, out))))
 
         def listen(index: int, round: Round | None) -> None:
-            display(index, round)
-            tracked(index, round)
+            for listener in listeners:
+                listener(index, round)
 
-        try:
-            yield listen
-        finally:
-            tracked.close()
+        yield {**how.settings, "dask": how.dask, "workers": workers, "listener": listen}
 
 
 @contextmanager
@@ -307,15 +326,3 @@ def check_cluster(address: str | None) -> None:
     elif max(threads) > 1:
         advice = "start one per core: dask worker ADDRESS --nworkers auto --nthreads 1"
         typer.secho(f"a worker has {max(threads)} threads, but runs one task at a time; {advice}", err=True)
-
-
-def check_against(against: Against, scenarios: Sequence[Scenario]) -> None:
-    """Refuse curves against seconds or joules that the scenarios do not give, before anything is run."""
-    from fedslot.support.errors import InputError
-
-    for scenario in scenarios:
-        timed = scenario.radio.slot_seconds is not None or scenario.fleet.computing is not None
-        if against == "seconds" and not timed:
-            raise InputError("--against", against, "slots or rounds without radio.slot_seconds")
-        if against == "joules" and scenario.radio.send_joules is None:
-            raise InputError("--against", against, "slots or rounds without radio.send_joules")

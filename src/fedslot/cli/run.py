@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -10,42 +10,28 @@ from typing import Annotated
 import typer
 
 from fedslot.cli.options import (
-    DaskOption,
-    ForceOption,
-    FramesOption,
-    LiveOption,
-    OpenOption,
     OverrideOption,
-    PortOption,
-    ResumeOption,
+    Running,
     ScenarioArgument,
-    ThreadsOption,
-    TrackOption,
     check_cluster,
     continue_with,
     live_view,
     note_effects,
     read_scenario,
     say_more,
+    takes_running,
     watch,
 )
 from fedslot.support.errors import counted
 
 
+@takes_running()
 def run(
     context: typer.Context,
     scenario: ScenarioArgument,
     override: OverrideOption = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/run"),
-    resume: ResumeOption = False,
-    force: ForceOption = False,
-    threads: ThreadsOption = 1,
-    dask: DaskOption = None,
-    frames: FramesOption = True,
-    track: TrackOption = [],  # noqa: B006
-    live: LiveOption = False,
-    open: OpenOption = False,
-    port: PortOption = None,
+    how: Running = Running(),  # noqa: B008
 ) -> None:
     """Run a scenario, and write scenario.yaml, rounds.csv, frames.csv, summary.json and a checkpoint into a folder.
 
@@ -59,23 +45,14 @@ def run(
     from fedslot.tracking.trackers import make_trackers
 
     note_effects(scenario, [wanted])
-    check_cluster(dask)
+    check_cluster(how.dask)
     label = wanted.label
-    trackers = make_trackers(track, label)
-    with live_view(out, live, open, port):
-        with ExitStack() as stack:
-            display = stack.enter_context(watch([label], [wanted], continue_with(context)))
-            distribute = stack.enter_context(distributed_training(dask)) if dask else None
-            result = run_scenario(
-                wanted,
-                out,
-                resume=resume,
-                force=force,
-                threads=threads,
-                distribute=distribute,
-                callbacks=[Report(partial(display, 0)), *trackers],
-                frames=frames,
-            )
+    trackers = make_trackers(how.track, label)
+    with live_view(out, how):
+        cluster = distributed_training(how.dask) if how.dask else nullcontext()
+        with watch([label], [wanted], continue_with(context)) as display, cluster as distribute:
+            callbacks = [Report(partial(display, 0)), *trackers]
+            result = run_scenario(wanted, out, distribute=distribute, callbacks=callbacks, **how.settings)
         summary = result.summary()
         typer.echo(
             f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "

@@ -23,15 +23,14 @@ def presets(
     from fedslot.scenario import presets as all_presets
     from fedslot.support.errors import InputError, one_of
 
-    known = all_presets()
     if name is None:
-        width = max(map(len, known))
-        for preset, about in known.items():
+        width = max(map(len, all_presets()))
+        for preset, about in all_presets().items():
             typer.echo(f"{preset:<{width}}  {about}")
-    elif name in known:
+    elif name in all_presets():
         typer.echo(preset_text(name), nl=False)
     else:
-        raise InputError("preset", name, one_of(name, known))
+        raise InputError("preset", name, one_of(name, all_presets()))
 
 
 def schema(
@@ -46,7 +45,6 @@ def schema(
     if not keys:
         typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
         return
-    known, allowed = all_keys(), ranges()
-    width = max(map(len, known))
-    for key, about in known.items():
+    allowed, width = ranges(), max(map(len, all_keys()))
+    for key, about in all_keys().items():
         typer.echo(f"{key:<{width}}  {' '.join(about.split())} ({allowed[key]})")

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedslot.cli.options import (
     SAME_AND_RESUME,
-    DaskOption,
-    ForceOption,
-    FramesOption,
-    LiveOption,
-    OpenOption,
     OverrideOption,
-    PortOption,
-    ResumeOption,
+    Running,
     TargetsOption,
-    ThreadsOption,
-    TrackOption,
     WorkersOption,
     check_study,
     complete_override,
     complete_scenario,
+    computing,
     live_view,
     note_old_keys,
     read_targets,
     say_more,
     stoppable,
-    study_listener,
+    takes_running,
 )
-
-if TYPE_CHECKING:
-    from fedslot.experiments.sweeps import Sweep
 
 MOST_FAILURES = 10  # number of failures that are listed; runs.csv has all
 
 
+@takes_running(frames=False)
 def sweep(
     scenario: Annotated[
         str,
@@ -65,15 +56,7 @@ def sweep(
     targets: TargetsOption = "0.7,0.8,0.9",
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path("out/sweep"),
     workers: WorkersOption = None,
-    threads: ThreadsOption = 1,
-    dask: DaskOption = None,
-    resume: ResumeOption = False,
-    force: ForceOption = False,
-    frames: FramesOption = False,
-    track: TrackOption = [],  # noqa: B006
-    live: LiveOption = False,
-    open: OpenOption = False,
-    port: PortOption = None,
+    how: Running = Running(),  # noqa: B008
 ) -> None:
     """Run all combinations of values of some fields with several seeds, and write a table of all runs and heat maps.
 
@@ -91,25 +74,12 @@ def sweep(
 
     study = GridStudy.load(scenario, parse_overrides(override), parse_grid(grid) if grid else None, seeds)
     goals = read_targets(targets)
-    check_study(study, scenario, dask)
+    check_study(study, scenario, how.dask)
     note_old_keys(scenario, [*override, *grid])
-    with live_view(out, live, open, port):
-        with study_listener(study, out, track) as listener:
+    with live_view(out, how):
+        with computing(study, out, workers, how) as options:
             try:
-                results = sweep_grid(
-                    study.scenario,
-                    study.grid,
-                    study.seeds,
-                    out,
-                    targets=goals,
-                    workers=workers,
-                    threads=threads,
-                    resume=resume,
-                    force=force,
-                    dask=dask,
-                    listener=listener,
-                    frames=frames,
-                )
+                results = sweep_grid(study.scenario, study.grid, study.seeds, out, targets=goals, **options)
             except FailedRunsError as error:
                 results = error.sweep
         if len(results.failures) < len(results.runs):
@@ -123,16 +93,12 @@ def sweep(
                 typer.echo(f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures")
                 say_more(out)
         if results.failures:
-            _list_failures(results)
-            if dask is not None:
+            labels, listed = study.run_labels, list(results.failures.items())[:MOST_FAILURES]
+            typer.secho(f"{results.failed}:", fg=typer.colors.RED, err=True)
+            for index, reason in listed:
+                typer.echo(f"  {labels[index]}: {reason}", err=True)
+            if more := len(results.failures) - len(listed):
+                typer.echo(f"  and {more} more; runs.csv has all reasons", err=True)
+            if how.dask is not None:
                 typer.echo("these ran on the workers, which need the scenario's data sets and modules too", err=True)
             raise typer.Exit(1)
-
-
-def _list_failures(sweep: Sweep) -> None:
-    labels = sweep.study.run_labels
-    typer.secho(f"{sweep.failed}:", fg=typer.colors.RED, err=True)
-    for index, reason in list(sweep.failures.items())[:MOST_FAILURES]:
-        typer.echo(f"  {labels[index]}: {reason}", err=True)
-    if len(sweep.failures) > MOST_FAILURES:
-        typer.echo(f"  and {len(sweep.failures) - MOST_FAILURES} more; runs.csv has all reasons", err=True)

@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
 from importlib import metadata
 from pathlib import Path
@@ -45,6 +45,7 @@ Versions = Mapping[str, str | None]
 Sent = tuple[dict[str, Any], bytes]
 """The fields of a scenario, and the user's classes that it needs."""
 
+_cache: list[tuple[Sent, LocalTraining]] = []  # the latest local training of a worker
 # PyTorch has one number of threads and one random generator per process, so a worker runs one task at a time
 _one_task = threading.Lock()
 
@@ -65,11 +66,11 @@ def connect(address: str) -> Iterator[Client]:
         raise InputError("dask", address, allowed) from None
     with _quiet(), Client(address, timeout=PATIENCE, set_as_default=False) as client:
         with _report_loss(address):
-            found = client.get_versions(packages=SAME)
-        # the scheduler unpickles tasks too
-        _check_versions(_versions(), found["scheduler"]["packages"], f"scheduler {address}")
-        for worker, answer in found["workers"].items():
-            _check_versions(_versions(), answer["packages"], f"worker {worker}")
+            answers = client.get_versions(packages=SAME)
+        servers = {f"scheduler {address}": answers["scheduler"]}  # it unpickles tasks too
+        servers |= {f"worker {worker}": answer for worker, answer in answers["workers"].items()}
+        for server, answer in servers.items():
+            _check_versions(_versions(), answer["packages"], server)
         yield client
 
 
@@ -78,15 +79,14 @@ def _quiet() -> Iterator[None]:
     """Silence Dask's own messages about lost connections and large models; errors become one line of ours."""
     import dask
 
-    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("distributed", "distributed.client"))}
+    for logger in levels:
         logger.setLevel(logging.CRITICAL)
     try:
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)
 
 
@@ -110,12 +110,7 @@ def find_workers(address: str) -> dict[str, int]:
 
 
 def run_on_cluster(
-    address: str,
-    tasks: Sequence[Task],
-    todo: Sequence[int],
-    settings: Settings,
-    hear: Listener,
-    over: Over,
+    address: str, tasks: Sequence[Task], todo: Sequence[int], settings: Settings, listener: Listener, over: Over
 ) -> None:
     """Run the tasks with the indices `todo` on a cluster, and write the files of each run as it comes back."""
     with connect(address) as client:
@@ -131,18 +126,16 @@ def run_on_cluster(
             except RefusedError as error:
                 over(index, str(error))
                 continue
-            sent, files = _send(tasks[index].scenario), folder.pack()
+            arguments = (_send(tasks[index].scenario), folder.pack(), settings, _versions(), topic, index)
             with _report_loss(address):
-                pending[index] = future = client.submit(
-                    _run, sent, files, settings, _versions(), topic, index, key=f"{topic}-{index}", pure=False
-                )
+                pending[index] = future = client.submit(_run, *arguments, key=f"{topic}-{index}", pure=False)
             future.add_done_callback(lambda future, index=index: news.put((index, None)))
         while pending:
             index, round = news.get()
             if index not in pending:
                 continue  # the last rounds of a run may arrive after its result
             if round is not None:
-                hear(index, Round(*round))
+                listener(index, Round(*round))
                 continue
             result, failure = _outcome(pending.pop(index), address)
             if result is not None:
@@ -260,20 +253,12 @@ def _train(scenario: Sent, start: NDArray[np.float32], ues: UEs, round: int, ver
 
     with _one_task, Threads():
         _check_versions(versions, _versions(), f"worker {get_worker().address}")
-        train = _local_training(scenario)
+        if not _cache or _cache[0][0] != scenario:
+            _cache[:] = [(scenario, LocalTraining.of(_receive(scenario)))]
+        train = _cache[0][1]
         trained = train.train(torch.tensor(start).to(train.trainer.model.initial), ues, round)
         models: NDArray[np.float32] = trained.models.cpu().numpy()
         return models
-
-
-_cache: list[tuple[Sent, LocalTraining]] = []
-
-
-def _local_training(sent: Sent) -> LocalTraining:
-    """Return the local training of a scenario, cached for the next round."""
-    if not _cache or _cache[0][0] != sent:
-        _cache[:] = [(sent, LocalTraining.of(_receive(sent)))]
-    return _cache[0][1]
 
 
 def _send(scenario: Scenario) -> Sent:
@@ -287,19 +272,16 @@ def _receive(sent: Sent) -> Scenario:
 
 
 def _versions() -> Versions:
-    """Return the versions of the installed packages in `SAME`, None for a missing one."""
-    return {name: _version(name) for name in SAME}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    """Return the versions of the packages in `SAME` that are installed."""
+    versions = {}
+    for name in SAME:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def _check_versions(ours: Versions, theirs: Versions, who: str) -> None:
     for name in SAME:
-        if ours[name] != theirs[name]:
-            there, here = (versions[name] or "not installed" for versions in (theirs, ours))
+        there, here = (versions.get(name) or "not installed" for versions in (theirs, ours))
+        if there != here:
             raise RefusedError(f"{name} is {there} on Dask {who}, but {here} here; equal results need equal versions")

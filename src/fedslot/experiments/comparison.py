@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import pandas as pd
 from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of
 from fedslot.experiments.measures import TARGETS, MeasuredStudy, write_tables
 from fedslot.experiments.study import compute
-from fedslot.experiments.tasks import Listener, Task
+from fedslot.experiments.tasks import Listener, Settings, Task
 from fedslot.experiments.variants import Strategies, VariantStudy, make_variants
 from fedslot.runs.results import Result, X
 from fedslot.scenario import Scenario, as_scenario
@@ -48,13 +48,8 @@ class Comparison(MeasuredStudy):
         return self.scenario
 
     @property
-    def cases(self) -> list[Mapping[str, object]]:
-        return [{"strategy": name} for name in self.runs]
-
-    def seeded_runs(self) -> Iterator[tuple[int, int, Result | None]]:
-        for case, results in enumerate(self.runs.values()):
-            for seed, result in zip(self.seeds, results, strict=True):
-                yield case, seed, result
+    def cases(self) -> list[tuple[Mapping[str, object], Mapping[int, Result | None]]]:
+        return [({"strategy": name}, dict(zip(self.seeds, runs, strict=True))) for name, runs in self.runs.items()]
 
     def estimates(self) -> dict[str, dict[str, Estimate]]:
         """Return the estimates by strategy and measure."""
@@ -76,15 +71,13 @@ class Comparison(MeasuredStudy):
 
     def difference_table(self) -> pd.DataFrame:
         """Return a tidy table of the paired differences to the first strategy, with the columns of `table`."""
-        measures = [name for name in self._measures.columns if name not in {"strategy", "seed"}]
-        return pd.DataFrame(
-            [
-                {"strategy": strategy, "measure": measure, **estimate.row()}
-                for measure in measures
-                for strategy, estimate in self.differences(measure).items()
-            ],
-            columns=["strategy", "measure", *COLUMNS],
-        )
+        measures = self._measures.columns.drop(["strategy", "seed"])
+        rows = [
+            {"strategy": strategy, "measure": measure, **estimate.row()}
+            for measure in measures
+            for strategy, estimate in self.differences(measure).items()
+        ]
+        return pd.DataFrame(rows, columns=["strategy", "measure", *COLUMNS])
 
     def ranks(self) -> dict[str, float]:
         """Return the mean accuracy at the horizon by strategy; minus infinity where there is none."""
@@ -150,20 +143,8 @@ def compare(
         runs = {label: whole[i * count : (i + 1) * count] for i, label in enumerate(study.labels)}
         return Comparison(study.scenario, [*study.all_seeds], runs, study.targets)
 
-    return compute(
-        study,
-        out,
-        make,
-        all_or_none=True,
-        workers=workers,
-        threads=threads,
-        resume=resume,
-        force=force,
-        dask=dask,
-        listener=listener,
-        frames=frames,
-        progress=progress,
-    )
+    settings = Settings(threads, resume, frames)
+    return compute(study, out, make, settings, workers, dask, force, listener, progress)
 
 
 def left_out(out: Path, tasks: Sequence[Task]) -> list[str]:

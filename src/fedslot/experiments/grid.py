@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Self
 from fedslot.experiments.study import MOST_RUNS, SEEDS, Study, plain_text, unique_name
 from fedslot.parts.registry import part_name
 from fedslot.runs.folders import SWEEP
-from fedslot.runs.records import LENGTH
 from fedslot.scenario import Scenario, beside, presets, read_fields, split_sections
 from fedslot.support.errors import InputError, RefusedError, did_you_mean
 from fedslot.support.plain import plain
@@ -43,6 +42,7 @@ class GridStudy(Study):
     kind: ClassVar = SWEEP
     field: ClassVar = "grid"
     blame: ClassVar = "in the combination"
+    all_or_none: ClassVar = False
 
     scenario: Scenario
     grid: Mapping[str, Sequence[Any]]
@@ -51,11 +51,10 @@ class GridStudy(Study):
     def __post_init__(self) -> None:
         if not isinstance(self.grid, Mapping):
             raise InputError("grid", self.grid, "a dictionary of lists of values by field")
-        plain_values = beside({"grid": plain(self.grid)}, Path())["grid"]
-        named = {k: [*map(part_name, v)] if isinstance(v, list) else v for k, v in plain_values.items()}
+        axes = beside({"grid": plain(self.grid)}, Path())["grid"]
+        named = {key: [*map(part_name, axis)] if isinstance(axis, list) else axis for key, axis in axes.items()}
         object.__setattr__(self, "grid", named)
-        object.__setattr__(self, "seeds", plain(self.seeds))
-        self._check_seeds()
+        super().__post_init__()
         _check_axes(self.grid)
         runs = math.prod(map(len, self.grid.values())) * self.seeds
         if runs > MOST_RUNS:
@@ -94,12 +93,12 @@ class GridStudy(Study):
         changes = split_sections(fields["overrides"], overrides or {})
         try:
             scenario = Scenario.load(fields["scenario"], changes)
-        except InputError:  # it may be possible with the values of the grid only
-            if not all(map(_same_fields, axes.items())):
+        except InputError:  # it may be possible with the values of the grid only, if all change the same fields
+            changed = [{frozenset(split_sections({key: value})) for value in axis} for key, axis in axes.items()]
+            if any(len(keys) > 1 for keys in changed):
                 raise
-            scenario = Scenario.load(
-                fields["scenario"], split_sections(changes, {key: values[0] for key, values in axes.items()})
-            )
+            first = {key: axis[0] for key, axis in axes.items()}
+            scenario = Scenario.load(fields["scenario"], split_sections(changes, first))
         return cls(scenario, axes, fields.get("seeds", SEEDS) if seeds is None else seeds)
 
     @cached_property
@@ -110,6 +109,10 @@ class GridStudy(Study):
     @property
     def labels(self) -> list[str]:
         return [say(combination) for combination in self.combinations]
+
+    @property
+    def varied(self) -> list[str]:
+        return [*self.grid]
 
     @property
     def folder_names(self) -> list[str]:
@@ -126,11 +129,10 @@ class GridStudy(Study):
 
     def check_same(self, out: Path) -> None:
         """Refuse to continue a sweep of another scenario or over other axes; their values and seeds may change."""
-        held = GridStudy.load(out / SWEEP.marker)
-        if list(held.grid) != list(self.grid):
-            raise RefusedError(f"{out} holds a sweep over {', '.join(held.grid)}, not over {', '.join(self.grid)}")
-        if difference := held.scenario.difference(self.scenario, apart_from=["seed", *LENGTH, *self.grid]):
-            raise RefusedError(f"{out} holds a sweep of another scenario{difference}")
+        axes = GridStudy.load(out / SWEEP.marker).varied
+        if axes != self.varied:
+            raise RefusedError(f"{out} holds a sweep over {', '.join(axes)}, not over {', '.join(self.grid)}")
+        super().check_same(out)
 
     def to_yaml(self) -> str:
         grid = {key: list(values) for key, values in self.grid.items()}
@@ -187,9 +189,9 @@ def folder_name(combination: Combination) -> str:
     >>> folder_name({"frame.pull": 5, "fleet.noise": 0.1})
     'frame.pull=5_fleet.noise=0.1'
     """
-    name = "_".join(f"{key}={say_value(value)}" for key, value in combination.items())
-    plain = "_".join(f"{plain_text(key)}={plain_text(say_value(value))}" for key, value in combination.items())
-    return unique_name(name, plain)
+    words = {key: say_value(value) for key, value in combination.items()}
+    plain = "_".join(f"{plain_text(key)}={plain_text(word)}" for key, word in words.items())
+    return unique_name("_".join(f"{key}={word}" for key, word in words.items()), plain)
 
 
 def _scenario_of(file: Path, scenario: Any) -> Any:
@@ -216,9 +218,3 @@ def _check_axes(grid: Mapping[str, Any]) -> None:
         for word, count in Counter(words).items():
             if count > 1:
                 raise InputError(f"grid {key}", word, "given once")
-
-
-def _same_fields(axis: tuple[str, list[Any]]) -> bool:
-    """Return whether all values of an axis change the same fields, so that each hides those of the others."""
-    key, values = axis
-    return len({frozenset(split_sections({key: value})) for value in values}) == 1

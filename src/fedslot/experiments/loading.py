@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -21,11 +21,11 @@ from fedslot.runs.folders import COMPARISON, RUN, SWEEP, Kind, no_folder
 from fedslot.runs.results import Result
 from fedslot.support.errors import RefusedError, first_names
 
-_TARGET = re.compile(r"slots_to_[0-9.e-]+_max")
+_TARGET = re.compile(r"slots_to_([0-9.e-]+)_max")
 
 
 class NothingFinishedError(RefusedError):
-    """The folder holds a comparison or a sweep from which nothing can be told yet."""
+    """The folder holds a comparison or a sweep that has no results yet."""
 
 
 def load(out: str | Path) -> Result | Comparison | Sweep:
@@ -48,8 +48,7 @@ def load(out: str | Path) -> Result | Comparison | Sweep:
 
 def read_study(path: Path, kind: Kind) -> Study:
     """Return the study of a comparison or a sweep in a folder."""
-    marker = path / kind.marker
-    return VariantStudy.load(marker) if kind is COMPARISON else GridStudy.load(marker)
+    return (VariantStudy if kind is COMPARISON else GridStudy).load(path / kind.marker)
 
 
 def _load_runs(study: Study, path: Path) -> tuple[list[Result | None], list[str]]:
@@ -71,7 +70,7 @@ def _load_comparison(path: Path) -> Comparison:
             f"{path} holds a comparison without a seed that was finished; continue it with --resume"
         )
     missing = [name for name, result in zip(names, results, strict=True) if result is None]
-    _warn(path, missing, len(names))
+    _warn(path, missing, len(names), "are not finished")
     paired = {label: [own[seed] for seed in common] for label, own in finished.items()}
     return Comparison(study.scenario, common, paired, study.targets, tuple(missing))
 
@@ -79,7 +78,8 @@ def _load_comparison(path: Path) -> Comparison:
 def _load_sweep(path: Path) -> Sweep:
     study = GridStudy.load(path / SWEEP.marker)
     results, names = _load_runs(study, path)
-    reasons = _reasons(path, study)
+    table = _read_table(path / "runs.csv")
+    reasons = _reasons(table, study)
     failures = {index: reasons[index] for index, result in enumerate(results) if result is None}
     failed = [index for index in failures if failures[index] != NOT_FINISHED]
     if len(failed) == len(names):
@@ -88,18 +88,27 @@ def _load_sweep(path: Path) -> Sweep:
         _warn(path, [names[index] for index in sorted(indices)], len(names), what)
     if len(failures) == len(names):
         raise NothingFinishedError(f"{path} holds a sweep without a finished run; continue it with --resume")
-    return Sweep(study, results, failures, _targets(path))
+    if table is None:
+        return Sweep(study, results, failures, TARGETS)
+    targets = [float(match[1]) for name in table.columns if (match := _TARGET.fullmatch(name))]
+    return Sweep(study, results, failures, tuple(targets))
 
 
-def _reasons(path: Path, study: GridStudy) -> list[str]:
-    """Return why each run of a sweep is not finished, as `runs.csv` says it."""
-    keys = [*study.grid, "seed"]
-    known: dict[tuple[float | str, ...], str] = {}
-    if (path / "runs.csv").is_file():
-        rows = _table(path).reindex(columns=[*keys, "failure"], fill_value="").to_numpy().tolist()
-        known = {tuple(map(_as_number, row)): failure for *row, failure in rows}
-    wanted = [(*map(table_entry, each.values()), seed) for each in study.combinations for seed in study.all_seeds]
-    return [known.get(tuple(_as_number(str(value)) for value in row)) or NOT_FINISHED for row in wanted]
+def _read_table(file: Path) -> pd.DataFrame | None:
+    """Return the table of all runs, as text; None if there is none yet."""
+    try:
+        return pd.read_csv(file, dtype=str, keep_default_na=False) if file.is_file() else None
+    except ValueError as error:
+        raise RefusedError(f"{file} is damaged ({error}); --resume writes it anew") from None
+
+
+def _reasons(table: pd.DataFrame | None, study: GridStudy) -> list[str]:
+    """Return why each run of a sweep is not finished, as the table of all runs says it."""
+    rows = pd.DataFrame() if table is None else table
+    rows = rows.reindex(columns=[*study.grid, "seed", "failure"], fill_value="")
+    failures = {tuple(map(_as_number, row)): failure for *row, failure in rows.to_numpy().tolist()}
+    cases = [(*map(table_entry, each.values()), seed) for each in study.combinations for seed in study.all_seeds]
+    return [failures.get(tuple(_as_number(str(value)) for value in case)) or NOT_FINISHED for case in cases]
 
 
 def _as_number(text: str) -> float | str:
@@ -110,21 +119,6 @@ def _as_number(text: str) -> float | str:
         return text
 
 
-def _targets(path: Path) -> tuple[float, ...]:
-    """Return the target accuracies of a sweep, as the header of `runs.csv` says them."""
-    if not (path / "runs.csv").is_file():
-        return TARGETS
-    names = [name[len("slots_to_") : -len("_max")] for name in _table(path).columns if _TARGET.fullmatch(name)]
-    return tuple(map(float, names))
-
-
-def _table(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path / "runs.csv", dtype=str, keep_default_na=False)
-    except ValueError as error:
-        raise RefusedError(f"{path / 'runs.csv'} is damaged ({error}); --resume writes it anew") from None
-
-
-def _warn(path: Path, missing: Iterable[str], count: int, what: str = "are not finished") -> None:
-    if names := list(missing):
+def _warn(path: Path, names: Sequence[str], count: int, what: str) -> None:
+    if names:
         warnings.warn(f"{path}: {len(names)} of {count} runs {what}: {first_names(names)}", stacklevel=4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -74,17 +74,13 @@ class MeasuredStudy(ABC):
 
     @property
     @abstractmethod
-    def cases(self) -> list[Mapping[str, object]]:
-        """What tells each case from the others, as columns of a table."""
-
-    @abstractmethod
-    def seeded_runs(self) -> Iterator[tuple[int, int, Result | None]]:
-        """Yield the index of its case, seed and result of each run, case by case; None where a run failed."""
+    def cases(self) -> list[tuple[Mapping[str, object], Mapping[int, Result | None]]]:
+        """The columns that tell each case from the others, and its results by seed; None where a run failed."""
 
     @property
     def horizon(self) -> int:
         """Slots at which accuracies are compared, as `common_horizon` has it."""
-        return common_horizon(run for _, _, run in self.seeded_runs() if run is not None)
+        return common_horizon(run for _, runs in self.cases for run in runs.values() if run is not None)
 
     def slots_measure(self, target: float) -> str:
         """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""
@@ -96,21 +92,21 @@ class MeasuredStudy(ABC):
 
     @cached_property
     def _measures(self) -> pd.DataFrame:
-        rows, horizon, cases = [], self.horizon, self.cases
-        for case, seed, run in self.seeded_runs():
-            measured = {} if run is None else measure(run, horizon, self.targets)
-            own = {name: number for name, number in measured.items() if name not in cases[case]}
-            rows.append({**cases[case], "seed": seed, **own})
+        rows, horizon = [], self.horizon
+        for case, runs in self.cases:
+            for seed, run in runs.items():
+                measures = {} if run is None else measure(run, horizon, self.targets)
+                rows.append({**case, "seed": seed, **measures, **case})  # an axis may be called as a measure
         return pd.DataFrame(rows)
 
     @cached_property
     def _estimates(self) -> list[dict[str, Estimate]]:
         """Estimates by measure, for each case."""
-        cases = [case for case, _, _ in self.seeded_runs()]
-        measures = self._measures.drop(columns=[*self.cases[0], "seed"])
+        measures = self._measures.drop(columns=[*self.cases[0][0], "seed"])
+        cases = [index for index, (_, runs) in enumerate(self.cases) for _ in runs]
         return [
             {str(name): Estimate.of(rows[name].to_numpy(dtype=float), scale_of(str(name))) for name in measures.columns}
-            for _, rows in measures.groupby(cases, sort=False)
+            for _, rows in measures.groupby(cases)
         ]
 
     def table(self) -> pd.DataFrame:
@@ -118,11 +114,15 @@ class MeasuredStudy(ABC):
         return pd.DataFrame(
             [
                 {**case, "measure": name, **estimate.row()}
-                for case, estimates in zip(self.cases, self._estimates, strict=True)
+                for (case, _), estimates in zip(self.cases, self._estimates, strict=True)
                 for name, estimate in estimates.items()
             ],
-            columns=[*self.cases[0], "measure", *COLUMNS],
+            columns=[*self.cases[0][0], "measure", *COLUMNS],
         )
+
+    @abstractmethod
+    def save(self, out: str | Path) -> None:
+        """Write the tables into a folder."""
 
     def _repr_html_(self) -> str:
         return display.html(self)

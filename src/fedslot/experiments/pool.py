@@ -32,44 +32,37 @@ def run_all(
     listener: called with each round of each task.
     """
     check_workers(workers)
-    hear = listener or (lambda index, round: None)
+    listener = listener or (lambda index, round: None)
     failures: dict[int, str] = {}
 
     def over(index: int, failure: str | None = None) -> None:
         if failure is not None:
             failures[index] = failure
-        hear(index, None)
+        listener(index, None)
 
-    todo = []
-    for index, task in enumerate(tasks):
-        if settings.resume and task.is_done:
-            over(index)
-        else:
-            todo.append(index)
+    done = [index for index, task in enumerate(tasks) if settings.resume and task.is_done]
+    for index in done:
+        over(index)
+    todo = sorted({*range(len(tasks))} - {*done})
     workers = min(workers or cores(), len(todo))
     if dask is not None:
         from fedslot.experiments.cluster import run_on_cluster
 
-        run_on_cluster(dask, tasks, todo, settings, hear, over)
+        run_on_cluster(dask, tasks, todo, settings, listener, over)
     elif workers <= 1:
         for index in todo:
-            over(index, attempt(tasks[index], settings, partial(hear, index)))
+            over(index, attempt(tasks[index], settings, partial(listener, index)))
     else:
-        run_in_processes(tasks, todo, workers, settings, hear, over)
+        run_in_processes(tasks, todo, workers, settings, listener, over)
     return dict(sorted(failures.items()))
-
-
-def describe_failures(tasks: Sequence[Task], failures: Mapping[int, str]) -> str:
-    """Return how many runs failed, and the reason of the first, in one line."""
-    index, reason = min(failures.items())
-    count = "a run" if len(tasks) == 1 else f"{len(failures)} of {len(tasks)} runs"
-    return f"{count} failed; {tasks[index].folder.name}: {reason}"
 
 
 def failure_of(tasks: Sequence[Task], failures: Mapping[int, str]) -> RefusedError | OSError:
     """Return the error to raise about failed runs: an OSError if the first failed because of the system."""
-    line = describe_failures(tasks, failures)
-    return OSError(line) if isinstance(failures[min(failures)], SystemFault) else RefusedError(line)
+    index, reason = min(failures.items())
+    count = "a run" if len(tasks) == 1 else f"{len(failures)} of {len(tasks)} runs"
+    line = f"{count} failed; {tasks[index].folder.name}: {reason}"
+    return OSError(line) if isinstance(reason, SystemFault) else RefusedError(line)
 
 
 def check_workers(workers: int | None, dask: str | None = None) -> None:

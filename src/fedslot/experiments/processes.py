@@ -14,8 +14,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from fedslot.parts.registry import pack, unpack
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
 
 # the parent's sys.path comes as arguments, so that the worker finds the same modules; -P adds nothing to it
 _START = "import sys; sys.path[:] = sys.argv[1:]; from fedslot.experiments.processes import serve; serve()"
+_News = queue.SimpleQueue[tuple["_Worker", Any]]
 PATIENCE = 5  # seconds in which a process that closed its output must have ended
 _is_worker = False
 
 
 def run_in_processes(
-    tasks: Sequence[Task], todo: Sequence[int], workers: int, settings: Settings, hear: Listener, over: Over
+    tasks: Sequence[Task], todo: Sequence[int], workers: int, settings: Settings, listener: Listener, over: Over
 ) -> None:
     """Run the tasks of the indices `todo`, `workers` at a time."""
     if _is_worker:
@@ -49,7 +51,7 @@ def run_in_processes(
                 busy[worker] = index = waiting.pop()
                 worker.send((tasks[index], settings))
             worker, message = news.get()
-            if isinstance(message, _Ended):
+            if message is None:
                 how = worker.end(PATIENCE)
                 if worker in busy:
                     over(busy.pop(worker), f"its process {how}; --resume tries again")
@@ -59,36 +61,32 @@ def run_in_processes(
                 over(busy.pop(worker), message.failure)
                 idle.append(worker)
             else:
-                hear(busy[worker], message)
+                listener(busy[worker], message)
     finally:
         for worker in [*idle, *busy]:
             worker.end()  # where stopped within a run, its checkpoint is a few rounds behind at most
 
 
+@dataclass
 class _Over:
     """Says that a task is over and, if it failed, why."""
 
-    def __init__(self, failure: str | None) -> None:
-        self.failure = failure
-
-
-class _Ended:
-    """Says that a worker has ended."""
+    failure: str | None
 
 
 class _Worker:
     """A process that does one task after the other, seen from the parent.
 
-    parts: the user's classes that it needs. news: gets this worker and each message of it.
+    parts: the user's classes that it needs. news: gets this worker with each message of it, and None when it has ended.
     """
 
     def __init__(self, parts: bytes, news: _News) -> None:
-        with _interrupts_held():
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, *map(str, sys.path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, *map(str, sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C reaches the parent only, which ends the others
+        )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input = self._process.stdin
@@ -115,31 +113,14 @@ class _Worker:
         with output, suppress(EOFError, OSError, pickle.UnpicklingError):  # the process ended, perhaps within a message
             while True:
                 news.put((self, pickle.load(output)))
-        news.put((self, _Ended()))
-
-
-_News = queue.SimpleQueue[tuple["_Worker", Any]]
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C here and in processes that are started, which otherwise print a traceback until they ignore it."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        news.put((self, None))
 
 
 def serve() -> None:
     """Do the tasks that come from the parent, until it ends."""
     global _is_worker
     _is_worker = True
-    # Ctrl-C reaches every process of a terminal; the parent ends the others
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Windows, Ctrl-C reaches every process of a terminal
     sys.argv[1:] = []
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
     pipe_in, pipe_out = _take_pipes()
@@ -149,19 +130,14 @@ def serve() -> None:
     def report(round: Round) -> None:
         _write(pipe_out, round)
 
-    lacking = _unpack(messages.get())
+    lacking = None
+    try:
+        unpack(messages.get())  # the user's classes
+    except Exception as error:  # whatever their modules raise when they are imported
+        lacking = reason(error)
     while True:
         task, settings = messages.get()
         _write(pipe_out, _Over(lacking or attempt(task, settings, report)))
-
-
-def _unpack(parts: bytes) -> str | None:
-    """Take the user's classes; return None, or the reason if that fails."""
-    try:
-        unpack(parts)
-    except Exception as error:  # whatever their modules raise when they are imported
-        return reason(error)
-    return None
 
 
 def _take_pipes() -> tuple[IO[bytes], IO[bytes]]:

@@ -1,7 +1,6 @@
 """A study: several cases of a scenario, each with the same seeds, as independent runs in one folder.
 
-Comparisons (`variants.py`) and sweeps (`grid.py`) are studies: they differ in what a case is, not in how its runs are
-named, checked, computed and continued.
+The studies of comparisons (`variants.py`) and sweeps (`grid.py`) differ only in their cases.
 """
 
 from __future__ import annotations
@@ -14,43 +13,47 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
+from fedslot.experiments.measures import MeasuredStudy
 from fedslot.experiments.pool import check_workers, failure_of, run_all
-from fedslot.experiments.tasks import Listener, Settings, Task, check, check_lengths
+from fedslot.experiments.tasks import Listener, Settings, Task, check
 from fedslot.runs.execution import load
 from fedslot.runs.folders import Kind, claim
+from fedslot.runs.records import LENGTH, RunFolder
 from fedslot.runs.results import Result
-from fedslot.scenario import Scenario
+from fedslot.scenario import Scenario, read_fields
 from fedslot.support import display
-from fedslot.support.errors import InputError, whole_number
+from fedslot.support.errors import InputError, RefusedError, whole_number
+from fedslot.support.plain import plain
 
 MOST_RUNS = 100_000
 LONGEST_NAME = 120  # characters of a folder's name, without the seed
 SEEDS = 3
 
 
-class Saved(Protocol):
-    """Results of a study that can be saved."""
-
-    def save(self, out: str | Path) -> None: ...
-
-
-Results = TypeVar("Results", bound=Saved)
+Results = TypeVar("Results", bound=MeasuredStudy)
 
 
 class Study(ABC):
     """Cases of a scenario, each of which runs with several seeds; the scenario's seed is the first.
 
     kind: of its folder. field: what messages call the cases. blame: how messages refer to one of them.
+    all_or_none: whether a failed run is a failure of the study.
     """
 
     kind: ClassVar[Kind]
     field: ClassVar[str]
     blame: ClassVar[str]
+    all_or_none: ClassVar[bool]
 
     scenario: Scenario
     seeds: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seeds", plain(self.seeds))
+        if type(self.seeds) is not int or self.seeds < 1:
+            raise InputError("seeds", self.seeds, f"{whole_number(self.seeds)}, at least 1")
 
     @property
     @abstractmethod
@@ -62,6 +65,11 @@ class Study(ABC):
     def folder_names(self) -> list[str]:
         """The name of each case in folders, without the seed."""
 
+    @property
+    @abstractmethod
+    def varied(self) -> list[str]:
+        """The fields in which the cases may differ, by dotted key."""
+
     @abstractmethod
     def make_scenario(self, index: int) -> Scenario:
         """Return the scenario of a case with the first seed."""
@@ -70,22 +78,24 @@ class Study(ABC):
     def to_yaml(self) -> str:
         """Return the content of the marker of its folder, which `load` reads."""
 
-    @abstractmethod
     def check_same(self, out: Path) -> None:
-        """Refuse to continue the results in a folder that are those of another study."""
+        """Refuse to continue the results of another scenario; cases, seeds and length may change."""
+        saved = Scenario.load(read_fields(out / self.kind.marker).get("scenario", {}))
+        if difference := saved.difference(self.scenario, apart_from=["seed", *LENGTH, *self.varied]):
+            raise RefusedError(f"{out} holds a {self.kind.name} of another scenario{difference}")
 
     @cached_property
     def scenarios(self) -> list[Scenario]:
         """The scenario of each case, with the first seed; cases with the same scenario are refused."""
-        scenarios: dict[str, str] = {}
-        made = []
+        digests: dict[str, str] = {}
+        scenarios = []
         for index, label in enumerate(self.labels):
             with self._blaming(label):
-                made.append(self.make_scenario(index))
-            twin = scenarios.setdefault(made[-1].digest, label)
+                scenarios.append(self.make_scenario(index))
+            twin = digests.setdefault(scenarios[-1].digest, label)
             if twin is not label:
                 raise InputError(self.field, label, f"left out: it is the same scenario as {twin}")
-        return made
+        return scenarios
 
     def check(self, *, data: bool = True) -> None:
         """Refuse cases whose parts cannot be built or, with `data`, that do not fit their data set."""
@@ -112,10 +122,6 @@ class Study(ABC):
         """Return the folder of each run below `out`, case by case."""
         return [out / "runs" / f"{name}-seed{seed}" for name in self.folder_names for seed in self.all_seeds]
 
-    def _check_seeds(self) -> None:
-        if type(self.seeds) is not int or self.seeds < 1:
-            raise InputError("seeds", self.seeds, f"{whole_number(self.seeds)}, at least 1")
-
     @contextmanager
     def _blaming(self, label: str) -> Iterator[None]:
         """Add the case to the message of an `InputError`."""
@@ -129,23 +135,19 @@ def compute(
     study: Study,
     out: str | Path | None,
     make: Callable[[list[Result | None], dict[int, str]], Results],
-    *,
-    all_or_none: bool,
+    settings: Settings,
     workers: int | None,
-    threads: int,
-    resume: bool,
-    force: bool,
     dask: str | None,
+    force: bool,
     listener: Listener | None,
-    frames: bool,
     progress: bool | None,
 ) -> Results:
     """Compute all runs of a study in a folder, or without one, and return and save what `make` makes of them.
 
-    Nothing is written, and nothing deleted, before all cases are checked.
+    Nothing is written, and nothing deleted, before all cases are checked. Where a failure is one of the study, a folder
+    that holds no run is then left as it was.
 
     make: called with the results, None where a run failed, and the reasons of failures by index.
-    all_or_none: raise the first failure when all runs are over; a folder that holds no run is then left as it was.
     """
     study.check(data=dask is None)
     check_workers(workers, dask)
@@ -155,21 +157,21 @@ def compute(
 
         def check_same() -> None:
             study.check_same(folder)
-            check_lengths(tasks)
+            for task in tasks:
+                RunFolder(task.folder).check_length(task.scenario)
 
-        with claim(folder, study.kind, study.to_yaml(), check_same, resume=resume, force=force) as held:
-            settings = Settings(threads, resume, frames)
+        with claim(folder, study.kind, study.to_yaml(), check_same, resume=settings.resume, force=force) as claimed:
             with display.progress(progress, study.run_labels, [task.scenario for task in tasks]) as show:
                 failures = run_all(tasks, settings, workers=workers, dask=dask, listener=listener or show)
-            if failures and all_or_none:
-                held.withdraw()  # stays if there are runs to continue
+            if failures and study.all_or_none:
+                claimed.withdraw()  # stays if there are runs to continue
                 raise failure_of(tasks, failures)
             results = [None if index in failures else load(task.folder) for index, task in enumerate(tasks)]
             if out is None:
                 results = [result and result.in_memory() for result in results]
-            made = make(results, failures)
-            made.save(folder)
-    return made
+            whole = make(results, failures)
+            whole.save(folder)
+    return whole
 
 
 def unique_name(name: str, plain: str) -> str:

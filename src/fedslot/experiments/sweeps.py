@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 from fedslot.experiments.estimates import Estimate, may_be_best
 from fedslot.experiments.grid import GridStudy, say_value
 from fedslot.experiments.measures import TARGETS, MeasuredStudy, check_targets, write_tables
-from fedslot.experiments.pool import describe_failures
+from fedslot.experiments.pool import failure_of
 from fedslot.experiments.study import SEEDS, compute
-from fedslot.experiments.tasks import Listener
+from fedslot.experiments.tasks import Listener, Settings
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario, as_scenario
 from fedslot.support import display
@@ -44,12 +45,12 @@ class Sweep(MeasuredStudy):
         return self.study.scenario
 
     @property
-    def cases(self) -> list[Mapping[str, object]]:
-        return [{key: table_entry(value) for key, value in each.items()} for each in self.study.combinations]
-
-    def seeded_runs(self) -> Iterator[tuple[int, int, Result | None]]:
-        for index, run in enumerate(self.runs):
-            yield index // self.study.seeds, self.study.all_seeds[index % self.study.seeds], run
+    def cases(self) -> list[tuple[Mapping[str, object], Mapping[int, Result | None]]]:
+        runs, seeds = iter(self.runs), self.study.all_seeds
+        return [
+            ({key: table_entry(value) for key, value in each.items()}, {seed: next(runs) for seed in seeds})
+            for each in self.study.combinations
+        ]
 
     def measures(self) -> pd.DataFrame:
         """Return one row per run: the values of the axes, seed, every measure, and the reason of a failure."""
@@ -136,22 +137,16 @@ def sweep(
 ) -> Sweep:
     """Run every combination of a grid with every seed. A run that fails does not stop the others.
 
-    scenario: a scenario, or the name of a preset or YAML file.
     grid: values to try, by dotted key; lists, ranges or NumPy arrays.
     seeds: number of seeds of each combination; the scenario's seed is the first.
-    out: folder for the runs and tables; None uses a temporary one.
-    resume: continue the sweep in the folder, also with more values and seeds.
-    force: start over in a folder that holds a sweep, which is deleted.
-    dask: address of a Dask scheduler whose workers do the runs.
-    frames: whether each run keeps the trace of its frames, `frames.csv`.
-    progress: whether to show bars; None: in a notebook only. listener: called with the rounds of all runs instead.
+    frames: whether each run keeps the trace of its frames, `frames.csv`. The other arguments are those of `compare`.
     on_failure: what to do about failed runs when all are over and saved: `raise` a FailedRunsError, whose `sweep` has
         the others, or only `record` them in `Sweep.failures`. If all runs failed, the error is always raised.
 
     >>> from fedslot import Scenario, sweep
     >>> quick = Scenario.load("quickstart", {"rounds": 2})
-    >>> found = sweep(quick, {"frame.pull": [2, 5]}, seeds=1, workers=1)
-    >>> found.measures()[["frame.pull", "seed", "rounds"]]
+    >>> swept = sweep(quick, {"frame.pull": [2, 5]}, seeds=1, workers=1)
+    >>> swept.measures()[["frame.pull", "seed", "rounds"]]
        frame.pull  seed  rounds
     0           2     0       2
     1           5     0       2
@@ -160,23 +155,15 @@ def sweep(
         raise InputError("on_failure", on_failure, "raise or record")
     study = GridStudy(as_scenario(scenario), grid, seeds)
     check_targets(targets)
-    results = compute(
-        study,
-        out,
-        lambda runs, failures: Sweep(study, runs, failures, tuple(targets)),
-        all_or_none=False,
-        workers=workers,
-        threads=threads,
-        resume=resume,
-        force=force,
-        dask=dask,
-        listener=listener,
-        frames=frames,
-        progress=progress,
-    )
+
+    def make(runs: list[Result | None], failures: dict[int, str]) -> Sweep:
+        return Sweep(study, runs, failures, tuple(targets))
+
+    settings = Settings(threads, resume, frames)
+    results = compute(study, out, make, settings, workers, dask, force, listener, progress)
     if results.failures and (on_failure == "raise" or len(results.failures) == len(results.runs)):
-        tasks = study.tasks(Path(out or "."))
-        raise FailedRunsError(describe_failures(tasks, results.failures), results)
+        error = failure_of(study.tasks(Path(out or ".")), results.failures)
+        raise FailedRunsError(str(error), results)
     return results
 
 
@@ -185,16 +172,8 @@ def table_entry(value: object) -> object:
 
     Text that YAML would read as something else is in quotes there.
     """
-    return (
-        value
-        if isinstance(value, int | float) or (isinstance(value, str) and _is_plain_text(value))
-        else say_value(value)
-    )
-
-
-def _is_plain_text(text: str) -> bool:
-    """Return whether YAML reads a text as itself."""
-    try:
-        return bool(parse_yaml(text) == text)
-    except YAMLError:
-        return False
+    if isinstance(value, str):
+        with suppress(YAMLError):
+            if parse_yaml(value) == value:
+                return value
+    return value if isinstance(value, int | float) else say_value(value)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -53,8 +53,7 @@ class Task:
 class Settings:
     """How tasks are run.
 
-    threads: number of threads of each run. resume: continue the runs in the folders.
-    frames: whether runs write `frames.csv`.
+    threads: of each run. resume: continue the runs in the folders. frames: whether runs write `frames.csv`.
     """
 
     threads: int = 1
@@ -80,12 +79,6 @@ def check(scenario: Scenario, *, data: bool = True) -> None:
         _check_data(scenario, outline(scenario.data.dataset))
 
 
-def check_lengths(tasks: Sequence[Task]) -> None:
-    """Refuse to continue runs that have more rounds, or spent more slots, than their scenarios now allow."""
-    for task in tasks:
-        RunFolder(task.folder).check_length(task.scenario)
-
-
 def _check_data(scenario: Scenario, data: Outline) -> None:
     held_out_counts(scenario, data.test)
     if data.ues is not None:
@@ -94,8 +87,8 @@ def _check_data(scenario: Scenario, data: Outline) -> None:
         check_ues(scenario.data.ues, data.train)
     part = scenario.training.model
     options = json.dumps(part.options)
-    found = _build(MODELS.find(part.name), part.name, options, data.shape, data.classes, scenario.training.device)
-    choose_engine(found, recipe_of(scenario), scenario.training.engine)
+    model = _build(MODELS.find(part.name), part.name, options, data.shape, data.classes, scenario.training.device)
+    choose_engine(model, recipe_of(scenario), scenario.training.engine)
 
 
 @lru_cache(maxsize=4)  # the runs of a study mostly have the same model; another factory may have the same name
@@ -108,15 +101,7 @@ def _build(
 def attempt(task: Task, settings: Settings, report: Callable[[Round], object]) -> str | None:
     """Run a task, and call `report` with each round; return None, or the reason if it failed."""
     try:
-        run(
-            task.scenario,
-            task.folder,
-            resume=settings.resume,
-            threads=settings.threads,
-            callbacks=[Report(report)],
-            frames=settings.frames,
-            progress=False,
-        )
+        run(task.scenario, task.folder, callbacks=[Report(report)], progress=False, **asdict(settings))
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         return reason(error)
     return None

@@ -22,11 +22,9 @@ from fedslot.experiments.measures import TARGETS, check_targets
 from fedslot.experiments.study import MOST_RUNS, SEEDS, Study, plain_text, unique_name
 from fedslot.parts.registry import part_name
 from fedslot.runs.folders import COMPARISON
-from fedslot.runs.records import LENGTH
 from fedslot.scenario import Scenario, read_fields, split_sections
 from fedslot.strategies import STRATEGIES
 from fedslot.support.errors import InputError, RefusedError
-from fedslot.support.plain import plain
 from fedslot.support.yaml_text import YAMLError, parse_yaml, write_yaml
 
 FORM = "NAME, NAME+AGGREGATION or NAME{option: value, section.field: value}, with commas between"
@@ -57,18 +55,18 @@ class Variant:
         """
         fields = base.model_dump()
         name = str(self.overrides.get(NAME, base.strategy.name))
-        fields["strategy"] |= {"name": name, "options": _options_for(name, base.strategy.options)}
-        wanted = self.overrides.get(AGGREGATION, base.aggregation.name)
-        if wanted != base.aggregation.name or self.takes_average(base):
-            fields["aggregation"] = {"name": "average" if self.takes_average(base) else wanted, "options": {}}
+        options = {option: v for option, v in base.strategy.options.items() if STRATEGIES.takes(name, option)}
+        fields["strategy"] |= {"name": name, "options": options}
+        wanted = "average" if self.takes_average(base) else self.overrides.get(AGGREGATION, base.aggregation.name)
+        if wanted != base.aggregation.name:
+            fields["aggregation"] = {"name": wanted, "options": {}}
         return Scenario(**fields).replace(self.overrides)
 
     def takes_average(self, base: Scenario) -> bool:
         """Return whether this variant takes the plain average instead of the base's aggregation: the PS trains."""
         if base.aggregation.name == "average" or AGGREGATION in self.overrides:
             return False
-        plain = base.replace({AGGREGATION: "average", "aggregation.options": {}, OPTIONS: {}})
-        own = plain.replace(self.overrides)
+        own = base.replace({AGGREGATION: "average", "aggregation.options": {}, OPTIONS: {}}).replace(self.overrides)
         return own.pools_data or own.trains_alone
 
 
@@ -102,6 +100,8 @@ class VariantStudy(Study):
     kind: ClassVar = COMPARISON
     field: ClassVar = "strategies"
     blame: ClassVar = "for"
+    all_or_none: ClassVar = True
+    varied: ClassVar = ["strategy.name"]
 
     scenario: Scenario
     variants: Sequence[Variant]
@@ -109,8 +109,7 @@ class VariantStudy(Study):
     targets: tuple[float, ...] = TARGETS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seeds", plain(self.seeds))
-        self._check_seeds()
+        super().__post_init__()
         check_targets(self.targets)
         if len(self.variants) * self.seeds > MOST_RUNS:
             most = f"at most {MOST_RUNS // len(self.variants)}, since {MOST_RUNS} runs are the most of a comparison"
@@ -149,12 +148,6 @@ class VariantStudy(Study):
         if scenario.cost_rule != base.cost_rule:
             raise InputError("cost_rule", scenario.cost_rule.name, f"{base.cost_rule.name} for all strategies")
         return scenario
-
-    def check_same(self, out: Path) -> None:
-        """Refuse to continue a comparison of another scenario; strategies, seeds and targets may change."""
-        held = Scenario.load(read_fields(out / COMPARISON.marker).get("scenario", {}))
-        if difference := held.difference(self.scenario, apart_from=["seed", NAME, *LENGTH]):
-            raise RefusedError(f"{out} holds a comparison of another scenario{difference}")
 
     def to_yaml(self) -> str:
         strategies = {variant.label: dict(variant.overrides) for variant in self.variants}
@@ -203,7 +196,6 @@ def _overrides(given: str | Callable[..., Any] | Overrides) -> Overrides:
 
 
 def _parse(text: str) -> Variant:
-    """Parse one variant."""
     head, brace, rest = text.partition("{")
     name, plus, aggregation = head.strip().partition("+")
     if not name or (plus and not aggregation):
@@ -211,7 +203,12 @@ def _parse(text: str) -> Variant:
     overrides: dict[str, Any] = {NAME: name}
     if plus:
         overrides[AGGREGATION] = aggregation
-    settings = _settings(text, brace + rest) if brace else {}
+    try:
+        settings = parse_yaml(brace + rest) if brace else {}
+    except YAMLError as error:
+        raise InputError("strategies", text, f"{FORM} ({error})") from None
+    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+        raise InputError("strategies", text, FORM)
     for key, value in settings.items():
         field = key if "." in key else f"{OPTIONS}.{key}"
         if field in overrides:
@@ -220,17 +217,6 @@ def _parse(text: str) -> Variant:
     overrides = split_sections(overrides)
     label = name + plus + aggregation + (write_yaml(settings, one_line=True).strip() if settings else "")
     return Variant(label, overrides)
-
-
-def _settings(text: str, mapping: str) -> dict[str, Any]:
-    """Parse the braces of a variant."""
-    try:
-        settings = parse_yaml(mapping)
-    except YAMLError as error:
-        raise InputError("strategies", text, f"{FORM} ({error})") from None
-    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
-        raise InputError("strategies", text, FORM)
-    return settings
 
 
 def _split(text: str) -> list[str]:
@@ -255,8 +241,3 @@ def _is_whole(word: str) -> bool:
         return not brace or isinstance(parse_yaml(brace + rest), dict)
     except YAMLError:
         return False
-
-
-def _options_for(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the options that a strategy has."""
-    return {option: value for option, value in options.items() if STRATEGIES.takes(name, option)}

@@ -43,38 +43,29 @@ class MLflow(Callback):
     def on_start(self, scenario: Scenario, done: int, folder: Path | None) -> None:
         with refusing("MLflow", "mlflow"):
             self._client = client = self._make(self._uri)
-            known = client.get_experiment_by_name(self._experiment)
-            experiment = client.create_experiment(self._experiment) if known is None else known.experiment_id
+            experiment = client.get_experiment_by_name(self._experiment)
+            home = client.create_experiment(self._experiment) if experiment is None else experiment.experiment_id
             where = "" if folder is None else str(folder.resolve())
-            self._run = (self._earlier(client, experiment, where) if done else "") or self._create(
-                client, experiment, scenario, where
-            )
+            quoted = where.replace("'", "\\'")
+            for run in client.search_runs([home], f"tags.`{FOLDER}` = '{quoted}'", max_results=1) if done else ():
+                self._run = run.info.run_id
+                client.update_run(self._run, status="RUNNING")
+                return
+            from mlflow.entities import Param
 
-    def _earlier(self, client: MlflowClient, experiment: str, folder: str) -> str:
-        """Return the run of MLflow that tracked a folder last, which is then running again; empty if there is none."""
-        wanted = folder.replace("'", "\\'")
-        found = client.search_runs([experiment], f"tags.`{FOLDER}` = '{wanted}'", max_results=1)
-        for run in found:
-            client.update_run(run.info.run_id, status="RUNNING")
-        return found[0].info.run_id if found else ""
-
-    def _create(self, client: MlflowClient, experiment: str, scenario: Scenario, folder: str) -> str:
-        from mlflow.entities import Param
-
-        tags = {FOLDER: folder, "fedslot.scenario_digest": scenario.digest}
-        run = client.create_run(experiment, run_name=self._name or scenario.label, tags=tags).info.run_id
-        fields = [Param(key, str(value)[:LONGEST]) for key, value in flat_fields(scenario).items()]
-        client.log_batch(run, params=fields)
-        return str(run)
+            tags = {FOLDER: where, "fedslot.scenario_digest": scenario.digest}
+            self._run = client.create_run(home, run_name=self._name or scenario.label, tags=tags).info.run_id
+            fields = [Param(key, str(value)[:LONGEST]) for key, value in flat_fields(scenario).items()]
+            client.log_batch(self._run, params=fields)
 
     def on_round(self, round: Round, frame: Sequence[Event]) -> None:
-        found = numbers(round, frame)
+        values = numbers(round, frame)
         with refusing("MLflow", "mlflow"):
             from mlflow.entities import Metric
 
             now = int(1000 * time.time())
-            metrics = [Metric(name, number, now, round.round) for name, number in found.items()]
-            metrics += [Metric(f"by_slots/{name}", found[name], now, round.slots_spent) for name in AGAINST_SLOTS]
+            metrics = [Metric(name, number, now, round.round) for name, number in values.items()]
+            metrics += [Metric(f"by_slots/{name}", values[name], now, round.slots_spent) for name in AGAINST_SLOTS]
             assert self._client is not None
             self._client.log_batch(self._run, metrics=metrics)
 

@@ -41,22 +41,17 @@ class TensorBoard(Callback):
         self._scenario, self._folder = scenario, self._given or Path(folder or "") / FOLDER
 
     def on_round(self, round: Round, frame: Sequence[Event]) -> None:
-        found = numbers(round, frame)
+        values = numbers(round, frame)
         with refusing("TensorBoard", "tensorboard"):
             if not self._writers:  # from here on, which is what `purge_step` says
-                self._writers = [
-                    self._make(str(folder), purge_step=step)
-                    for folder, step in (
-                        (self._folder, round.round),
-                        (self._folder / BY_SLOTS, round.slots_spent),
-                    )
-                ]
-                self._writers[0].add_text("scenario", f"```yaml\n{self._scenario.to_yaml()}```", round.round)
+                by_round = self._make(str(self._folder), purge_step=round.round)
+                self._writers = [by_round, self._make(str(self._folder / BY_SLOTS), purge_step=round.slots_spent)]
+                by_round.add_text("scenario", f"```yaml\n{self._scenario.to_yaml()}```", round.round)
             by_round, by_slots = self._writers
-            for name, number in found.items():
+            for name, number in values.items():
                 by_round.add_scalar(name, number, round.round)
             for name in AGAINST_SLOTS:
-                by_slots.add_scalar(name, found[name], round.slots_spent)
+                by_slots.add_scalar(name, values[name], round.slots_spent)
 
     def on_end(self, result: Result | None) -> None:
         with refusing("TensorBoard", "tensorboard"):

@@ -42,26 +42,22 @@ class RunTrackers:
     def __init__(self, names: Sequence[str], tasks: Sequence[Task], labels: Sequence[str], out: Path) -> None:
         make_trackers(names, "")  # refuses unknown ones
         self._names, self._tasks, self._labels, self._out = names, tasks, labels, out
-        self._told: dict[int, Callbacks] = {}
+        self._started: dict[int, Callbacks] = {}
 
     def __call__(self, index: int, round: Round | None) -> None:
         """Track a round of a run; None means that the run is over."""
+        task = self._tasks[index]
         if round is None:
-            self._end(index)
+            if callbacks := self._started.pop(index, None):
+                callbacks.end(load(task.folder) if is_finished(task.folder) else None)
             return
-        if index not in self._told:
-            task = self._tasks[index]
+        if index not in self._started:
             trackers = make_trackers(self._names, self._labels[index], self._out / FOLDER / task.folder.name)
-            self._told[index] = Callbacks(trackers)
-            self._told[index].start(task.scenario, round.round, task.folder)
-        self._told[index].round(round, ())
+            self._started[index] = Callbacks(trackers)
+            self._started[index].start(task.scenario, round.round, task.folder)
+        self._started[index].round(round, ())
 
     def close(self) -> None:
         """End the tracking of all runs that were interrupted."""
-        for index in list(self._told):
-            self._end(index)
-
-    def _end(self, index: int) -> None:
-        folder = self._tasks[index].folder
-        if told := self._told.pop(index, None):
-            told.end(load(folder) if is_finished(folder) else None)
+        for index in list(self._started):
+            self(index, None)
