@@ -19,8 +19,7 @@ from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.views.comparison import (
     FIGURES,
-    accuracy_by_round,
-    accuracy_by_slots,
+    accuracy_by,
     on_the_air,
     slots_to_targets,
     with_bands,
@@ -125,12 +124,12 @@ def test_every_figure_is_written_twice_and_closed(comparison: Comparison, tmp_pa
 
 def test_curves_show_the_data(comparison: Comparison) -> None:
     with style():
-        figure = accuracy_by_round(comparison)
+        figure = accuracy_by(comparison, "rounds")
     line = figure.axes[0].get_lines()[0]
     mean = sum(result.rounds["test_accuracy"].to_numpy() for result in comparison.runs["push-pull"]) / 3
     assert line.get_ydata() == pytest.approx(mean)
     with style():
-        figure = accuracy_by_slots(comparison)
+        figure = accuracy_by(comparison)
     x, y = next(line for line in figure.axes[0].get_lines() if line.get_label() == "fedavg").get_data()
     results = comparison.runs["fedavg"]
     for slots, accuracy in list(zip(x, y, strict=True))[:: len(x) // 10]:
@@ -140,8 +139,8 @@ def test_curves_show_the_data(comparison: Comparison) -> None:
 
 def test_the_left_panel_shows_all_and_the_right_one_the_end(comparison: Comparison) -> None:
     with style():
-        for draw in (accuracy_by_round, accuracy_by_slots):
-            whole, near = draw(comparison).axes
+        for x in ("rounds", "slots"):
+            whole, near = accuracy_by(comparison, x).axes
             assert whole.get_ylim() == (0, 1)
             for line in near.get_lines()[:2]:
                 assert near.get_ylim()[0] <= np.asarray(line.get_ydata())[-1] <= near.get_ylim()[1]
@@ -153,7 +152,7 @@ def test_only_the_best_of_many_have_bands(count: int, banded: int) -> None:
     names = [f"s{i:02d}" for i in range(count)]
     comparison = made_up(names, 5)
     with style():
-        figure = accuracy_by_slots(comparison)
+        figure = accuracy_by(comparison)
     assert len(figure.axes[0].collections) == banded
     assert set(with_bands(comparison)) == set(names[-banded:])
     legend = figure.legends[0]
@@ -166,7 +165,7 @@ def test_only_the_best_of_many_have_bands(count: int, banded: int) -> None:
 def test_few_seeds_have_no_bands(seeds: int) -> None:
     comparison = made_up(["push-pull", "fedavg"], seeds)
     with style():
-        figure = accuracy_by_round(comparison)
+        figure = accuracy_by(comparison, "rounds")
     assert not figure.axes[0].collections
     assert len(figure.axes[0].get_lines()) == (2 if seeds == 1 else 6), "means, and both seeds if there are two"
     plt.close(figure)
@@ -203,7 +202,7 @@ def test_a_strategy_without_slots_is_a_level() -> None:
     comparison = made_up(["free", "fedavg"], 3)
     assert comparison.horizon == 100
     with style():
-        figure = accuracy_by_slots(comparison)
+        figure = accuracy_by(comparison)
     level = next(line for line in figure.axes[0].get_lines() if line.get_label() == "free")
     finals = [result.final_accuracy for result in comparison.runs["free"]]
     assert np.asarray(level.get_ydata()) == pytest.approx([np.mean(finals)] * 2)

@@ -14,7 +14,7 @@ from fedslot.experiments.grid import GridStudy
 from fedslot.experiments.sweeps import Sweep
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
-from fedslot.views.tables import comparison_tables, sweep_table
+from fedslot.views.tables import study_tables
 
 NAMES = ["push-pull", "greedy-shap", "power-of-choice", "mine:S{weight: 0.2}"]
 
@@ -34,7 +34,7 @@ def compared(seeds: int, targets: tuple[float, ...] = (0.7, 0.8, 0.84, 0.99)) ->
 
 def printed(found: Comparison | Sweep, width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
-    for table in comparison_tables(found, console) if isinstance(found, Comparison) else [sweep_table(found, console)]:
+    for table in study_tables(found, console):
         console.print(table)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert all(len(line) <= width for line in text.splitlines())

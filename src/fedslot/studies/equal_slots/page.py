@@ -25,7 +25,7 @@ from fedslot.studies.equal_slots.settings import (
     Setting,
 )
 from fedslot.studies.frame import render
-from fedslot.views import accuracy_by_slots
+from fedslot.views import accuracy_by
 
 DRAWN = (*WINNERS, *PAPER, SHORT, CONTROL)  # strategies in the figures
 MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after all
@@ -40,7 +40,7 @@ def publish(found: Mapping[str, tuple[Setting, Comparison]], out: Path) -> list[
     for key, (setting, comparison) in found.items():
         if setting.group == "main":
             drawn = {name: runs for name, runs in comparison.runs.items() if name in DRAWN}
-            figures[key] = partial(accuracy_by_slots, replace(comparison, runs=drawn))
+            figures[key] = partial(accuracy_by, replace(comparison, runs=drawn))
     return study_folder(out).publish(figures, write(found))
 
 
