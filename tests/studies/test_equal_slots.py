@@ -16,7 +16,7 @@ from fedslot.experiments.variants import VariantStudy, make_variants
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.studies.curves import load_curves, save_curves
-from fedslot.studies.equal_slots.folder import finished, runs_left
+from fedslot.studies.equal_slots.folder import EqualSlots
 from fedslot.studies.equal_slots.measures import Aim, Measures, aims
 from fedslot.studies.equal_slots.page import write
 from fedslot.studies.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
@@ -206,8 +206,8 @@ def _save(comparison: Comparison, out: Path) -> Path:
 def test_the_page_is_made_from_curves(tmp_path: Path) -> None:
     """The measures of a comparison can be read back from its curves, to the last digit."""
     _save(MEASURES.comparison, tmp_path)
-    assert finished(tmp_path) == {}, "another budget"
-    ((setting, read),) = finished(tmp_path, SMALL.budget).values()
+    assert EqualSlots(tmp_path).comparisons() == {}, "another budget"
+    ((setting, read),) = EqualSlots(tmp_path, SMALL.budget).comparisons().values()
     assert (setting, read.seeds) == (SMALL, MEASURES.comparison.seeds)
     assert write({"mnist-200": (SMALL, read)}) == write({"mnist-200": (SMALL, MEASURES.comparison)})
 
@@ -217,7 +217,7 @@ def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
     runs = load_curves(file)
     del runs[f"{REFERENCE}, seed {FIRST_SEED + 1}"]
     save_curves(runs, file)
-    ((_, read),) = finished(tmp_path, SMALL.budget).values()
+    ((_, read),) = EqualSlots(tmp_path, SMALL.budget).comparisons().values()
     assert read.seeds == [FIRST_SEED, FIRST_SEED + 2]
     assert {len(results) for results in read.runs.values()} == {2}
     assert "Seeds 20 and 22. Accuracy" in write({"mnist-200": (SMALL, read)})
@@ -225,15 +225,15 @@ def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
     lost = load_curves(file) | {f"{REFERENCE}, seed 99": MEASURES.comparison.runs[REFERENCE][0].rounds}
     save_curves(lost, file)
     with pytest.raises(RefusedError, match="has no seed with runs of all its strategies"):
-        finished(tmp_path, SMALL.budget)
+        EqualSlots(tmp_path, SMALL.budget).comparisons()
 
 
 def test_runs_with_curves_are_not_repeated(tmp_path: Path) -> None:
     _save(MEASURES.comparison, tmp_path)
-    assert runs_left("mnist-200", SMALL, 3, tmp_path) == {}
-    left = runs_left("mnist-200", SMALL, 4, tmp_path)
+    assert EqualSlots(tmp_path, SMALL.budget).tasks("mnist-200", 3) == {}
+    left = EqualSlots(tmp_path, SMALL.budget).tasks("mnist-200", 4)
     assert [task.scenario.seed for task in left.values()] == [FIRST_SEED + 3] * len(SMALL.strategies)
-    assert len(runs_left("mnist-200", SETTINGS["mnist-200"], 1, tmp_path)) == len(SMALL.strategies), "another budget"
+    assert len(EqualSlots(tmp_path).tasks("mnist-200", 1)) == len(SMALL.strategies), "another budget"
 
 
 def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def make_up(reproduction: Reproduction, figures: Sequence[str], accuracy: float 
                 "seconds": 0.5,
             }
         )
-    save_curves(runs, reproduction.curves_file)
+    save_curves(runs, reproduction.all_curves)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_runs_with_curves_are_not_repeated(reproduction: Reproduction) -> None:
     quick = Scenario.load("quickstart", {"rounds": 1, "data.ues": 10, "frame.slots": 4, "frame.pull": 2})
     run(quick, tasks[0].folder)
     before = len(more.curves())
-    save_curves(more.curves() | {tasks[0].folder.name: load(tasks[0].folder).rounds}, more.curves_file)
+    save_curves(more.curves() | {tasks[0].folder.name: load(tasks[0].folder).rounds}, more.all_curves)
     assert list(more.tasks(experiments(FIGURES)).values()) == tasks[1:]
     assert len(more.curves()) == before + 1
 

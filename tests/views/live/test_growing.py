@@ -95,16 +95,14 @@ def test_a_file_that_is_not_there_yet_and_one_that_vanishes(tmp_path: Path) -> N
     file = tmp_path / "rounds.csv"
     held = table(file)
     held.poll()
-    assert not held.exists
     assert (held.count, held.fault) == (0, "")
     file.write_text(HEADER + lines(3))
     held.poll()
-    assert held.exists
     assert held.count == 3
     version = held.version
     file.unlink()
     held.poll()
-    assert (held.exists, held.count, len(held.rows)) == (False, 0, 0)
+    assert (held.count, len(held.rows)) == (0, 0)
     assert held.since(version, 3)[1], "earlier rows are void"
 
 

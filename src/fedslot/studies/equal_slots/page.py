@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedslot import Comparison
 from fedslot.experiments import Estimate
-from fedslot.studies.equal_slots.folder import NAME, study_folder
+from fedslot.studies.equal_slots.folder import EqualSlots
 from fedslot.studies.equal_slots.measures import Aim, Measures, aims
 from fedslot.studies.equal_slots.settings import (
     AGGREGATIONS,
@@ -34,14 +34,14 @@ WAITS = (0, 5, 20, 100)  # slots
 WAITING = ("mnist-200", "fashion-200", "cifar10-200")  # settings for which it is shown what waits would change
 
 
-def publish(found: Mapping[str, tuple[Setting, Comparison]], out: Path) -> list[Path]:
+def publish(study: EqualSlots) -> list[Path]:
     """Write the figures (PNG and PDF) and `equal-slots.md`, and return the paths of all files."""
-    figures = {}
-    for key, (setting, comparison) in found.items():
+    comparisons, figures = study.comparisons(), {}
+    for key, (setting, comparison) in comparisons.items():
         if setting.group == "main":
             drawn = {name: runs for name, runs in comparison.runs.items() if name in DRAWN}
             figures[key] = partial(accuracy_by, replace(comparison, runs=drawn))
-    return study_folder(out).publish(figures, write(found))
+    return study.write(figures, write(comparisons))
 
 
 def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
@@ -77,8 +77,8 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         aggregations=AGGREGATIONS,
         first_seed=FIRST_SEED,
         budget=next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
-        images=f"images/{NAME}",
-        curves=f"curves/{NAME}",
+        images=f"images/{EqualSlots.name}",
+        curves=f"curves/{EqualSlots.name}",
         hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
     )
 

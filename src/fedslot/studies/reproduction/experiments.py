@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pandas as pd
 
@@ -72,30 +73,27 @@ def experiments(figures: Iterable[str]) -> list[Experiment]:
 
 
 @dataclass(frozen=True)
-class Reproduction:
-    """The folder of the runs, the number of seeds of each experiment, and their length.
+class Reproduction(StudyFolder):
+    """The number of seeds of each experiment, and the length of the runs.
 
     seeds: by data set. rounds: number of rounds with --quick; None for the full length.
     """
 
-    out: Path
+    name: ClassVar = "reproduction"
+    kind: ClassVar = REPRODUCTION
+
     seeds: dict[str, int]
     rounds: int | None = None
 
     def tasks(self, wanted: Sequence[Experiment]) -> dict[str, Task]:
         """Return the runs of experiments that have no curve yet, by name: all for the first seed, then for the next."""
-        known = self.curves()
+        finished = self.curves()
         return {
             name: Task(experiment.scenario(self.rounds).replace({"seed": seed}), self.runs / name)
             for seed in range(max(self.seeds.values()))
             for experiment in wanted
-            if seed < self.seeds[experiment.dataset] and (name := experiment.folder(seed)) not in known
+            if seed < self.seeds[experiment.dataset] and (name := experiment.folder(seed)) not in finished
         }
-
-    @property
-    def folder(self) -> StudyFolder:
-        """The folder of this study."""
-        return StudyFolder(self.out, "reproduction", REPRODUCTION)
 
     def describe(self, figures: Sequence[str]) -> str:
         """Return the content of `reproduction.yaml`."""
@@ -107,17 +105,19 @@ class Reproduction:
         return self.out / ("runs" if self.rounds is None else f"runs-{self.rounds}-rounds")
 
     @property
-    def curves_file(self) -> Path:
+    def all_curves(self) -> Path:
         """The file with the curves of all finished runs."""
-        return self.folder.curves_file(self.runs.name)
+        return self.curves_file(self.runs.name)
 
     def curves(self) -> dict[str, pd.DataFrame]:
-        """Return the rounds of all runs whose curves are kept, by the name of their folder."""
-        return load_curves(self.curves_file)
+        """Return the rounds of all finished runs, by the name of their folder."""
+        return load_curves(self.all_curves)
 
     def results(self, dataset: str, curve: str, epochs: int) -> list[Result]:
         """Return the finished runs of an experiment, one per seed."""
-        experiment, known = Experiment(dataset, curve, epochs), self.curves()
+        experiment, curves = Experiment(dataset, curve, epochs), self.curves()
         names = {seed: experiment.folder(seed) for seed in range(self.seeds[dataset])}
         scenario = experiment.scenario(self.rounds)
-        return [Result(scenario.replace({"seed": seed}), known[name]) for seed, name in names.items() if name in known]
+        return [
+            Result(scenario.replace({"seed": seed}), curves[name]) for seed, name in names.items() if name in curves
+        ]
