@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from fedslot import Comparison
-from fedslot.experiments import Estimate
 from fedslot.studies.equal_slots.folder import EqualSlots
-from fedslot.studies.equal_slots.measures import Aim, Measures, aims
+from fedslot.studies.equal_slots.measures import Measures, aims
 from fedslot.studies.equal_slots.settings import (
     AGGREGATIONS,
     BUDGET,
@@ -50,7 +49,8 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         "accuracy": lambda estimate: estimate.text(".3f"),
         "slots": lambda estimate: estimate.text(".0f"),
         "percent": lambda estimate: estimate.text(".0f", factor=100),
-        "brief": _brief,
+        # without its interval
+        "brief": lambda estimate, form: f"{estimate.mean:{form}}" if estimate.complete else estimate.text(form),
     }
     measured = {key: Measures(*one) for key, one in found.items() if _needed(one[0]) <= one[1].runs.keys()}
 
@@ -64,7 +64,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         main=group("main"),
         robust=group("robust"),
         table=group("table").get("table"),
-        aims=_aim_rows({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
+        aims=aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
         missing=_missing(found),
         seen=[one.setting.title for one in measured.values() if not one.held_out],
         moments=lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
@@ -89,14 +89,6 @@ def _needed(setting: Setting) -> set[str]:
     return labels & {*WINNERS, REFERENCE} if setting.group == "main" else labels
 
 
-def _aim_rows(found: dict[str, Measures]) -> list[list[Aim]]:
-    """Return the aims with both strategies and both costs of one aim in a row."""
-    rows: dict[tuple[str, str], list[Aim]] = {}
-    for aim in aims(found):
-        rows.setdefault((aim.setting, aim.what), []).append(aim)
-    return list(rows.values())
-
-
 def _missing(found: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
     """Return the settings that were not measured, and those in which strategies are missing."""
     missing = [setting.title for key, setting in SETTINGS.items() if key not in found]
@@ -104,8 +96,3 @@ def _missing(found: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
         if absent := [label for label in setting.labels if label not in comparison.runs]:
             missing.append(f"{setting.title}: also {', '.join(absent)}")
     return missing
-
-
-def _brief(estimate: Estimate, form: str) -> str:
-    """Return a mean without its interval, or how many runs have a value."""
-    return f"{estimate.mean:{form}}" if estimate.complete else estimate.text(form)
