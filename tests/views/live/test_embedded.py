@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -34,12 +35,8 @@ def test_all_is_in_the_file(comparison: Comparison) -> None:
 
 
 def test_panels_without_frames(comparison: Comparison) -> None:
-    bare = {
-        name: [fedslot.Result(result.scenario, result.rounds) for result in results]
-        for name, results in comparison.runs.items()
-    }
-    parts = embed(Comparison(comparison.scenario, comparison.seeds, bare, comparison.targets))
-    assert "push-pull, seed 0" in parts.script
+    bare = {name: [replace(result, folder=None) for result in results] for name, results in comparison.runs.items()}
+    assert "push-pull, seed 0" in embed(replace(comparison, runs=bare)).script
 
 
 def test_only_the_last_whole_frames_of_long_runs(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
