@@ -6,7 +6,6 @@ import base64
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, StrictUndefined
 
@@ -19,9 +18,6 @@ from fedslot.support.extras import how_to_install, is_installed
 from fedslot.views.comparison import figures, with_bands
 from fedslot.views.style import save, style
 from fedslot.views.tables import Column, accuracy_columns, difference_column, measured, slots_columns, table_rows
-
-if TYPE_CHECKING:
-    from fedslot.views.live.embedded import Embedded
 
 
 def captions(comparison: Comparison) -> dict[str, str]:
@@ -63,6 +59,11 @@ def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Pat
         for name, draw in figures(against).items():
             png, _ = save(draw(comparison), out / "figures" / name)
             images[name] = base64.b64encode(png.read_bytes()).decode()
+    live = None
+    if is_installed("bokeh"):
+        from fedslot.views.live.embedded import embed
+
+        live = embed(comparison)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(resources.files(__package__).joinpath("report.html").read_text("utf-8"))
     targets = comparison.targets
@@ -85,18 +86,9 @@ def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Pat
         kind=describe(len(comparison.seeds)),
         least=LEAST,
         version=__version__,
-        live=_panels(comparison),
+        live=live,
         how_to_install=how_to_install("live"),
     )
     file = out / "report.html"
     write_atomically(file, page)
     return file
-
-
-def _panels(comparison: Comparison) -> Embedded | None:
-    """Return the interactive panels; None where Bokeh is not installed."""
-    if not is_installed("bokeh"):
-        return None
-    from fedslot.views.live.embedded import embed
-
-    return embed(comparison)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,27 +22,11 @@ MOST_ROWS = 30_000  # rows of frames in a report
 MOST_POINTS = 400  # points of a curve
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Markup of the panels. style, library, script: contents of the page's head, and after the panels.
+def embed(comparison: Comparison) -> dict[str, str]:
+    """Return the markup of the panels of a comparison: curves of all runs, frames of each strategy's first seed.
 
-    note: what was left out, in words; empty if nothing was.
+    style, library, script: contents of the page's head, and after the panels. note: what was left out, if anything was.
     """
-
-    style: str
-    library: str
-    script: str
-    panels: str
-    note: str
-
-    @property
-    def megabytes(self) -> float:
-        """Size of the parts."""
-        return sum(map(len, (self.style, self.library, self.script, self.panels))) / 1e6
-
-
-def embed(comparison: Comparison) -> Embedded:
-    """Return the panels of a comparison: curves of all runs, frames of each strategy's first seed."""
     results = [result for own in comparison.runs.values() for result in own]
     runs = [
         WatchedRun(f"{name}, seed {seed}", name, result.folder or Path(), result.scenario)
@@ -69,13 +52,13 @@ def embed(comparison: Comparison) -> Embedded:
     document = Document()
     page.add_to(document)
     script, divs = components({str(root.name): root for root in document.roots})
-    return Embedded(
-        style=read_part("panels.css"),
-        library=Resources(mode="inline", components=["bokeh", "bokeh-widgets"], log_level="warn").render_js(),
-        script=script,
-        panels=template("panels.html").render(div=divs, events=EVENTS) + divs["pulse"],
-        note=note,
-    )
+    return {
+        "style": read_part("panels.css"),
+        "library": Resources(mode="inline", components=["bokeh", "bokeh-widgets"], log_level="warn").render_js(),
+        "script": script,
+        "panels": template("panels.html").render(div=divs, events=EVENTS) + divs["pulse"],
+        "note": note,
+    }
 
 
 def last_frames(frames: pd.DataFrame, most: int) -> pd.DataFrame:
