@@ -131,7 +131,9 @@ def test_a_port_in_use_ends_a_run_before_it_begins(refusal: Refusal) -> None:
 
     with Where().bind() as taken:
         port = str(taken.getsockname()[1])
-        assert "cannot be served on" in refusal(["run", "quickstart", "--live", "--port", port])
+        line = refusal(["run", "quickstart", "--live", "--port", port])
+    assert f"127.0.0.1:{port} cannot be served on" in line
+    assert "--port" in line
 
 
 def until(condition: Callable[[], object]) -> None:

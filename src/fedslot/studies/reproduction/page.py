@@ -94,11 +94,7 @@ def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
 
 
 def command(reproduction: Reproduction, figures: Collection[str]) -> str:
-    """Return the command that makes the page.
-
-    >>> command(Reproduction(OUT, {"mnist": 1, "cifar10": 1}, 40), ["fig2"])
-    'fedslot reproduce fig2 --quick'
-    """
+    """Return the command that makes the page."""
     words = ["fedslot", "reproduce", "all" if set(figures) == set(FIGURES) else " ".join(sorted(figures))]
     if reproduction.rounds is not None:
         words.append("--quick")
