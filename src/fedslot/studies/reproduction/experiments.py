@@ -22,10 +22,7 @@ QUICK_SAMPLES = 200  # validation images for utilities with --quick
 OUT = Path("out/reproduction")  # the default folder
 
 CURVES: dict[str, dict[str, object]] = {
-    "Proposed (5/10)": {"strategy.name": "push-pull", "push.contenders": 5},
-    "Proposed (10/10)": {"strategy.name": "push-pull", "push.contenders": 10},
-    "Proposed (20/10)": {"strategy.name": "push-pull", "push.contenders": 20},
-    "Proposed (40/10)": {"strategy.name": "push-pull", "push.contenders": 40},
+    **{f"Proposed ({n}/10)": {"strategy.name": "push-pull", "push.contenders": n} for n in CONTENDERS},
     "GreedyShap (20)": {"strategy.name": "greedy-shap"},
     "FedAvg (20)": {"strategy.name": "fedavg"},
     "Centralized (20)": {"strategy.name": "centralized"},
@@ -34,6 +31,7 @@ CURVES: dict[str, dict[str, object]] = {
 PUBLISHED_EPOCHS = {name: FEW if name in {"FedAvg (20)", "Centralized (20)"} else MANY for name in CURVES}
 FIG2 = ("Proposed (5/10)", "Proposed (10/10)", "Proposed (20/10)", "GreedyShap (20)", "FedAvg (20)", "Centralized (20)")
 FIVE = ("Proposed (10/10)", "GreedyShap (20)", "Only pull", "FedAvg (20)", "Centralized (20)")
+PUBLISHED_NAMES = {name: name.partition(" (")[0] for name in FIVE}  # in Fig. 5 and Fig. 6
 FIGURES = ("fig2", "fig3", "fig5", "fig6")
 
 
@@ -60,13 +58,12 @@ class Experiment:
 def experiments(figures: Iterable[str]) -> list[Experiment]:
     """Return the experiments that the figures need, each once, the quick ones first."""
     as_published = {Experiment("mnist", name, PUBLISHED_EPOCHS[name]) for name in FIG2}
-    equal = {Experiment("mnist", name, epochs) for name in FIVE for epochs in (FEW, MANY)}
-    sweep = {Experiment("mnist", f"Proposed ({n}/10)", MANY) for n in CONTENDERS}
+    compared = as_published | {Experiment("mnist", name, epochs) for name in FIVE for epochs in (FEW, MANY)}
     needs = {
-        "fig2": as_published | equal,
-        "fig3": {Experiment("mnist", name, FEW) for name in FIVE} | {Experiment("cifar10", name, FEW) for name in FIVE},
-        "fig5": as_published | equal | sweep,
-        "fig6": as_published | equal,
+        "fig2": compared,
+        "fig3": {Experiment(dataset, name, FEW) for dataset in ("mnist", "cifar10") for name in FIVE},
+        "fig5": compared | {Experiment("mnist", f"Proposed ({n}/10)", MANY) for n in CONTENDERS},
+        "fig6": compared,
     }
     wanted = set().union(*(needs[figure] for figure in figures))
     return sorted(wanted, key=lambda experiment: (experiment.dataset != "mnist", experiment.epochs, experiment.curve))

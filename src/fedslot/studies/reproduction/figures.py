@@ -19,6 +19,7 @@ from fedslot.studies.reproduction.experiments import (
     FIVE,
     MANY,
     PUBLISHED_EPOCHS,
+    PUBLISHED_NAMES,
     Reproduction,
 )
 from fedslot.studies.reproduction.published import published
@@ -78,9 +79,8 @@ def fig5(reproduction: Reproduction) -> Figure:
     """Draw Fig. 5: final accuracy by number of contenders, on which strategies without push do not depend."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT), sharey=True)
     paper = published("fig5")
-    columns = {name: name.partition(" (")[0] for name in FIVE}
     for axes, equal in zip(panels, (False, True), strict=True):
-        for index, (name, column) in enumerate(columns.items()):
+        for index, (name, column) in enumerate(PUBLISHED_NAMES.items()):
             x = np.array(CONTENDERS) + 0.4 * (index - 2)  # side by side, so that intervals do not overlap
             epochs = MANY if equal else PUBLISHED_EPOCHS[name]
             curves = [name] * len(CONTENDERS)
@@ -105,11 +105,12 @@ def fig6(reproduction: Reproduction) -> Figure:
     """Draw Fig. 6: slots to target accuracies, by the sum rule that the paper plots and by the clock."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT))
     paper = published("fig6")
-    names = {"FedAvg (20)": "FedAvg", "GreedyShap (20)": "GreedyShap", "Proposed (10/10)": "Proposed"}
+    names = ("FedAvg (20)", "GreedyShap (20)", "Proposed (10/10)")
     titles: dict[Rule, str] = {"sum": "sum rule, as plotted in the paper", "max": "max rule, by the clock"}
     width = 0.27
     for axes, (rule, title) in zip(panels, titles.items(), strict=True):
-        for position, (name, column) in enumerate(names.items()):
+        for position, name in enumerate(names):
+            column = PUBLISHED_NAMES[name]
             x = np.arange(len(paper), dtype=np.float64) + (position - 1) * width
             estimates = [slots_to(reproduction, name, PUBLISHED_EPOCHS[name], target, rule) for target in paper.index]
             means = [estimate.mean for estimate in estimates]

@@ -20,6 +20,7 @@ from fedslot.studies.reproduction.experiments import (
     MANY,
     OUT,
     PUBLISHED_EPOCHS,
+    PUBLISHED_NAMES,
     Reproduction,
 )
 from fedslot.studies.reproduction.figures import DRAWINGS, accuracy_after, slots_to
@@ -130,8 +131,8 @@ def fig5_checks(reproduction: Reproduction) -> list[Check]:
     for n in CONTENDERS:
         measured = accuracy_after(reproduction, f"Proposed ({n}/10)", MANY)
         checks.append(Check(f"Proposed, N = {n}", paper["Proposed"][n], measured, SETTLED))
-    for column, name in {"GreedyShap": "GreedyShap (20)", "Only pull": "Only pull", "FedAvg": "FedAvg (20)"}.items():
-        measured = accuracy_after(reproduction, name, PUBLISHED_EPOCHS[name])
+    for name in ("GreedyShap (20)", "Only pull", "FedAvg (20)"):
+        column, measured = PUBLISHED_NAMES[name], accuracy_after(reproduction, name, PUBLISHED_EPOCHS[name])
         for n in (CONTENDERS[0], CONTENDERS[-1]):
             what = f"{column}, N = {n} (ours does not depend on N)"
             checks.append(Check(what, paper[column][n], measured, SETTLED))
@@ -141,8 +142,8 @@ def fig5_checks(reproduction: Reproduction) -> list[Check]:
 def fig6_checks(reproduction: Reproduction) -> list[Check]:
     """Compare Fig. 6's costs under the sum rule, which it plots."""
     paper, checks = published("fig6"), []
-    names = {"FedAvg": "FedAvg (20)", "GreedyShap": "GreedyShap (20)", "Proposed": "Proposed (10/10)"}
-    for column, name in names.items():
+    for name in ("FedAvg (20)", "GreedyShap (20)", "Proposed (10/10)"):
+        column = PUBLISHED_NAMES[name]
         for target, cost in zip(paper.index.tolist(), paper[column].tolist(), strict=True):
             if not math.isnan(cost):
                 measured = slots_to(reproduction, name, PUBLISHED_EPOCHS[name], target, "sum")

@@ -256,13 +256,8 @@ class Panels:
         self.paint(dot, INK, "line_color")
         legend = plot.legend[0]
         legend.visible = len(self.groups) <= 14  # else the pointer says which is which
-        legend.location = "bottom_right"
-        legend.click_policy = "hide"
-        legend.label_text_font_size = "12px"
-        legend.spacing = 1
-        legend.padding = 6
-        legend.ncols = 1 if len(self.groups) <= 7 else 2
-        legend.background_fill_alpha = 0.7
+        legend.update(location="bottom_right", click_policy="hide", ncols=1 if len(self.groups) <= 7 else 2)
+        legend.update(label_text_font_size="12px", spacing=1, padding=6, background_fill_alpha=0.7)
         legend.border_line_color = None
         self.paint(legend, TEXT, "label_text_color")
         self.paint(legend, ("#ffffff", "#1c1f25"), "background_fill_color")
@@ -348,9 +343,7 @@ class Panels:
         for name, bar in zip(AIR, bars, strict=True):
             _, light, dark, pattern = EVENTS[name]
             self.paint(bar, (light, dark), "fill_color")
-            bar.glyph.hatch_pattern = value(pattern)
-            bar.glyph.hatch_scale = 6
-            bar.glyph.hatch_alpha = 0.55
+            bar.glyph.update(hatch_pattern=value(pattern), hatch_scale=6, hatch_alpha=0.55)
             self.paint(bar, HATCH, "hatch_color")
         tooltips = "round @round{0}: @pulled{0} pulled, @pushed{0} pushed,<br>@collided{0} collided, @wasted{0} wasted"
         plot.add_tools(HoverTool(renderers=[bars[0]], tooltips=tooltips, mode="vline"))
