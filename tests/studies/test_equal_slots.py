@@ -12,7 +12,6 @@ import pytest
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import SLOTS, Estimate
 from fedslot.experiments.tasks import check
-from fedslot.experiments.variants import VariantStudy, make_variants
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.studies.curves import load_curves, save_curves
@@ -26,7 +25,7 @@ from fedslot.support.errors import InputError, RefusedError
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_can_run(name: str) -> None:
     setting = SETTINGS[name]
-    for scenario in VariantStudy(setting.scenario(), make_variants(list(setting.strategies))).scenarios:
+    for scenario in setting.study().scenarios:
         check(scenario, data=False)
         assert scenario.time_budget == setting.budget
         assert scenario.rounds == setting.budget, "frames of a slot would fit as often"
@@ -43,30 +42,15 @@ def test_settings_are_called_by_name() -> None:
 
 def _run(accuracies: list[float], cost_max: int, cost_frame: int) -> Result:
     """A run whose frames all cost the same."""
-    count = len(accuracies)
-    rounds = pd.DataFrame(
-        {
-            "test_accuracy": accuracies,
-            "cost_max": [cost_max] * count,
-            "cost_frame": [cost_frame] * count,
-            "cost_sum": [0] * count,
-            "slots_spent": [cost_max * (i + 1) for i in range(count)],
-            "seconds": [2.0] * count,
-        }
-    )
-    return Result(Scenario(rounds=count), rounds)
+    costs = {"cost_max": cost_max, "cost_frame": cost_frame, "cost_sum": 0, "seconds": 2.0}
+    rounds = pd.DataFrame({"test_accuracy": accuracies, **costs})
+    return Result(Scenario(rounds=len(accuracies)), rounds.assign(slots_spent=rounds["cost_max"].cumsum()))
 
 
 def _made_up(setting: Setting, reference: list[float], winner: list[float]) -> Comparison:
     """A comparison in which the winners' frames take 4 slots by the clock and 5 in all, the others' 20 slots."""
-    runs = {}
-    for variant in make_variants(list(setting.strategies)):
-        if variant.label in WINNERS:
-            runs[variant.label] = [_run(winner, 4, 5)] * 3
-        elif variant.label == "ps-alone":
-            runs[variant.label] = [_run([0.5], 0, 0)] * 3
-        else:
-            runs[variant.label] = [_run(reference, 20, 20)] * 3
+    own = dict.fromkeys(WINNERS, _run(winner, 4, 5)) | {"ps-alone": _run([0.5], 0, 0)}
+    runs = {label: [own.get(label, _run(reference, 20, 20))] * 3 for label in setting.labels}
     return Comparison(setting.scenario(), [FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2], runs, setting.targets)
 
 
