@@ -4,7 +4,7 @@ style.py        the style of all figures
 curves.py       curves of test accuracy
 comparison.py   figures of a comparison
 report.py       the HTML report of a comparison; report.html is its template
-tables.py       tables of comparisons and sweeps in the terminal
+tables.py       tables of comparisons and sweeps: their columns, and their look in the terminal
 sweep.py        figures of a sweep
 plan.py         the figure of a plan
 plan_tables.py  the answers of a plan in the terminal
