@@ -43,7 +43,7 @@ def publish(study: EqualSlots) -> list[Path]:
     return study.write(figures, write(comparisons))
 
 
-def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
+def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> str:
     """Return the page as Markdown."""
     filters: dict[str, Callable[..., str]] = {
         "accuracy": lambda estimate: estimate.text(".3f"),
@@ -52,7 +52,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         # without its interval
         "brief": lambda estimate, form: f"{estimate.mean:{form}}" if estimate.complete else estimate.text(form),
     }
-    measured = {key: Measures(*one) for key, one in found.items() if _needed(one[0]) <= one[1].runs.keys()}
+    measured = {key: Measures(*one) for key, one in comparisons.items() if _needed(one[0]) <= one[1].runs.keys()}
 
     def group(name: str) -> dict[str, Measures]:
         return {key: one for key, one in measured.items() if one.setting.group == name}
@@ -65,7 +65,7 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         robust=group("robust"),
         table=group("table").get("table"),
         aims=aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
-        missing=_missing(found),
+        missing=_missing(comparisons),
         seen=[one.setting.title for one in measured.values() if not one.held_out],
         moments=lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
         smoothing=SMOOTHING,
@@ -89,10 +89,10 @@ def _needed(setting: Setting) -> set[str]:
     return labels & {*WINNERS, REFERENCE} if setting.group == "main" else labels
 
 
-def _missing(found: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
+def _missing(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
     """Return the settings that were not measured, and those in which strategies are missing."""
-    missing = [setting.title for key, setting in SETTINGS.items() if key not in found]
-    for setting, comparison in found.values():
+    missing = [setting.title for key, setting in SETTINGS.items() if key not in comparisons]
+    for setting, comparison in comparisons.values():
         if absent := [label for label in setting.labels if label not in comparison.runs]:
             missing.append(f"{setting.title}: also {', '.join(absent)}")
     return missing
