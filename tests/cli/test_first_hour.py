@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import sys
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from fedslot import Scenario, compare, presets, run, sweep
+from fedslot import Scenario, load, presets
 from fedslot.cli import main
 from fedslot.scenario import keys
 from fedslot.support.extras import EXTRAS, Extra
@@ -131,98 +132,104 @@ def test_doctor_helps_where_the_installation_is_broken(
     assert told.index("halted") < told.index("digits"), "the other sections are told all the same"
 
 
-def test_show_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(Scenario.load("quickstart", QUICK), tmp_path / "run")
-    assert main(["show", str(tmp_path / "run")]) == 0
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run, a comparison and a sweep, made by the commands, whose output is beside them."""
+    folder = tmp_path_factory.mktemp("first-hour")
+    commands = {
+        "run": [],
+        "compare": ["--strategies", "fedavg,ucb", "--seeds", "3"],
+        "sweep": ["--grid", "frame.pull=1,2", "--seeds", "3"],
+    }
+    for name, options in commands.items():
+        quick = [word for key, value in QUICK.items() for word in ("-o", f"{key}={value}")]
+        with redirect_stdout(io.StringIO()) as output, chdir(folder):
+            assert main([name, "quickstart", *options, *quick, "--out", f"my {name}"]) == 0
+        (folder / f"{name}.txt").write_text(output.getvalue())
+    return {name: folder / f"my {name}" for name in commands}
+
+
+@pytest.fixture
+def copies(folders: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+    """Copies of these folders, which a test may change."""
+    return {name: Path(shutil.copytree(folder, tmp_path / name)) for name, folder in folders.items()}
+
+
+def test_show_of_a_run(copies: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    result = load(copies["run"])
+    assert main(["show", str(copies["run"])]) == 0
     told = capsys.readouterr().out
     assert f"3 of 3 rounds and {result.slots_spent} slots, finished" in told
     assert f"test accuracy {result.final_accuracy:.4f}" in told
     assert "*" in told
-    (tmp_path / "run" / "summary.json").unlink()
-    assert main(["show", str(tmp_path / "run")]) == 0
+    (copies["run"] / "summary.json").unlink()
+    assert main(["show", str(copies["run"])]) == 0
     told = capsys.readouterr().out
     assert f"3 of 3 rounds and {result.slots_spent} slots, so far" in told
     assert "if it was interrupted, the command that began it continues it with --resume" in told
 
 
-def test_show_of_a_sweep_that_is_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep(Scenario.load("quickstart", QUICK), {"frame.pull": [1, 2]}, seeds=1, out=tmp_path, workers=1)
-    first, second = sorted(tmp_path.glob("runs/*/summary.json"))
-    first.unlink()
-    assert main(["show", str(tmp_path)]) == 0
+def test_show_of_a_comparison_and_a_sweep(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(folders["compare"])]) == 0
+    told = capsys.readouterr().out
+    for estimates in load(folders["compare"]).estimates().values():
+        assert f"{estimates['final_accuracy'].mean:.3f}" in told
+    assert "comparison of fedavg, ucb on digits, 20 UEs, 3 seeds" in told
+    assert main(["show", str(folders["sweep"])]) == 0
+    told = capsys.readouterr().out
+    assert "sweep over frame.pull on digits, 20 UEs, 3 seeds" in told
+    assert "2 combinations" in told
+    assert "not finished" not in told
+
+
+def test_show_of_a_sweep_that_is_under_way(copies: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    summaries = sorted(copies["sweep"].glob("runs/*/summary.json"))
+    for file in summaries[:3]:
+        file.unlink()
+    assert main(["show", str(copies["sweep"])]) == 0
     output, errors = capsys.readouterr()
     assert "note: " in errors
-    assert "1 of 2 runs are not finished: frame.pull=1" in errors
-    assert " 1   not finished" in output
-    second.unlink()
-    assert main(["show", str(tmp_path)]) == 0
-    assert "sweep on digits, 20 UEs: 0 of 2 runs are finished" in capsys.readouterr().out
+    assert "3 of 6 runs are not finished: frame.pull=1" in errors
+    assert re.search(r" 1 +not finished", output)
+    for file in summaries[3:]:
+        file.unlink()
+    assert main(["show", str(copies["sweep"])]) == 0
+    assert "sweep on digits, 20 UEs: 0 of 6 runs are finished" in capsys.readouterr().out
 
 
-def test_show_of_a_comparison_without_a_finished_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_of_a_comparison_without_a_finished_seed(
+    copies: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     """It tells how far the runs are that have begun."""
-    compared = compare(Scenario.load("quickstart", QUICK), ["fedavg", "ucb"], 2, tmp_path, workers=1)
-    (tmp_path / "runs" / "fedavg-seed0" / "summary.json").unlink()
-    for part in ("summary.json", "rounds.csv"):
-        (tmp_path / "runs" / "ucb-seed1" / part).unlink()
-    assert main(["show", str(tmp_path)]) == 0
+    runs = copies["compare"] / "runs"
+    for name in ("fedavg-seed0", "ucb-seed1", "ucb-seed2"):
+        (runs / name / "summary.json").unlink()
+    for name in ("ucb-seed1", "ucb-seed2"):
+        (runs / name / "rounds.csv").unlink()
+    assert main(["show", str(copies["compare"])]) == 0
     told = capsys.readouterr().out
-    assert "comparison on digits, 20 UEs: 2 of 4 runs are finished" in told
-    fedavg = compared.runs["fedavg"][0]
+    assert "comparison on digits, 20 UEs: 3 of 6 runs are finished" in told
+    fedavg = load(runs / "fedavg-seed0")
     (row,) = (line.split() for line in told.splitlines() if "seed" in line)
     assert row == ["fedavg,", "seed", "0", "3", str(fedavg.slots_spent), f"{fedavg.final_accuracy:.3f}"]
     assert "continues it with --resume" in told
 
 
-COMMANDS = {
-    "run": ["run"],
-    "comparison": ["compare", "--strategies", "fedavg,ucb", "--seeds", "3"],
-    "sweep": ["sweep", "--grid", "frame.pull=1,2", "--seeds", "3"],
-}
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A run, a comparison and a sweep in a folder, made by the commands, and what these printed."""
-    fields = [word for key, value in QUICK.items() for word in ("-o", f"{key}={value}")]
-    outputs = {}
-    with chdir(tmp_path_factory.mktemp("first-hour")):
-        for name, (command, *options) in COMMANDS.items():
-            with redirect_stdout(io.StringIO()) as output:
-                assert main([command, "quickstart", *options, *fields, "--out", f"my {name}"]) == 0
-            outputs[name] = output.getvalue()
-        return Path.cwd(), outputs
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_end_of_a_command_says_how_to_see_more(folders: tuple[Path, dict[str, str]], name: str) -> None:
-    *_, where, more = folders[1][name].splitlines()
-    assert f"my {name}" in where
-    python = f"fedslot.load('my {name}') in Python"
-    assert more == f"more: fedslot show 'my {name}', fedslot watch 'my {name}' --open, {python}"
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_show_fits_the_terminal(
-    width: int,
-    folders: tuple[Path, dict[str, str]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("name", ["run", "compare", "sweep"])
+def test_commands_say_how_to_see_more_and_show_fits_the_terminal(
+    name: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Apart from the line of commands to copy, which must not be broken."""
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.chdir(folders[0])
-    for name, title in {
-        "run": "push-pull on digits, 20 UEs, seed 0",
-        "comparison": "comparison of fedavg, ucb on digits, 20 UEs, 3 seeds",
-        "sweep": "sweep over frame.pull on digits, 20 UEs, 3 seeds",
-    }.items():
-        assert main(["show", f"my {name}"]) == 0
-        output, errors = capsys.readouterr()
-        first, *lines, last = output.splitlines()
-        assert (first, errors) == (title, "")
-        assert last == f"more: fedslot watch 'my {name}' --open, fedslot.load('my {name}') in Python"
-        assert max(map(len, lines)) <= max(width, 70)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.chdir(folders[name].parent)
+    more = f"fedslot watch 'my {name}' --open, fedslot.load('my {name}') in Python"
+    *_, where, last = Path(f"{name}.txt").read_text().splitlines()
+    assert f"my {name}" in where
+    assert last == f"more: fedslot show 'my {name}', {more}"
+    assert main(["show", f"my {name}"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == f"more: {more}"
+    assert max(map(len, lines)) <= 70
 
 
 def test_show_refuses_what_holds_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from email.message import Message
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,8 +20,8 @@ import fedslot
 
 Start = Callable[..., subprocess.Popen[str]]
 Refusal = Callable[[list[str]], str]
-QUICK = ["-o", "rounds=3", "-o", "data.ues=20", "-o", "training.epochs=1", "-o", "strategy.warmup=1"]
 SCENARIO = {"rounds": 3, "data.ues": 20, "training.epochs": 1, "strategy.warmup": 1}
+QUICK = [word for key, value in SCENARIO.items() for word in ("-o", f"{key}={value}")]
 LIMIT = 120.0  # seconds
 
 
@@ -42,23 +41,14 @@ def watching(start: Start, *words: str) -> tuple[subprocess.Popen[str], str]:
     return process, next(word for word in line.split() if word.startswith("http"))
 
 
-class Answer(NamedTuple):
-    """An answer of a server."""
-
-    status: int
-    headers: Message
-    text: str
-
-
-def get(address: str, path: str = "", **headers: str) -> Answer:
-    """Fetch a path from where an address leads, by way of the loopback."""
+def get(address: str, path: str = "", **headers: str) -> SimpleNamespace:
+    """Fetch a path from where an address leads, by way of the loopback; return status, headers and text."""
     parts = urlsplit(address)
     connection = HTTPConnection("127.0.0.1", parts.port, timeout=LIMIT)
     try:
         connection.request("GET", path or f"{parts.path}?{parts.query}", headers=headers)
         with connection.getresponse() as response:
-            text = "" if response.status == 101 else response.read().decode()
-            return Answer(response.status, response.headers, text)
+            return SimpleNamespace(status=response.status, headers=response.headers, text=response.read().decode())
     finally:
         connection.close()
 
@@ -104,9 +94,7 @@ def test_other_hosts_need_the_token(start: Start, run: Path) -> None:
     assert told.status == 403
     assert "token" in told.text
     assert get(address, "/?token=guess").status == 302
-    response = get(address)
-    assert response.status == 200
-    cookie = response.headers["Set-Cookie"]
+    cookie = get(address).headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
     assert get(address, "/", Cookie=cookie.split(";")[0]).status == 200
@@ -143,7 +131,9 @@ def test_a_port_in_use_ends_a_run_before_it_begins(refusal: Refusal) -> None:
 
     with Where().bind() as taken:
         port = str(taken.getsockname()[1])
-        assert "cannot be served on" in refusal(["run", "quickstart", "--live", "--port", port])
+        line = refusal(["run", "quickstart", "--live", "--port", port])
+    assert f"127.0.0.1:{port} cannot be served on" in line
+    assert "--port" in line
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -161,28 +151,19 @@ def is_gone(address: str, folder: Path) -> bool:
         return True
 
 
-def test_a_run_with_a_page_beside_it_and_ctrl_c_ends_both(start: Start, tmp_path: Path) -> None:
-    words = ["run", "quickstart", "-o", "rounds=1000000", "--live", "--out", str(tmp_path / "run")]
-    process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    line = next(line for line in process.stderr if line.startswith("live view: "))
-    address = line.split()[-1]
-    assert get(address).status == 200
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=LIMIT)
-    assert process.returncode == 130
-    assert "--live" in errors, "the command that continues"
-    assert "Traceback" not in errors
-    until(lambda: is_gone(address, tmp_path))
-
-
-@pytest.mark.long
-def test_the_page_ends_with_a_run_that_is_killed(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
+def test_the_page_beside_a_run_ends_with_it(start: Start, tmp_path: Path, way: signal.Signals) -> None:
     words = ["run", "quickstart", "-o", "rounds=1000000", "--live", "--out", str(tmp_path / "run")]
     process = start(sys.executable, "-m", "fedslot", *words, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     address = next(line for line in process.stderr if line.startswith("live view: ")).split()[-1]
-    process.kill()
+    assert get(address).status == 200
+    process.send_signal(way)
+    _, errors = process.communicate(timeout=LIMIT)
+    if way == signal.SIGINT:
+        assert process.returncode == 130
+        assert "--live" in errors, "the command that continues"
+        assert "Traceback" not in errors
     until(lambda: is_gone(address, tmp_path))
 
 

@@ -154,13 +154,13 @@ def test_a_comparison_says_what_it_compares(scenario: Scenario, tmp_path: Path) 
 
 def test_a_reproduction_continues_without_being_told(tmp_path: Path) -> None:
     reproduction = Reproduction(tmp_path / "out", {"mnist": 1, "cifar10": 1}, 2)
-    reproduction.claim(["fig2"]).release()
-    reproduction.claim(["fig3"]).release()
+    reproduction.claim(reproduction.describe(["fig2"])).release()
+    reproduction.claim(reproduction.describe(["fig3"])).release()
     assert read_fields(tmp_path / "out" / REPRODUCTION.marker)["figures"] == ["fig3"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "reproduction.md").write_text("mine")
     with pytest.raises(RefusedError, match="other things"):
-        Reproduction(tmp_path / "mine", {"mnist": 1, "cifar10": 1}).claim(["fig2"])
+        Reproduction(tmp_path / "mine", reproduction.seeds).claim("")
 
 
 @pytest.mark.parametrize(

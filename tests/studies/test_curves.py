@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedslot.studies.curves import COLUMNS, adopt_curves, load_curves, save_curves
+from fedslot.studies.curves import COLUMNS, load_curves, save_curves
+from fedslot.studies.equal_slots.folder import EqualSlots
 from fedslot.support.errors import RefusedError
 
 RUNS = {
@@ -31,16 +32,17 @@ def test_curves_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert file.read_bytes() == before, "the same curves are the same bytes"
 
 
-def test_known_curves_are_adopted_where_there_are_none(tmp_path: Path) -> None:
-    save_curves(RUNS, tmp_path / "known" / "one.csv.gz")
-    save_curves(RUNS, tmp_path / "known" / "two.csv.gz")
+def test_curves_are_adopted_where_there_are_none(tmp_path: Path) -> None:
+    study, others = EqualSlots(tmp_path / "out"), EqualSlots(tmp_path)
     own = {"c, seed 1": RUNS["a, seed 1"]}
-    save_curves(own, tmp_path / "out" / "two.csv.gz")
-    adopt_curves(tmp_path / "known", tmp_path / "out")
-    assert list(load_curves(tmp_path / "out" / "one.csv.gz")) == list(RUNS)
-    assert list(load_curves(tmp_path / "out" / "two.csv.gz")) == list(own)
-    adopt_curves(tmp_path / "known" / "no curves yet", tmp_path / "out")
-    assert len(list((tmp_path / "out").iterdir())) == 2
+    for name in ("one", "two"):
+        save_curves(RUNS, others.curves_file(name))
+    save_curves(own, study.curves_file("two"))
+    study.adopt(tmp_path / "curves")
+    assert list(load_curves(study.curves_file("one"))) == list(RUNS)
+    assert list(load_curves(study.curves_file("two"))) == list(own)
+    study.adopt(tmp_path / "no curves")
+    assert len(list(study.curves_file("one").parent.iterdir())) == 2
 
 
 @pytest.mark.parametrize("damage", ["no gzip", "half", "column"])

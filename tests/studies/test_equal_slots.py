@@ -12,11 +12,10 @@ import pytest
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import SLOTS, Estimate
 from fedslot.experiments.tasks import check
-from fedslot.experiments.variants import VariantStudy, make_variants
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.studies.curves import load_curves, save_curves
-from fedslot.studies.equal_slots.folder import finished, runs_left
+from fedslot.studies.equal_slots.folder import EqualSlots
 from fedslot.studies.equal_slots.measures import Aim, Measures, aims
 from fedslot.studies.equal_slots.page import write
 from fedslot.studies.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
@@ -26,7 +25,7 @@ from fedslot.support.errors import InputError, RefusedError
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_can_run(name: str) -> None:
     setting = SETTINGS[name]
-    for scenario in VariantStudy(setting.scenario(), make_variants(list(setting.strategies))).scenarios:
+    for scenario in setting.study().scenarios:
         check(scenario, data=False)
         assert scenario.time_budget == setting.budget
         assert scenario.rounds == setting.budget, "frames of a slot would fit as often"
@@ -43,30 +42,15 @@ def test_settings_are_called_by_name() -> None:
 
 def _run(accuracies: list[float], cost_max: int, cost_frame: int) -> Result:
     """A run whose frames all cost the same."""
-    count = len(accuracies)
-    rounds = pd.DataFrame(
-        {
-            "test_accuracy": accuracies,
-            "cost_max": [cost_max] * count,
-            "cost_frame": [cost_frame] * count,
-            "cost_sum": [0] * count,
-            "slots_spent": [cost_max * (i + 1) for i in range(count)],
-            "seconds": [2.0] * count,
-        }
-    )
-    return Result(Scenario(rounds=count), rounds)
+    costs = {"cost_max": cost_max, "cost_frame": cost_frame, "cost_sum": 0, "seconds": 2.0}
+    rounds = pd.DataFrame({"test_accuracy": accuracies, **costs})
+    return Result(Scenario(rounds=len(accuracies)), rounds.assign(slots_spent=rounds["cost_max"].cumsum()))
 
 
 def _made_up(setting: Setting, reference: list[float], winner: list[float]) -> Comparison:
     """A comparison in which the winners' frames take 4 slots by the clock and 5 in all, the others' 20 slots."""
-    runs = {}
-    for variant in make_variants(list(setting.strategies)):
-        if variant.label in WINNERS:
-            runs[variant.label] = [_run(winner, 4, 5)] * 3
-        elif variant.label == "ps-alone":
-            runs[variant.label] = [_run([0.5], 0, 0)] * 3
-        else:
-            runs[variant.label] = [_run(reference, 20, 20)] * 3
+    own = dict.fromkeys(WINNERS, _run(winner, 4, 5)) | {"ps-alone": _run([0.5], 0, 0)}
+    runs = {label: [own.get(label, _run(reference, 20, 20))] * 3 for label in setting.labels}
     return Comparison(setting.scenario(), [FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2], runs, setting.targets)
 
 
@@ -123,11 +107,11 @@ def test_smoothed_accuracies() -> None:
 
 
 def test_aims_of_hand_made_runs() -> None:
-    found = {(aim.name, aim.what.split(":")[0], aim.rule): aim for aim in aims({"mnist-200": MEASURES})}
-    assert len(found) == 8  # two winners, two aims, two costs
-    assert all(aim.reached for aim in found.values())
+    rows = aims({"mnist-200": MEASURES})
+    assert [len({(aim.what, aim.name, aim.rule) for aim in row}) for row in rows] == [4, 4], "two winners, two costs"
+    assert all(aim.reached for row in rows for aim in row)
     slow = Measures(SMALL, _made_up(SMALL, [0.9] * 5, [0.5] * 24 + [0.91]))
-    assert not any(aim.reached for aim in aims({"mnist-200": slow}))
+    assert not any(aim.reached for row in aims({"mnist-200": slow}) for aim in row)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +123,7 @@ def test_aims_of_hand_made_runs() -> None:
     ],
 )
 def test_verdicts(values: list[float], verdict: str) -> None:
-    aim = Aim("MNIST", "scout", "slots", "max", Estimate.of(values, SLOTS), most=0.25)
+    aim = Aim("MNIST", "slots", "scout", "max", Estimate.of(values, SLOTS), 0.25, at_most=True)
     assert aim.verdict.startswith(verdict)
 
 
@@ -206,8 +190,8 @@ def _save(comparison: Comparison, out: Path) -> Path:
 def test_the_page_is_made_from_curves(tmp_path: Path) -> None:
     """The measures of a comparison can be read back from its curves, to the last digit."""
     _save(MEASURES.comparison, tmp_path)
-    assert finished(tmp_path) == {}, "another budget"
-    ((setting, read),) = finished(tmp_path, SMALL.budget).values()
+    assert EqualSlots(tmp_path).comparisons() == {}, "another budget"
+    ((setting, read),) = EqualSlots(tmp_path, SMALL.budget).comparisons().values()
     assert (setting, read.seeds) == (SMALL, MEASURES.comparison.seeds)
     assert write({"mnist-200": (SMALL, read)}) == write({"mnist-200": (SMALL, MEASURES.comparison)})
 
@@ -217,7 +201,7 @@ def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
     runs = load_curves(file)
     del runs[f"{REFERENCE}, seed {FIRST_SEED + 1}"]
     save_curves(runs, file)
-    ((_, read),) = finished(tmp_path, SMALL.budget).values()
+    ((_, read),) = EqualSlots(tmp_path, SMALL.budget).comparisons().values()
     assert read.seeds == [FIRST_SEED, FIRST_SEED + 2]
     assert {len(results) for results in read.runs.values()} == {2}
     assert "Seeds 20 and 22. Accuracy" in write({"mnist-200": (SMALL, read)})
@@ -225,15 +209,15 @@ def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
     lost = load_curves(file) | {f"{REFERENCE}, seed 99": MEASURES.comparison.runs[REFERENCE][0].rounds}
     save_curves(lost, file)
     with pytest.raises(RefusedError, match="has no seed with runs of all its strategies"):
-        finished(tmp_path, SMALL.budget)
+        EqualSlots(tmp_path, SMALL.budget).comparisons()
 
 
 def test_runs_with_curves_are_not_repeated(tmp_path: Path) -> None:
     _save(MEASURES.comparison, tmp_path)
-    assert runs_left("mnist-200", SMALL, 3, tmp_path) == {}
-    left = runs_left("mnist-200", SMALL, 4, tmp_path)
+    assert EqualSlots(tmp_path, SMALL.budget).tasks("mnist-200", 3) == {}
+    left = EqualSlots(tmp_path, SMALL.budget).tasks("mnist-200", 4)
     assert [task.scenario.seed for task in left.values()] == [FIRST_SEED + 3] * len(SMALL.strategies)
-    assert len(runs_left("mnist-200", SETTINGS["mnist-200"], 1, tmp_path)) == len(SMALL.strategies), "another budget"
+    assert len(EqualSlots(tmp_path).tasks("mnist-200", 1)) == len(SMALL.strategies), "another budget"
 
 
 def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

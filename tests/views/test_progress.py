@@ -20,46 +20,62 @@ def done(round: int) -> Round:
     return Round(round, 0.5, 1.0, 1.0, 10, 5, 0, 5, 2, 3, 11, 11, 60, 11 * (round + 1), None, None, 0, 0.0, 0.1)
 
 
-def shown(display: Display, runs: int, rounds: int) -> None:
-    with display:
-        for round in range(rounds):
-            for index in range(runs):
-                display(index, done(round))
-        for index in range(runs):
-            display(index, None)
+@pytest.fixture
+def piped() -> Console:
+    return Console(file=io.StringIO(), width=200)
 
 
-def test_a_line_for_each_of_several_runs_when_piped() -> None:
-    console = Console(file=io.StringIO(), width=200)
-    display = Display([f"run {index}" for index in range(30)], [FOUR] * 30, console)
+@pytest.fixture
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=120, height=60)
+
+
+def lines(console: Console) -> list[str]:
+    """The lines when piped, or those on the terminal at the end."""
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text.split("\x1b[2K")[-1].splitlines()
+
+
+def test_a_line_for_each_of_several_runs_when_piped(piped: Console) -> None:
+    display = Display([f"run {index}" for index in range(30)], [FOUR] * 30, piped)
     display(29, None)  # finished by an earlier command
-    shown(display, 29, 4)
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert len(lines) == 29
-    assert lines[0].startswith("[2/30] run 0: round 4/4, accuracy 0.500, slots 44")
-    assert lines[-1].startswith("[30/30] run 28")
-    assert lines[-1].endswith("0 s left")
+    with display:
+        for round in range(4):
+            for index in range(29):
+                display(index, done(round))
+        for index in range(29):
+            display(index, None)
+    printed = lines(piped)
+    assert len(printed) == 29
+    assert printed[0].startswith("[2/30] run 0: round 4/4, accuracy 0.500, slots 44")
+    assert printed[-1].startswith("[30/30] run 28")
+    assert printed[-1].endswith("0 s left")
 
 
-def test_ten_lines_for_one_run_when_piped() -> None:
-    console = Console(file=io.StringIO(), width=200)
-    shown(Display(["alone"], [Scenario(rounds=100)], console), 1, 100)
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert len(lines) == 10
-    assert lines[0].startswith("alone: round 10/100")
-
-
-def test_ten_lines_for_one_run_that_its_time_budget_ends() -> None:
-    """4200 slots are 381 frames of 11 slots, and 9 slots in which no further frame fits."""
-    console = Console(file=io.StringIO(), width=200)
-    scenario = Scenario(rounds=4200, time_budget=4200, frame={"slots": 10, "pull": 5})
-    with Display(["alone"], [scenario], console) as display:
-        for round in range(381):
+@pytest.mark.parametrize(
+    ("scenario", "rounds", "first", "last"),
+    [
+        (Scenario(rounds=100), 100, "round 10/100, accuracy 0.500, slots 110", "round 100/100"),
+        # 4200 slots are 381 frames of 11 slots, and 9 slots in which no further frame fits
+        (
+            Scenario(rounds=4200, time_budget=4200, frame={"slots": 10, "pull": 5}),
+            381,
+            "round 39/4200, accuracy 0.500, slots 429/4200",
+            "round 381/4200, accuracy 0.500, slots 4191/4200",
+        ),
+    ],
+    ids=["rounds", "time budget"],
+)
+def test_ten_lines_for_one_run_when_piped(
+    piped: Console, scenario: Scenario, rounds: int, first: str, last: str
+) -> None:
+    with Display(["alone"], [scenario], piped) as display:
+        for round in range(rounds):
             display(0, done(round))
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert len(lines) == 10
-    assert lines[0].startswith("alone: round 39/4200, accuracy 0.500, slots 429/4200")
-    assert lines[-1].startswith("alone: round 381/4200, accuracy 0.500, slots 4191/4200")
+    printed = lines(piped)
+    assert len(printed) == 10
+    assert printed[0].startswith(f"alone: {first}")
+    assert printed[-1].startswith(f"alone: {last}")
 
 
 @pytest.mark.parametrize(
@@ -69,65 +85,51 @@ def test_ten_lines_for_one_run_that_its_time_budget_ends() -> None:
 )
 @pytest.mark.parametrize("resumed", [0, 20])
 def test_the_time_left_follows_from_the_part_done(
-    scenario: Scenario, resumed: int, monkeypatch: pytest.MonkeyPatch
+    piped: Console, scenario: Scenario, resumed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round of 11 slots takes a second here, so the other 60 of 100 rounds take a minute."""
     clock = 0
     monkeypatch.setattr("time.monotonic", lambda: clock)
-    console = Console(file=io.StringIO(), width=200)
-    display = Display(["alone"], [scenario], console)
+    display = Display(["alone"], [scenario], piped)
     for round in range(resumed, 40):
         clock += 1
         display(0, done(round))
-    assert console.file.getvalue().splitlines()[-1].endswith(", 60 s left")  # type: ignore[attr-defined]
+    assert lines(piped)[-1].endswith(", 60 s left")
 
 
-def test_each_run_is_measured_by_its_own_scenario() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+def test_each_run_is_measured_by_its_own_scenario(terminal: Console) -> None:
     alone = Scenario(rounds=60, strategy={"name": "ps-alone"})
-    with Display(["a", "b"], [alone, Scenario(rounds=60)], console) as display:
+    with Display(["a=[/x]", "b"], [alone, Scenario(rounds=60)], terminal) as display:
         display(0, done(0))
         display(1, done(29))
-    lines = last_frame(console).splitlines()
-    assert "1/2" in lines[0], "1 + 30 / 60"
-    assert "1/1" in lines[1]
-    assert "30/60" in lines[2]
+    both, first, second = lines(terminal)[:3]
+    assert "1/2" in both, "1 + 30 / 60"
+    assert "1/1" in first
+    assert "30/60" in second
+    assert "a=[/x]" in first, "labels are shown as they are"
 
 
-def last_frame(console: Console) -> str:
-    """Return the text on the terminal at the end."""
-    return console.file.getvalue().split("\x1b[2K")[-1]  # type: ignore[attr-defined]
-
-
-def test_few_bars_for_many_runs() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=120, height=60)
-    with Display([f"run {index}" for index in range(300)], [FOUR] * 300, console) as display:
+def test_few_bars_for_many_runs(terminal: Console) -> None:
+    with Display([f"run {index}" for index in range(300)], [FOUR] * 300, terminal) as display:
         for index in range(300):
             display(index, done(0))
         display(0, done(3))
         display(0, None)
         display(200, done(1))  # takes the bar of the run that is over
-    lines = [line for line in last_frame(console).splitlines() if "run" in line]
-    shown = [f"run {index} " for index in (*range(1, MOST_BARS), 200)]
-    assert len(lines) == 1 + MOST_BARS
-    assert lines[0].startswith("all runs")
-    assert "76/300" in lines[0], "1 + 298 / 4 + 2 / 4"
-    assert all(line.startswith(label) for label, line in zip(shown, lines[1:], strict=True))
+    bars = [line for line in lines(terminal) if "run" in line]
+    labels = [f"run {index} " for index in (*range(1, MOST_BARS), 200)]
+    assert len(bars) == 1 + MOST_BARS
+    assert bars[0].startswith("all runs")
+    assert "76/300" in bars[0], "1 + 298 / 4 + 2 / 4"
+    assert all(line.startswith(label) for label, line in zip(labels, bars[1:], strict=True))
 
 
-def test_labels_are_shown_as_they_are() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    shown(Display(["a=[/x]"], [FOUR], console), 1, 4)
-    assert "a=[/x]" in console.file.getvalue()  # type: ignore[attr-defined]
-
-
-def test_a_run_that_begins_again_counts_once() -> None:
+def test_a_run_that_begins_again_counts_once(terminal: Console) -> None:
     """As when the worker that did it was lost."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with Display(["a", "b"], [FOUR] * 2, console) as display:
+    with Display(["a", "b"], [FOUR] * 2, terminal) as display:
         for round in (0, 1, 2, 3, 0, 1, 2, 3):
             display(0, done(round))
-    assert "1/2" in last_frame(console).splitlines()[0]
+    assert "1/2" in lines(terminal)[0]
 
 
 class Cell:
@@ -174,10 +176,10 @@ def test_notebooks_show_progress_by_themselves_and_scripts_if_asked(
     fedslot.run(scenario, progress=True)
     fedslot.compare(scenario, ["fedavg"], 2, workers=1, progress=True)
     fedslot.sweep(scenario, {"frame.pull": [2, 5]}, 1, workers=1, progress=True)
-    lines = capsys.readouterr().err
-    assert "push-pull, seed 0: round 2/2" in lines
-    assert "[2/2] fedavg, seed 1: round 2/2" in lines
-    assert "frame.pull=5, seed 0" in lines
+    errors = capsys.readouterr().err
+    assert "push-pull, seed 0: round 2/2" in errors
+    assert "[2/2] fedavg, seed 1: round 2/2" in errors
+    assert "frame.pull=5, seed 0" in errors
     cell = Cell(monkeypatch)
     fedslot.sweep(scenario, {"frame.pull": [2, 5]}, 1, workers=1)
     assert all("all runs" in page for page in cell.pages), "one display, not one for each run"

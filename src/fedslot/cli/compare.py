@@ -87,11 +87,11 @@ def compare(
             typer.echo(f"note: {note}", err=True)
         with stoppable(SAME_AND_RESUME):
             from fedslot.views.report import write_report
-            from fedslot.views.tables import comparison_tables
+            from fedslot.views.tables import study_tables
 
             report = write_report(comparison, out, against)
             console = Console(markup=False, emoji=False)
-            for table in comparison_tables(comparison, console):
+            for table in study_tables(comparison, console):
                 console.print(table)
             typer.echo(f"figures and tables in {out}; report: {report}")
             say_more(out)

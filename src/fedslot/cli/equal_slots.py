@@ -29,18 +29,18 @@ def equal_slots(
     """
     from fedslot import __version__
     from fedslot.experiments import check
-    from fedslot.studies.equal_slots.folder import curves_file, finished, runs_left, study_folder
+    from fedslot.studies.equal_slots.folder import EqualSlots
     from fedslot.studies.equal_slots.page import publish
     from fedslot.studies.equal_slots.settings import chosen
 
     check_cluster(dask)
-    wanted, folder = chosen(settings or [], budget), study_folder(out)
-    with folder.claim(f"fedslot: {__version__}\n"):
-        folder.adopt(curves)
-        for key, setting in wanted.items():
-            left = runs_left(key, setting, seeds, out)
-            for task in left.values():
+    wanted, study = chosen(settings or []), EqualSlots(out, budget)
+    with study.claim(f"fedslot: {__version__}\n"):
+        study.adopt(curves)
+        for key in wanted:
+            tasks = study.tasks(key, seeds)
+            for task in tasks.values():
                 check(task.scenario, data=dask is None)
-            compute_study(left, curves_file(key, setting, out), f"{key}: ", workers, dask)
-            for file in publish(finished(out, budget), out):
+            compute_study(tasks, study.curves_of(key), f"{key}: ", workers, dask)
+            for file in publish(study):
                 typer.echo(str(file))

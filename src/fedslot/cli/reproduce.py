@@ -51,8 +51,8 @@ def reproduce(
     count = {"mnist": 1, "cifar10": 1} if quick else {"mnist": seeds, "cifar10": cifar_seeds}
     reproduction = Reproduction(out, count, QUICK_ROUNDS if quick else None)
     check_cluster(dask)
-    with reproduction.folder.claim(reproduction.describe(figures), force):
-        reproduction.folder.adopt(curves)
-        compute_study(reproduction.tasks(experiments(figures)), reproduction.curves_file, "", workers, dask)
+    with reproduction.claim(reproduction.describe(figures), force):
+        reproduction.adopt(curves)
+        compute_study(reproduction.tasks(experiments(figures)), reproduction.all_curves, "", workers, dask)
         for file in publish(reproduction, figures):
             typer.echo(str(file))

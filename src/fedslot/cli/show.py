@@ -39,7 +39,7 @@ def show(
     from fedslot.experiments.comparison import Comparison
     from fedslot.experiments.loading import NothingFinishedError, load
     from fedslot.runs.results import Result
-    from fedslot.views.tables import comparison_tables, sweep_table
+    from fedslot.views.tables import study_tables
 
     console = Console(markup=False, emoji=False, highlight=False)
     results = None
@@ -55,16 +55,14 @@ def show(
         _show_runs(folder, console)
     elif isinstance(results, Result):
         _show_run(results, against, console)
-    elif isinstance(results, Comparison):
-        names = ", ".join(results.strategies)
-        console.print(f"comparison of {names} {_where(results.scenario)}, {_seeds(results.seeds)}", soft_wrap=True)
-        for table in comparison_tables(results, console):
-            console.print(table)
     else:
-        base = results.study.scenario
-        seeds = _seeds(results.study.all_seeds)
-        console.print(f"sweep over {', '.join(results.study.grid)} {_where(base)}, {seeds}", soft_wrap=True)
-        console.print(sweep_table(results, console))
+        if isinstance(results, Comparison):
+            what, seeds = f"comparison of {', '.join(results.strategies)}", _seeds(results.seeds)
+        else:
+            what, seeds = f"sweep over {', '.join(results.study.grid)}", _seeds(results.study.all_seeds)
+        console.print(f"{what} {_where(results.base)}, {seeds}", soft_wrap=True)
+        for table in study_tables(results, console):
+            console.print(table)
     say_more(folder, shown=True)
 
 

@@ -85,11 +85,11 @@ def sweep(
         if len(results.failures) < len(results.runs):
             with stoppable(SAME_AND_RESUME):
                 from fedslot.views.sweep import write_figures
-                from fedslot.views.tables import sweep_table
+                from fedslot.views.tables import study_tables
 
                 write_figures(results, out)
                 console = Console(highlight=False, markup=False, emoji=False)
-                console.print(sweep_table(results, console))
+                console.print(*study_tables(results, console))
                 typer.echo(f"tables: {out}/runs.csv (every run) and {out}/sweep.csv (means); figures: {out}/figures")
                 say_more(out)
         if results.failures:

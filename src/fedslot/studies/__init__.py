@@ -5,6 +5,6 @@ curves.py       curves of finished runs, many in one small file
 reproduction/   the paper's figures from our own runs
 equal_slots/    which strategies win at equal slots, on three data sets
 
-A study has its settings, the tasks that they ask for, a template `page.md` and what it shows. Its command in
-`fedslot.cli` is the only one that imports it.
+A study extends `StudyFolder` by its settings and the tasks that they ask for, and has a template `page.md` and what it
+shows. Its command in `fedslot.cli` is the only one that imports it.
 """

@@ -18,13 +18,6 @@ from fedslot.runs import write_atomically
 COLUMNS = ["test_accuracy", "cost_max", "cost_frame", "cost_sum", "seconds"]
 
 
-def adopt_curves(known: Path, out: Path) -> None:
-    """Copy files of curves from one folder into another, as far as it does not have them."""
-    for file in sorted(known.glob("*.csv.gz")):
-        if not (out / file.name).exists():
-            save_curves(load_curves(file), out / file.name)
-
-
 def save_curves(runs: Mapping[str, pd.DataFrame], file: Path) -> None:
     """Write the curves of runs.
 

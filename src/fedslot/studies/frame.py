@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
@@ -18,7 +18,7 @@ from jinja2 import Environment, StrictUndefined
 from fedslot import Result, __version__, load
 from fedslot.experiments import Listener, Settings, Task, failure_of, run_all
 from fedslot.runs import Claim, Kind, claim, write_atomically
-from fedslot.studies.curves import adopt_curves, load_curves, save_curves
+from fedslot.studies.curves import load_curves, save_curves
 from fedslot.views import save_figures
 
 if TYPE_CHECKING:
@@ -27,44 +27,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The folder of a study.
+    """A study and its folder.
 
     name: of its page, and of the folders of its curves and figures. kind: by which the folder is known.
     """
 
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+
     out: Path
-    name: str
-    kind: Kind
 
     def claim(self, description: str, force: bool = False) -> Claim:
         """Take the folder. A study continues the one in it, also with other settings, seeds and lengths."""
         return claim(self.out, self.kind, description, lambda: None, resume=not force, force=force)
 
-    @property
-    def curves(self) -> Path:
-        """The folder of the curves."""
-        return self.out / "curves" / self.name
-
     def curves_file(self, name: str) -> Path:
         """Return the file with the curves of some of the runs."""
-        return self.curves / f"{name}.csv.gz"
+        return self.out / "curves" / self.name / f"{name}.csv.gz"
 
     def adopt(self, curves: Path | None) -> None:
-        """Copy the curves of earlier runs, as far as the folder does not have them."""
-        if curves is not None:
-            adopt_curves(curves / self.name, self.curves)
+        """Copy the files of curves of earlier runs, as far as the folder does not have them."""
+        for file in sorted((curves / self.name).glob("*.csv.gz")) if curves else []:
+            own = self.curves_file(file.name.removesuffix(".csv.gz"))
+            if not own.exists():
+                save_curves(load_curves(file), own)
 
-    def publish(self, figures: Mapping[str, Callable[[], Figure]], page: str) -> list[Path]:
+    def write(self, figures: Mapping[str, Callable[[], Figure]], page: str) -> list[Path]:
         """Draw figures as PNG and PDF, write the page, and return the paths of all files."""
-        files = save_figures(figures, self.images)
+        files = save_figures(figures, self.out / "images" / self.name)
         text = self.out / f"{self.name}.md"
         write_atomically(text, page)
         return [*files, text]
-
-    @property
-    def images(self) -> Path:
-        """The folder of the figures."""
-        return self.out / "images" / self.name
 
 
 def compute(

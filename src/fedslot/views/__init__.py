@@ -4,7 +4,7 @@ style.py        the style of all figures
 curves.py       curves of test accuracy
 comparison.py   figures of a comparison
 report.py       the HTML report of a comparison; report.html is its template
-tables.py       tables of comparisons and sweeps in the terminal
+tables.py       tables of comparisons and sweeps: their columns, and their look in the terminal
 sweep.py        figures of a sweep
 plan.py         the figure of a plan
 plan_tables.py  the answers of a plan in the terminal
@@ -21,20 +21,20 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedslot.views.comparison import accuracy_by_slots, legend_above, zoom
+    from fedslot.views.comparison import accuracy_by, legend_above, zoom
     from fedslot.views.curves import band
     from fedslot.views.style import COLUMN, save_figures
 
 _HOMES = {  # imported on first use, since Matplotlib is slow to import
     "COLUMN": "style",
-    "accuracy_by_slots": "comparison",
+    "accuracy_by": "comparison",
     "band": "curves",
     "legend_above": "comparison",
     "save_figures": "style",
     "zoom": "comparison",
 }
 
-__all__ = ["COLUMN", "accuracy_by_slots", "band", "legend_above", "save_figures", "zoom"]
+__all__ = ["COLUMN", "accuracy_by", "band", "legend_above", "save_figures", "zoom"]
 
 
 def __getattr__(name: str) -> object:

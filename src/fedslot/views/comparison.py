@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,28 +14,28 @@ from matplotlib.figure import Figure
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate
 from fedslot.runs.results import X
-from fedslot.views.curves import LABELS, Curves, by_cost, by_round, choose_bands, draw_curves
+from fedslot.views.curves import LABELS, choose_bands, curves_over, draw_curves, mark_horizon
 from fedslot.views.style import COLUMN, looks
 
 LETTER = 0.058  # mean width of a letter of a legend in inches
 
 
-def accuracy_by_slots(comparison: Comparison) -> Figure:
-    """Draw test accuracy against slots spent by the clock, the main result."""
-    figure = accuracy_by(comparison, "slots")
-    for axes in figure.axes:
-        axes.axvline(comparison.horizon, color="#999999", linewidth=0.8, linestyle="--", zorder=1)
+def accuracy_by(comparison: Comparison, x: X = "slots") -> Figure:
+    """Draw test accuracy against slots spent by the clock, rounds, seconds or joules: as a whole, and where it ends."""
+    tables = {name: [result.rounds for result in results] for name, results in comparison.runs.items()}
+    (curves, levels), best = curves_over(x, tables), with_bands(comparison)
+    count = len(comparison.runs)
+    figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN + 0.06 * count), width_ratios=(2, 3))
+    for axes in panels:
+        draw_curves(axes, curves, levels, best)
+        axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
+    zoom(*panels)
+    panels[1].set_title("the shaded heights")
+    legend_above(figure, panels[0], f"with 95% bands: {', '.join(best)}" if 0 < len(best) < count else "")
+    if x == "slots":
+        for axes in panels:
+            mark_horizon(axes, comparison.horizon)
     return figure
-
-
-def accuracy_by(comparison: Comparison, x: X) -> Figure:
-    """Draw test accuracy against slots, seconds or joules."""
-    return _curves(comparison, *by_cost(_tables(comparison), x), LABELS[x])
-
-
-def accuracy_by_round(comparison: Comparison) -> Figure:
-    """Draw test accuracy against global rounds, as most papers do."""
-    return _curves(comparison, by_round(_tables(comparison)), {}, "Global round")
 
 
 def slots_to_targets(comparison: Comparison) -> Figure:
@@ -87,8 +86,8 @@ def on_the_air(comparison: Comparison) -> Figure:
 
 
 FIGURES: dict[str, Callable[[Comparison], Figure]] = {
-    "accuracy_by_slots": accuracy_by_slots,
-    "accuracy_by_round": accuracy_by_round,
+    "accuracy_by_slots": accuracy_by,
+    "accuracy_by_round": partial(accuracy_by, x="rounds"),
     "slots_to_targets": slots_to_targets,
     "on_the_air": on_the_air,
 }
@@ -96,9 +95,7 @@ FIGURES: dict[str, Callable[[Comparison], Figure]] = {
 
 def figures(against: X = "slots") -> dict[str, Callable[[Comparison], Figure]]:
     """Return the functions that draw the figures of a comparison, by name; `against` may add a curve to the usual."""
-    if against in ("slots", "rounds"):
-        return FIGURES
-    return {f"accuracy_by_{against}": partial(accuracy_by, x=against), **FIGURES}
+    return FIGURES if against == "rounds" else {f"accuracy_by_{against}": partial(accuracy_by, x=against)} | FIGURES
 
 
 def with_bands(comparison: Comparison) -> list[str]:
@@ -125,27 +122,6 @@ def legend_above(figure: Figure, axes: Axes, title: str = "") -> None:
     widest = LETTER * max(map(len, names)) + 0.55
     columns = max(1, min(len(names), int(figure.get_figwidth() / widest)))
     figure.legend(handles, names, loc="outside upper center", ncols=columns, title=title or None, title_fontsize=7)
-
-
-def _tables(comparison: Comparison) -> dict[str, list[pd.DataFrame]]:
-    return {name: [result.rounds for result in results] for name, results in comparison.runs.items()}
-
-
-def _curves(comparison: Comparison, curves: Curves, levels: Mapping[str, float], xlabel: str) -> Figure:
-    """Draw curves by strategy twice: as a whole, and the heights where they end.
-
-    levels: accuracies of strategies that have no curve, drawn as horizontal lines.
-    """
-    names, best = [*curves, *levels], with_bands(comparison)
-    figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN + 0.06 * len(names)), width_ratios=(2, 3))
-    for axes in panels:
-        draw_curves(axes, curves, levels, best)
-        axes.set(xlabel=xlabel, ylabel="Test accuracy")
-    zoom(*panels)
-    panels[1].set_title("the shaded heights")
-    title = f"with 95% bands: {', '.join(best)}" if 0 < len(best) < len(names) else ""
-    legend_above(figure, panels[0], title)
-    return figure
 
 
 def _range(axes: Axes, position: int, estimate: Estimate, color: str) -> None:

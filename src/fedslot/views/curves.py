@@ -49,45 +49,38 @@ def plot_accuracy(
         if axes is None:
             _, axes = plt.subplots(figsize=SIZE)
             axes.set_title(title)
-        curves, levels = (by_round(runs), {}) if x == "rounds" else by_cost(runs, x)
-        draw_curves(axes, curves, levels, choose_bands(ranks or dict.fromkeys(runs, 0.0)))
+        draw_curves(axes, *curves_over(x, runs), choose_bands(ranks or dict.fromkeys(runs, 0.0)))
         axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
         if horizon and x == "slots":
-            axes.axvline(horizon, color="#999999", linewidth=0.8, linestyle="--", zorder=1)
+            mark_horizon(axes, horizon)
         if len(runs) > 1:
             axes.legend(loc="best")
     return axes
+
+
+def mark_horizon(axes: Axes, horizon: int) -> None:
+    """Draw a dashed line at the slots at which accuracies are compared."""
+    axes.axvline(horizon, color="#999999", linewidth=0.8, linestyle="--", zorder=1)
 
 
 Curves = dict[str, tuple[Array, Array]]
 """By label: x (points,), and accuracies (seeds, points), NaN where a run has none."""
 
 
-def by_cost(runs: Mapping[str, Sequence[pd.DataFrame]], x: X = "slots") -> tuple[Curves, dict[str, float]]:
-    """Return curves over slots, seconds or joules; of runs that spend none, the mean final accuracy instead."""
+def curves_over(x: X, runs: Mapping[str, Sequence[pd.DataFrame]]) -> tuple[Curves, dict[str, float]]:
+    """Return curves over rounds, slots, seconds or joules; of runs that spend none, the mean final accuracy instead."""
+    if x == "rounds":
+        return {name: _by_round(tables) for name, tables in runs.items()}, {}
     costs = {name: [spent(table, x) for table in tables] for name, tables in runs.items()}
-    spending = {name: tables for name, tables in runs.items() if any(cost[-1] for cost in costs[name])}
-    grid = np.linspace(0, max((cost[-1] for name in spending for cost in costs[name]), default=1), POINTS)
-    curves = {
-        name: (grid, np.array([_at(*pair, grid) for pair in zip(tables, costs[name], strict=True)]))
-        for name, tables in spending.items()
-    }
-    levels = {
-        name: float(np.mean([table["test_accuracy"].iloc[-1] for table in tables]))
-        for name, tables in runs.items()
-        if name not in spending
-    }
-    return curves, levels
-
-
-def by_round(runs: Mapping[str, Sequence[pd.DataFrame]]) -> Curves:
-    """Return curves over rounds, as far as all seeds have them."""
-    curves = {}
+    last = max((cost[-1] for own in costs.values() for cost in own), default=0)
+    grid = np.linspace(0, last or 1, POINTS)
+    curves, levels = {}, {}
     for name, tables in runs.items():
-        shortest = min(len(table) for table in tables)
-        accuracies = [table["test_accuracy"].to_numpy()[:shortest] for table in tables]
-        curves[name] = (np.arange(shortest, dtype=float), np.array(accuracies))
-    return curves
+        if any(cost[-1] for cost in costs[name]):
+            curves[name] = grid, np.array([_at(*pair, grid) for pair in zip(tables, costs[name], strict=True)])
+        else:
+            levels[name] = float(np.mean([table["test_accuracy"].iloc[-1] for table in tables]))
+    return curves, levels
 
 
 def draw_curves(axes: Axes, curves: Curves, levels: Mapping[str, float], banded: Collection[str]) -> None:
@@ -119,8 +112,14 @@ def choose_bands(ranks: Mapping[str, float]) -> list[str]:
     return list(ranks) if len(ranks) <= BANDS + 1 else sorted(ranks, key=lambda name: -ranks[name])[:BANDS]
 
 
+def _by_round(tables: Sequence[pd.DataFrame]) -> tuple[Array, Array]:
+    """Return rounds and accuracies, as far as all seeds have them."""
+    shortest = min(map(len, tables))
+    accuracies = [table["test_accuracy"].to_numpy()[:shortest] for table in tables]
+    return np.arange(shortest, dtype=float), np.array(accuracies)
+
+
 def _at(table: pd.DataFrame, spent: Array, grid: Array) -> Array:
     """Return the accuracy of the last complete round at each cost; NaN before the first and after the last."""
     accuracy = np.concatenate([[np.nan], table["test_accuracy"].to_numpy()])
-    found: Array = accuracy[np.searchsorted(spent, grid, side="right")]
-    return np.where(grid > spent[-1], np.nan, found)
+    return np.where(grid > spent[-1], np.nan, accuracy[np.searchsorted(spent, grid, side="right")])

@@ -6,20 +6,25 @@ registered here, by `@plot.register` and `@html.register`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from fedslot.experiments.comparison import Comparison
-from fedslot.experiments.estimates import Estimate, describe
-from fedslot.experiments.grid import say_value
-from fedslot.experiments.measures import MeasuredStudy
 from fedslot.experiments.sweeps import Sweep
 from fedslot.planning import Plan
 from fedslot.runs.results import Result, X
 from fedslot.support.errors import counted
 from fedslot.views.html import facts, small_curve, table
-from fedslot.views.tables import MOST_ROWS, best_cases
+from fedslot.views.tables import (
+    MOST_ROWS,
+    Column,
+    accuracy_columns,
+    case_columns,
+    difference_column,
+    slots_columns,
+    table_rows,
+    titled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,46 +99,24 @@ def _(result: Result) -> str:
 
 @html.register(Comparison)
 def _(comparison: Comparison) -> str:
-    differences = comparison.differences()
-    header, rows = ["strategy"], []
-    for name, estimates in comparison.estimates().items():
-        row = [name, *_estimates(comparison, estimates)]
-        if differences:
-            row.insert(3, differences[name].text("+.2f", factor=100) if name in differences else "")
-        rows.append(row)
-    header += _measures(comparison)
-    if differences:
-        header.insert(3, "difference in points")
-    note = f"Differences are to {comparison.strategies[0]}, paired seed by seed." if differences else ""
-    return table(header, rows, _title("Comparison", len(comparison.seeds)), note)
+    columns, note = [*accuracy_columns(comparison), *slots_columns(comparison)], ""
+    if len(comparison.strategies) > 1:
+        columns.insert(2, difference_column(comparison, "difference in points"))
+        note = f"Differences are to {comparison.strategies[0]}, paired seed by seed."
+    return _study_table(comparison, "Comparison", columns, note)
 
 
 @html.register(Sweep)
 def _(sweep: Sweep) -> str:
-    estimates, grid = sweep.estimates(), sweep.study.grid
-    failed = f"{sweep.failed}." if sweep.failures else ""
-    if not any(estimates):
-        return table([], [], f"Sweep, {counted(len(estimates), 'combination')}", failed)
-    rows = [
-        [*map(say_value, sweep.study.combinations[index].values()), *_estimates(sweep, estimates[index])]
-        for index in best_cases(estimates)
-    ]
-    count = f"the best {MOST_ROWS} of {len(estimates)}" if len(estimates) > MOST_ROWS else f"{len(estimates)}"
-    return table([*grid, *_measures(sweep)], rows, _title(f"Sweep, {count} combinations", sweep.study.seeds), failed)
+    count, failed = len(sweep.study.combinations), f"{sweep.failed}." if sweep.failures else ""
+    if not any(sweep.estimates()):
+        return table([], [], f"Sweep, {counted(count, 'combination')}", failed)
+    words = f"the best {MOST_ROWS} of {count}" if count > MOST_ROWS else f"{count}"
+    return _study_table(
+        sweep, f"Sweep, {words} combinations", [*accuracy_columns(sweep), *slots_columns(sweep)], failed
+    )
 
 
-def _measures(study: MeasuredStudy) -> list[str]:
-    """Return the names of the measures that a table shows."""
-    slots = [f"slots to {target:g}" for target in study.targets]
-    return ["final accuracy", f"accuracy at {study.horizon} slots", *slots]
-
-
-def _estimates(study: MeasuredStudy, estimates: Mapping[str, Estimate]) -> Sequence[str]:
-    """Return the estimates of these measures for one case."""
-    accuracies = [estimates[name].text(".3f") for name in ("final_accuracy", "accuracy_at_horizon")]
-    return accuracies + [estimates[study.slots_measure(target)].text(".0f") for target in study.targets]
-
-
-def _title(what: str, seeds: int) -> str:
-    kind = describe(seeds)
-    return f"{what}: {kind}" if kind else what
+def _study_table(results: Comparison | Sweep, what: str, columns: list[Column], note: str) -> str:
+    header = [*case_columns(results), *(column.header.replace("\n", " ") for column in columns)]
+    return table(header, table_rows(results, columns), titled(what, results), note)

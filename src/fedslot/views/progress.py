@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -29,24 +29,23 @@ class Display:
 
     def __init__(self, labels: Sequence[str], scenarios: Sequence[Scenario], console: Console | None = None) -> None:
         self.labels, self.scenarios = labels, scenarios
+        self.console = console or Console(stderr=True)
         self._over = 0
         self._under_way: dict[int, Round] = {}
         self._spent: dict[int, tuple[int, float, float]] = {}  # rounds that were seen, their seconds and joules
         self._began, self._given = time.monotonic(), 0.0
-        self._bars: _Bars | None = None
-        if console is None and in_notebook():
-            self._bars = _NotebookBars()
-        self.console = console or Console(stderr=True)
-        if self._bars is None and self.console.is_terminal:
-            self._bars = _TerminalBars(self.console)
         self._shown: list[int] = []  # runs that have a bar
         self._printed: Round | None = None  # the round of the last line
+        self._bars: _TerminalBars | _NotebookBars | None = None
+        if console is None and in_notebook():
+            self._bars = _NotebookBars()
+        elif self.console.is_terminal:
+            self._bars = _TerminalBars(self.console)
 
     def __enter__(self) -> Self:
         if self._bars is not None:
             self._bars.start()
-            if len(self.labels) > 1:
-                self._show_all(self._bars)
+            self._show_all()
         return self
 
     def __exit__(
@@ -60,7 +59,7 @@ class Display:
     def __call__(self, index: int, round: Round | None) -> None:
         """Record a round of a run; None means that the run is over."""
         if index not in self._under_way:  # rounds before --resume do not count in the estimate of the time left
-            self._given += 1 if round is None else self._part_before(index, round)
+            self._given += 1 if round is None else self._part(index, round) * round.round / (round.round + 1)
         before = max(self._done, self._given)
         if round is None:
             self._over += 1
@@ -74,12 +73,10 @@ class Display:
         elif round is None or (len(self.labels) == 1 and math.floor(10 * self._done) > math.floor(10 * before)):
             self._print_once(index, last)  # a line per run, and ten lines in all for a single run
 
-    def _draw(self, bars: _Bars, index: int, round: Round | None) -> None:
-        many = len(self.labels) > 1
-        if many:
-            self._show_all(bars)
+    def _draw(self, bars: _TerminalBars | _NotebookBars, index: int, round: Round | None) -> None:
+        self._show_all()
         if round is None:
-            if index in self._shown and many:  # its bar is free for another run
+            if index in self._shown and len(self.labels) > 1:  # its bar is free for another run
                 self._shown.remove(index)
                 bars.hide(index)
             return
@@ -90,9 +87,11 @@ class Display:
             note = f"accuracy {round.test_accuracy:.3f}  slots {self._slots(index, round)}"
             bars.show(index, self.labels[index], self._part(index, round), count, note)
 
-    def _show_all(self, bars: _Bars) -> None:
+    def _show_all(self) -> None:
+        """Draw the bar of all runs, if there are several."""
         runs = len(self.labels)
-        bars.show(None, "all runs", self._done / runs, f"{int(self._done)}/{runs}", "")
+        if self._bars is not None and runs > 1:
+            self._bars.show(None, "all runs", self._done / runs, f"{int(self._done)}/{runs}", "")
 
     def _print_once(self, index: int, last: Round | None) -> None:
         """Print the line of a round, unless that was the last line."""
@@ -122,31 +121,13 @@ class Display:
         whole = (round.round + 1) / count  # of the rounds before --resume, the mean is taken to be the same
         return self.scenarios[index].part_done(round.round + 1, round.slots_spent, whole * seconds, whole * joules)
 
-    def _part_before(self, index: int, round: Round) -> float:
-        return self._part(index, round) * round.round / (round.round + 1)
-
     def _slots(self, index: int, round: Round) -> str:
         budget = self.scenarios[index].time_budget
         return f"{round.slots_spent}" if budget is None else f"{round.slots_spent}/{budget}"
 
 
-class _Bars(Protocol):
-    """Bars, each known by the index of its run; None for that of all runs.
-
-    part: the part done, from 0 to 1. count: rounds or runs that are done, of how many.
-    """
-
-    def start(self) -> None: ...
-
-    def show(self, index: int | None, label: str, part: float, count: str, note: str) -> None: ...
-
-    def hide(self, index: int) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 class _TerminalBars:
-    """Bars on a terminal, by rich."""
+    """Bars on a terminal, by rich, each known by the index of its run; None for that of all runs."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
@@ -192,27 +173,21 @@ class _NotebookBars:
     def show(self, index: int | None, label: str, part: float, count: str, note: str) -> None:
         self._rows[index] = (label, part, count, note)
         if time.monotonic() - self._drawn > REFRESH:
-            self._draw()
+            self.draw()
 
     def hide(self, index: int) -> None:
         del self._rows[index]
 
     def stop(self) -> None:
-        self._draw()
+        self.draw()
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
         self._drawn = time.monotonic()
         rows = "".join(self._row(*row) for row in self._rows.values())
-        table = f'<table style="font-variant-numeric: tabular-nums">{rows}</table>'
-        self._handle.update(self._display.HTML(table))
+        self._handle.update(self._display.HTML(f'<table style="font-variant-numeric: tabular-nums">{rows}</table>'))
 
     def _row(self, label: str, part: float, count: str, note: str) -> str:
         left = (1 - part) * (self._drawn - self._began) / part if part else 0.0
-        cells = [
-            html.escape(label),
-            f'<progress value="{part:.3f}"></progress>',
-            count,
-            html.escape(note),
-            f"{left:.0f} s left" if part < 1 else "done",
-        ]
+        bar, ending = f'<progress value="{part:.3f}"></progress>', f"{left:.0f} s left" if part < 1 else "done"
+        cells = [html.escape(label), bar, count, html.escape(note), ending]
         return "<tr>" + "".join(f'<td style="text-align: left">{cell}</td>' for cell in cells) + "</tr>"

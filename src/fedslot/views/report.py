@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, StrictUndefined
 
@@ -17,9 +17,7 @@ from fedslot.runs.results import X
 from fedslot.support.extras import how_to_install, is_installed
 from fedslot.views.comparison import figures, with_bands
 from fedslot.views.style import save, style
-
-if TYPE_CHECKING:
-    from fedslot.views.live.embedded import Embedded
+from fedslot.views.tables import Column, accuracy_columns, difference_column, measured, slots_columns, table_rows
 
 
 def captions(comparison: Comparison) -> dict[str, str]:
@@ -36,15 +34,16 @@ def captions(comparison: Comparison) -> dict[str, str]:
     elif seeds == 2:
         spread = " Thin lines: the two seeds; thick ones: their mean."
         ranges += " The dots are the two seeds."
-    halves = " The right panel shows the shaded heights of the left one."
+    curves = {
+        "slots": "slots spent, as far as all seeds go. Vertical line: "
+        f"{comparison.horizon} slots, at which the tables compare",
+        "seconds": "seconds on the air, as far as all seeds go",
+        "joules": "the joules of all UEs, as far as all seeds go",
+        "round": "global rounds, which take more slots under some strategies",
+    }
+    halves = "The right panel shows the shaded heights of the left one."
     return {
-        "accuracy_by_slots": "Test accuracy against slots spent, as far as all seeds go. Vertical line: "
-        f"{comparison.horizon} slots, at which the tables compare." + halves + spread,
-        "accuracy_by_seconds": "Test accuracy against seconds on the air, as far as all seeds go." + halves + spread,
-        "accuracy_by_joules": "Test accuracy against the joules of all UEs, as far as all seeds go." + halves + spread,
-        "accuracy_by_round": "Test accuracy against global rounds, which take more slots under some strategies."
-        + halves
-        + spread,
+        **{f"accuracy_by_{x}": f"Test accuracy against {text}. {halves}{spread}" for x, text in curves.items()},
         "slots_to_targets": ranges,
         "on_the_air": "Mean use of the uplink slots of a frame.",
     }
@@ -60,38 +59,36 @@ def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Pat
         for name, draw in figures(against).items():
             png, _ = save(draw(comparison), out / "figures" / name)
             images[name] = base64.b64encode(png.read_bytes()).decode()
+    live = None
+    if is_installed("bokeh"):
+        from fedslot.views.live.embedded import embed
+
+        live = embed(comparison)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "accuracy": lambda estimate: estimate.text(".3f"),
-        "slots": lambda estimate: estimate.text(".0f"),
-        "points": lambda estimate: estimate.text("+.2f", factor=100),
-        "slot_difference": lambda estimate: estimate.text("+.0f"),
-    }
     template = environment.from_string(resources.files(__package__).joinpath("report.html").read_text("utf-8"))
+    targets = comparison.targets
+    at_horizon = f"accuracy at {comparison.horizon} slots, percentage points"
+    slots_differences = [
+        difference_column(comparison, f"slots to {target:g}", comparison.slots_measure(target), "+.0f", 1)
+        for target in targets
+    ]
+    spent = Column("slots spent", measured(comparison, "slots_spent"))
     page = template.render(
         comparison=comparison,
         scenario=comparison.scenario,
-        estimates=comparison.estimates(),
-        differences=comparison.differences(),
-        slot_differences=[comparison.differences(comparison.slots_measure(target)) for target in comparison.targets],
+        rows=partial(table_rows, comparison),
+        results=[*accuracy_columns(comparison), *slots_columns(comparison), spent],
+        differences=[difference_column(comparison, at_horizon), *slots_differences],
+        sums=[Column(f"to {target:g}", measured(comparison, f"slots_to_{target:g}_sum")) for target in targets],
         images=images,
         captions=captions(comparison),
         seeds=len(comparison.seeds),
         kind=describe(len(comparison.seeds)),
         least=LEAST,
         version=__version__,
-        live=_panels(comparison),
+        live=live,
         how_to_install=how_to_install("live"),
     )
     file = out / "report.html"
     write_atomically(file, page)
     return file
-
-
-def _panels(comparison: Comparison) -> Embedded | None:
-    """Return the interactive panels; None where Bokeh is not installed."""
-    if not is_installed("bokeh"):
-        return None
-    from fedslot.views.live.embedded import embed
-
-    return embed(comparison)

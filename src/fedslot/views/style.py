@@ -19,9 +19,28 @@ from fedslot.runs.folders import write_atomically
 
 COLUMN = 3.5  # inches, one column of a two-column paper
 
-# without those that say where figures appear, which a notebook has set
-DEFAULTS: Any = {
-    name: value for name, value in matplotlib.rcParamsDefault.items() if name not in ("backend", "interactive")
+# all settings of Matplotlib but those that say where figures appear, which a notebook has set
+STYLE: Any = {key: value for key, value in matplotlib.rcParamsDefault.items() if key not in ("backend", "interactive")}
+STYLE |= {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "lines.linewidth": 1.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 8,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "fedslot",
+    "text.parse_math": False,  # print a $ in a value as it is
 }
 
 Look = dict[str, Any]
@@ -54,17 +73,20 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     other name gets one by its hash; if two names hit the same, the alphabetically later one takes the next.
     """
     given = list(names)
-    strategies = Counter(map(_strategy, given))
-    found = {name: LOOKS[_strategy(name)] for name in given if _strategy(name) in LOOKS}
-    found = {name: look for name, look in found.items() if name in LOOKS or strategies[_strategy(name)] == 1}
+    counts = Counter(map(_strategy, given))
+    chosen = {
+        name: LOOKS[_strategy(name)]
+        for name in given
+        if name in LOOKS or (_strategy(name) in LOOKS and counts[_strategy(name)] == 1)
+    }
     taken = []
-    for name in sorted(set(given) - set(found)):
+    for name in sorted(set(given) - set(chosen)):
         first = zlib.crc32(name.encode())
         candidates = [(OTHERS[(first + i) % len(OTHERS)], dash) for dash in DASHES for i in range(len(OTHERS))]
         color, dash = next((look for look in candidates if look not in taken), candidates[0])
         taken.append((color, dash))
-        found[name] = {"color": color, "linestyle": dash}
-    return {name: found[name] for name in given}
+        chosen[name] = {"color": color, "linestyle": dash}
+    return {name: chosen[name] for name in given}
 
 
 def _strategy(name: str) -> str:
@@ -75,32 +97,7 @@ def _strategy(name: str) -> str:
 @contextmanager
 def style() -> Iterator[None]:
     """Draw figures in this style, whatever the user's settings of Matplotlib are."""
-    with (
-        plt.rc_context(DEFAULTS),
-        plt.rc_context(
-            {
-                "font.size": 8,
-                "axes.labelsize": 8,
-                "legend.fontsize": 7,
-                "xtick.labelsize": 7,
-                "ytick.labelsize": 7,
-                "lines.linewidth": 1.2,
-                "axes.spines.top": False,
-                "axes.spines.right": False,
-                "axes.grid": True,
-                "axes.axisbelow": True,
-                "axes.titlesize": 8,
-                "grid.color": "#dddddd",
-                "grid.linewidth": 0.5,
-                "legend.frameon": False,
-                "figure.constrained_layout.use": True,
-                "savefig.dpi": 200,
-                "pdf.fonttype": 42,
-                "svg.hashsalt": "fedslot",
-                "text.parse_math": False,  # print a $ in a value as it is
-            }
-        ),
-    ):
+    with plt.rc_context(STYLE):
         yield
         interactive = matplotlib.is_interactive()
     matplotlib.interactive(interactive)  # the first figure of a notebook makes it so

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -25,7 +25,7 @@ from fedslot.experiments.grid import Combination, say_value
 from fedslot.experiments.sweeps import Sweep
 from fedslot.views.comparison import legend_above
 from fedslot.views.curves import BANDS
-from fedslot.views.style import COLUMN, Look, looks, save, style
+from fedslot.views.style import COLUMN, Look, looks, save_figures, style
 
 LABELS = {
     "frame.slots": "Uplink slots, M",
@@ -59,9 +59,8 @@ def plot_sweep(sweep: Sweep, measure: str) -> NDArray[Any]:
 def write_figures(sweep: Sweep, out: Path) -> list[Path]:
     """Draw every measure that at least one run has, as PNG and PDF, and return the paths of the files."""
     wanted = ["final_accuracy", "accuracy_at_horizon", *map(sweep.slots_measure, sweep.targets)]
-    drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates() if name in cell)]
-    with style():
-        return [file for name in drawable for file in save(draw(sweep, name), out / "figures" / name)]
+    drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates())]
+    return save_figures({name: partial(draw, sweep, name) for name in drawable}, out / "figures")
 
 
 def draw(sweep: Sweep, measure: str) -> Figure:
@@ -70,91 +69,83 @@ def draw(sweep: Sweep, measure: str) -> Figure:
     The first two axes with several values span a heat map, or curves if one of them has text values. A third axis gives
     columns of panels, a fourth rows. The others are fixed at their first value, which the title states.
     """
-    axes = _Layout.of(sweep)
-    rows = list(itertools.product(*(sweep.study.grid[key] for key in axes.rows)))
-    columns = list(itertools.product(*(sweep.study.grid[key] for key in axes.columns)))
-    tall = len(rows) if axes.rows else -(-len(columns) // WIDEST)
-    wide = -(-len(rows) * len(columns) // tall)
-    figure, panels = plt.subplots(tall, wide, figsize=_size(sweep, axes, tall, wide), squeeze=False)
-    cells = list(itertools.product(rows, columns))
-    paint = _Heat(sweep, measure, axes) if axes.heat else _Curves(sweep, measure, axes)
-    for panel in panels.flat[len(cells) :]:
+    layout = _Layout.of(sweep.study.grid)
+    grid, cells = sweep.study.grid, layout.cells
+    rows, columns = cells.shape[:2]
+    tall = rows if layout.row else -(-columns // WIDEST)
+    wide = -(-rows * columns // tall)
+    figure, panels = plt.subplots(tall, wide, figsize=layout.size(tall, wide), squeeze=False)
+    painter = (_Heat if layout.heat else _Curves)(sweep, measure, layout)
+    for panel in panels.flat[rows * columns :]:
         panel.set_visible(False)
-    for panel, (row, column) in zip(panels.flat, cells, strict=False):
-        here = dict(zip((*axes.rows, *axes.columns), (*row, *column), strict=True))
-        paint.panel(panel, {**axes.fixed, **here})
-        panel.set_title(_title(here))
+    for panel, (row, column) in zip(panels.flat, np.ndindex(rows, columns), strict=False):
+        painter.panel(panel, cells[row, column])
+        places = {layout.row: row, layout.column: column}
+        panel.set_title(_title({key: grid[key][place] for key, place in places.items() if key}))
         panel.label_outer()
-    paint.finish(figure, panels)
-    if axes.fixed:
-        figure.suptitle(_title(axes.fixed), fontsize=7)
+    painter.finish(figure, panels)
+    if layout.fixed:
+        figure.suptitle(_title(layout.fixed), fontsize=7)
     return figure
-
-
-def is_numeric(values: Sequence[object]) -> bool:
-    """Return whether all values are numbers."""
-    return all(type(value) in (int, float) for value in values)
-
-
-def label(key: str) -> str:
-    """Return the label of an axis."""
-    return LABELS.get(key, key)
-
-
-def measure_label(sweep: Sweep, measure: str) -> str:
-    """Return the label of a measure."""
-    if measure.startswith("slots_to_"):
-        return f"Slots to accuracy {measure.split('_')[2]}"
-    return {
-        "final_accuracy": "Final test accuracy",
-        "accuracy_at_horizon": f"Test accuracy after {sweep.horizon} slots",
-    }[measure]
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """The role of each axis. x, y: of a panel; y is None for a single curve. fixed: axes that are not shown."""
+    """The role of each axis of a grid: x and y within a panel, the columns and the rows of panels; None where unused.
+
+    heat: whether panels are heat maps. cells: indices of the combinations shown, (rows, columns, y, x).
+    fixed: the values of axes that are not shown.
+    """
 
     x: str
     y: str | None
+    column: str | None
+    row: str | None
     heat: bool
-    columns: list[str]
-    rows: list[str]
+    cells: NDArray[np.intp]
     fixed: Combination
 
     @classmethod
-    def of(cls, sweep: Sweep) -> _Layout:
-        grid = sweep.study.grid
-        shown = [key for key in grid if len(grid[key]) > 1] or list(grid)[:1]
-        x, y = shown[0], shown[1] if len(shown) > 1 else None
-        numeric = {key: is_numeric(grid[key]) for key in shown}
-        heat = y is not None and numeric[x] == numeric[y]
-        if y is not None and not heat and not numeric[x]:
+    def of(cls, grid: Mapping[str, Sequence[Any]]) -> _Layout:
+        shown = [key for key in grid if len(grid[key]) > 1][:4] or list(grid)[:1]
+        x, (y, column, row) = shown[0], [*shown[1:], None, None, None][:3]
+        heat = y is not None and _is_numeric(grid[x]) == _is_numeric(grid[y])
+        if y is not None and not heat and not _is_numeric(grid[x]):
             x, y = y, x
-        fixed = {key: values[0] for key, values in grid.items() if key not in shown[:4]}
-        return cls(x, y, heat, shown[2:3], shown[3:4], fixed)
+        fixed = {key: values[0] for key, values in grid.items() if key not in shown}
+        indices = np.arange(math.prod(map(len, grid.values()))).reshape([len(values) for values in grid.values()])
+        indices = indices[tuple(0 if key in fixed else slice(None) for key in grid)]
+        axes, roles = [key for key in grid if key in shown], (row, column, y, x)
+        indices = indices.transpose([axes.index(key) for key in roles if key])
+        cells = indices.reshape([len(grid[key]) if key else 1 for key in roles])
+        return cls(x, y, column, row, heat, cells, fixed)
+
+    def size(self, tall: int, wide: int) -> tuple[float, float]:
+        """Return width and height in inches: a paper's column for one panel, two for several; more for many cells."""
+        width = COLUMN if wide == 1 else 2 * COLUMN
+        if not self.heat:
+            return width, tall * max(0.7 * width / wide, 1.7) + 0.15 + (0.35 if self.y else 0)
+        _, _, y, x = self.cells.shape
+        return max(width, wide * (0.45 * x + 0.25) + 1.1), tall * max(0.32 * y + 0.35, 1.2) + 0.6
 
 
 class _Panels:
     """Panels of one measure, and its estimates by combination."""
 
-    def __init__(self, sweep: Sweep, measure: str, axes: _Layout) -> None:
-        self.sweep, self.measure, self.axes = sweep, measure, axes
-        self.xs = list(sweep.study.grid[axes.x])
-        self.ys = list(sweep.study.grid[axes.y]) if axes.y else [None]
-        self.indices = {
-            _key(combination): index
-            for index, combination in enumerate(sweep.study.combinations)
-            if axes.fixed.items() <= combination.items()
-        }
-        estimates = sweep.estimates()
-        self.estimates = {index: estimates[index][measure] for index in self.indices.values()}
+    def __init__(self, sweep: Sweep, measure: str, layout: _Layout) -> None:
+        grid, estimates = sweep.study.grid, sweep.estimates()
+        self.sweep, self.measure, self.layout, self.seeds = sweep, measure, layout, sweep.study.seeds
+        self.xs, self.ys = grid[layout.x], grid[layout.y] if layout.y else [None]
+        self.estimates = {index: estimates[index][measure] for index in sorted(layout.cells.ravel().tolist())}
         self.lower_is_better = measure.startswith("slots_to_")
 
-    def index(self, where: Combination, x: object, y: object) -> int:
-        """Return the index of a combination in the study."""
-        full = {**where, self.axes.x: x, **({self.axes.y: y} if self.axes.y else {})}
-        return self.indices[_key({key: full[key] for key in self.sweep.study.grid})]
+    @property
+    def label(self) -> str:
+        """The measure in words."""
+        if self.lower_is_better:
+            return f"Slots to accuracy {self.measure.split('_')[2]}"
+        horizon = f"Test accuracy after {self.sweep.horizon} slots"
+        return horizon if self.measure == "accuracy_at_horizon" else "Final test accuracy"
 
     def some_lack_runs(self) -> bool:
         """Return whether some but not all runs of a combination failed or missed the target."""
@@ -168,18 +159,17 @@ class _Heat(_Panels):
     missed the target has no mean and no colour; it says how many runs have a value.
     """
 
-    def __init__(self, sweep: Sweep, measure: str, axes: _Layout) -> None:
-        super().__init__(sweep, measure, axes)
+    def __init__(self, sweep: Sweep, measure: str, layout: _Layout) -> None:
+        super().__init__(sweep, measure, layout)
         means = [estimate.mean for estimate in self.estimates.values() if estimate.complete] or [0.0]
         self.colors = colormaps["viridis_r" if self.lower_is_better else "viridis"]
         self.norm = Normalize(min(means), max(means))
         self.leaders = sweep.leaders(measure, list(self.estimates))
-        self.tested = sweep.study.seeds >= LEAST
+        self.tested = self.seeds >= LEAST
         self.image: Any = None
 
-    def panel(self, panel: Axes, where: Combination) -> None:
-        indices = np.array([[self.index(where, x, y) for x in self.xs] for y in self.ys])
-        means = np.vectorize(lambda index: self.estimates[index].mean, otypes=[float])(indices)
+    def panel(self, panel: Axes, indices: NDArray[np.intp]) -> None:
+        means = [[self.estimates[index].mean for index in row] for row in indices.tolist()]
         panel.set_facecolor(EMPTY_CELL)
         self.image = panel.imshow(means, cmap=self.colors, norm=self.norm, aspect="auto", origin="lower")
         panel.grid(visible=False)
@@ -187,7 +177,7 @@ class _Heat(_Panels):
         panel.tick_params(length=0)
         panel.set_xticks(range(len(self.xs)), [say_value(x) for x in self.xs])
         panel.set_yticks(range(len(self.ys)), [say_value(y) for y in self.ys])
-        panel.set(xlabel=label(self.axes.x), ylabel=label(self.axes.y or ""))
+        panel.set(xlabel=_label(self.layout.x), ylabel=_label(self.layout.y or ""))
         for (row, column), index in np.ndenumerate(indices):
             self._fill_cell(panel, column, row, int(index))
 
@@ -210,30 +200,32 @@ class _Heat(_Panels):
             return "never" if self.lower_is_better else "failed"
         return estimate.reached + ("" if math.isnan(estimate.median) else f"\nmed. {estimate.median:{form}}")
 
-    def note(self) -> str:
+    def finish(self, figure: Figure, panels: Any) -> None:
+        bar = figure.colorbar(self.image, ax=panels, pad=0.02, aspect=25)
+        bar.outline.set_visible(False)
+        letters = int(figure.get_figheight() / LETTER)  # that fit along the colour bar
+        bar.set_label(fill(self.label, max(8, letters)))
+        _write_note(figure, self._notes())
+
+    def _notes(self) -> list[str]:
         """Return what frame, dots and grey cells mean, and how sure the best cell is."""
-        seeds, notes = self.sweep.study.seeds, []
+        notes = []
         if self.leaders and self.tested:
-            notes.append(f"Frame: the best mean over {seeds} seeds.")
+            notes.append(f"Frame: the best mean over {self.seeds} seeds.")
             if len(self.leaders) > 1:
                 notes.append("Dots: cells that may be the best as well, by t-tests at 95% for all together.")
             else:
                 notes.append("Paired t-tests tell it from all others, at 95% for all together.")
         elif self.leaders:
-            notes.append(f"Frame: the best {'mean of two seeds' if seeds == 2 else 'of one seed'}, maybe by chance.")
+            notes.append(
+                f"Frame: the best {'mean of two seeds' if self.seeds == 2 else 'of one seed'}, maybe by chance."
+            )
         if self.some_lack_runs():
             what = "reached the target" if self.lower_is_better else "did not fail"
-            notes.append(f"k of {seeds}: k runs {what}, so there is no mean.")
+            notes.append(f"k of {self.seeds}: k runs {what}, so there is no mean.")
             if not all(estimate.complete or math.isnan(estimate.median) for estimate in self.estimates.values()):
                 notes.append("med.: the median over all runs.")
-        return " ".join(notes)
-
-    def finish(self, figure: Figure, panels: Any) -> None:
-        bar = figure.colorbar(self.image, ax=panels, pad=0.02, aspect=25)
-        bar.outline.set_visible(False)
-        letters = int(figure.get_figheight() / LETTER)  # that fit along the colour bar
-        bar.set_label(fill(measure_label(self.sweep, self.measure), max(8, letters)))
-        _write_note(figure, self.note())
+        return notes
 
 
 class _Curves(_Panels):
@@ -242,55 +234,52 @@ class _Curves(_Panels):
     A point of which a run failed or missed the target has no mean; a hollow mark is its median over all runs.
     """
 
-    def panel(self, panel: Axes, where: Combination) -> None:
-        numeric = is_numeric(self.xs)
-        order = sorted(range(len(self.xs)), key=lambda i: self.xs[i]) if numeric else list(range(len(self.xs)))
-        positions = np.array([self.xs[i] if numeric else i for i in order], dtype=float)
+    def panel(self, panel: Axes, indices: NDArray[np.intp]) -> None:
+        numeric = _is_numeric(self.xs)
+        order = np.argsort(self.xs, kind="stable") if numeric else np.arange(len(self.xs))
+        positions = np.array(self.xs, dtype=float)[order] if numeric else order.astype(float)
         words = [say_value(self.xs[i]) for i in order]
-        for y, (name, curve_look) in zip(self.ys, self._looks(), strict=True):
-            estimates = [self.estimates[self.index(where, self.xs[i], y)] for i in order]
+        for row, (name, look) in zip(indices, self._looks(), strict=True):
+            estimates = [self.estimates[int(index)] for index in row[order]]
             if numeric:
-                _curve(panel, positions, estimates, name, curve_look, banded=len(self.ys) <= BANDS + 1)
-            colors = (
-                [curve_look["color"]] * len(words) if numeric else [look["color"] for look in looks(words).values()]
-            )
+                _curve(panel, positions, estimates, name, look, banded=len(self.ys) <= BANDS + 1)
+            colors = [look["color"]] * len(words) if numeric else [each["color"] for each in looks(words).values()]
             for position, estimate, color in zip(positions, estimates, colors, strict=True):
                 _mark(panel, position, estimate, color, alone=not numeric)
         if not numeric:
             panel.set_xlim(-0.5, len(positions) - 0.5)
-        if numeric and positions[0] > 0 and positions[-1] / positions[0] >= 50:
+        elif positions[0] > 0 and positions[-1] / positions[0] >= 50:
             panel.set_xscale("log")
             panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             panel.xaxis.set_minor_locator(NullLocator())
             panel.xaxis.set_minor_formatter(NullFormatter())
         if len(positions) <= 8:
             panel.set_xticks(positions, words)
-        panel.set(xlabel=label(self.axes.x), ylabel=measure_label(self.sweep, self.measure))
+        panel.set(xlabel=_label(self.layout.x), ylabel=self.label)
 
     def _looks(self) -> list[tuple[str | None, Look]]:
         """Return name and look of each curve; a single one has no name."""
-        if self.axes.y is None:
+        if self.layout.y is None:
             return [(None, {"color": "#0072B2", "linestyle": "-"})]
         return list(looks(map(say_value, self.ys)).items())
-
-    def note(self) -> str:
-        """Return what bands and marks mean."""
-        seeds = self.sweep.study.seeds
-        notes = [f"{describe(seeds).capitalize()}."] if describe(seeds) else []
-        what = "missed the target" if self.lower_is_better else "failed"
-        if seeds >= LEAST and self.some_lack_runs():
-            notes.append(f"Hollow: the median over all runs, where some {what}.")
-        if not all(estimate.complete for estimate in self.estimates.values()):
-            notes.append(f"No mark: {'half of the runs or more' if seeds > 1 else 'the run'} {what}.")
-        return " ".join(notes)
 
     def finish(self, figure: Figure, panels: Any) -> None:
         limits = [panel.get_ylim() for panel in panels.flat if panel.get_visible()]
         for panel in panels.flat:
             panel.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-        if self.axes.y is not None:
-            legend_above(figure, panels.flat[0], label(self.axes.y))
-        _write_note(figure, self.note())
+        if self.layout.y is not None:
+            legend_above(figure, panels.flat[0], _label(self.layout.y))
+        _write_note(figure, self._notes())
+
+    def _notes(self) -> list[str]:
+        """Return what bands and marks mean."""
+        kind, what = describe(self.seeds), "missed the target" if self.lower_is_better else "failed"
+        notes = [f"{kind.capitalize()}."] if kind else []
+        if self.seeds >= LEAST and self.some_lack_runs():
+            notes.append(f"Hollow: the median over all runs, where some {what}.")
+        if not all(estimate.complete for estimate in self.estimates.values()):
+            notes.append(f"No mark: {'half of the runs or more' if self.seeds > 1 else 'the run'} {what}.")
+        return notes
 
 
 def _curve(
@@ -316,27 +305,20 @@ def _mark(panel: Axes, x: float, estimate: Estimate, color: str, alone: bool) ->
         panel.plot(x, estimate.mean, "o", color=color, markersize=4)
 
 
-def _write_note(figure: Figure, note: str) -> None:
+def _write_note(figure: Figure, notes: list[str]) -> None:
     """Write a caption below the panels."""
-    if note:
-        figure.supxlabel(fill(note, int(figure.get_figwidth() / SMALL_LETTER)), fontsize=6, color="#555555")
+    if notes:
+        figure.supxlabel(fill(" ".join(notes), int(figure.get_figwidth() / SMALL_LETTER)), fontsize=6, color="#555555")
 
 
-def _size(sweep: Sweep, axes: _Layout, tall: int, wide: int) -> tuple[float, float]:
-    """Return width and height in inches: one column of a paper for one panel, two for several; more for many cells."""
-    grid = sweep.study.grid
-    width = COLUMN if wide == 1 else 2 * COLUMN
-    if not axes.heat:
-        return width, tall * max(0.7 * width / wide, 1.7) + 0.15 + (0.35 if axes.y else 0)
-    x, y = len(grid[axes.x]), len(grid[axes.y or axes.x])
-    needed = wide * (0.45 * x + 0.25) + 1.1
-    return max(width, needed), tall * max(0.32 * y + 0.35, 1.2) + 0.6
+def _is_numeric(values: Sequence[object]) -> bool:
+    return all(type(value) in (int, float) for value in values)
+
+
+def _label(key: str) -> str:
+    return LABELS.get(key, key)
 
 
 def _title(combination: Combination) -> str:
     """Return a combination as a title, without the symbols of the axes."""
-    return ", ".join(f"{label(key).split(',')[0]} = {say_value(value)}" for key, value in combination.items())
-
-
-def _key(combination: Combination) -> tuple[str, ...]:
-    return tuple(map(say_value, combination.values()))
+    return ", ".join(f"{_label(key).split(',')[0]} = {say_value(value)}" for key, value in combination.items())

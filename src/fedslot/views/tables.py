@@ -1,40 +1,108 @@
-"""The tables of comparisons and sweeps in the terminal."""
+"""The tables of comparisons and sweeps: columns, which notebooks and reports share, and their look in a terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.measure import Measurement
 from rich.table import Table
 
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate, describe
 from fedslot.experiments.grid import say_value
-from fedslot.experiments.measures import MeasuredStudy
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep
 from fedslot.runs.execution import load
-from fedslot.scenario import Scenario
 from fedslot.support.errors import counted
 from fedslot.views.live.watched import ROUNDS, Plan
 
 MOST_ROWS = 12  # number of combinations in a table of a sweep, whose sweep.csv has all, and of runs under way
 
-Slots = Mapping[float, Estimate]
-"""Slots to target accuracies, by target: a row of a table."""
+
+@dataclass(frozen=True)
+class Column:
+    """A column of estimates, one for each case; None leaves a cell empty.
+
+    header: may have two lines. form, factor: of the numbers. marks: what stands before each estimate.
+    """
+
+    header: str
+    estimates: Sequence[Estimate | None]
+    form: str = ".0f"
+    factor: float = 1.0
+    marks: Sequence[str] | None = None
+
+    def cells(self, gap: str = " ") -> list[str]:
+        """Return the estimates as text; gap: between a number and its interval."""
+        texts = [each.text(self.form, self.factor, gap) if each else "" for each in self.estimates]
+        return [mark + text for mark, text in zip(self.marks, texts, strict=True)] if self.marks else texts
+
+    @property
+    def reached(self) -> bool:
+        """Whether at least one run has a value."""
+        return any(estimate.count for estimate in self.estimates if estimate)
 
 
-def comparison_tables(comparison: Comparison, console: Console) -> list[Table]:
-    """Return a table of accuracies with paired differences, and one of slots to the targets that were reached."""
-    accuracies = _fitting(console, partial(_accuracies, comparison))
-    slots = [_slots_to_targets(comparison, estimates) for estimates in comparison.estimates().values()]
-    if _reached(slots):
-        return [accuracies, _fitting(console, partial(_slots, comparison, slots))]
-    accuracies.caption = f"{accuracies.caption or ''} {_missed(slots)}".strip()
-    return [accuracies]
+def case_columns(results: Comparison | Sweep) -> dict[str, list[str]]:
+    """Return what tells the cases apart, by header: the strategy, or the values of the axes."""
+    if isinstance(results, Comparison):
+        return {"strategy": results.strategies}
+    study = results.study
+    return {key: [say_value(combination[key]) for combination in study.combinations] for key in study.grid}
+
+
+def measured(results: Comparison | Sweep, measure: str) -> list[Estimate]:
+    """Return the estimates of a measure, case by case."""
+    estimates = results.estimates()
+    return [case[measure] for case in (estimates.values() if isinstance(estimates, dict) else estimates)]
+
+
+def accuracy_columns(results: Comparison | Sweep) -> list[Column]:
+    """Return the accuracies in the end and at the horizon."""
+    at_horizon = Column(f"accuracy at\n{results.horizon} slots", measured(results, "accuracy_at_horizon"), ".3f")
+    return [Column("final\naccuracy", measured(results, "final_accuracy"), ".3f"), at_horizon]
+
+
+def difference_column(
+    comparison: Comparison, header: str, measure: str = "accuracy_at_horizon", form: str = "+.2f", factor: float = 100
+) -> Column:
+    """Return the paired differences of a measure from the first strategy, which has none itself."""
+    differences = comparison.differences(measure)
+    return Column(header, [differences.get(name) for name in comparison.strategies], form, factor)
+
+
+def slots_columns(results: Comparison | Sweep) -> list[Column]:
+    """Return the slots to each target accuracy."""
+    names = {f"slots\nto {target:g}": results.slots_measure(target) for target in results.targets}
+    return [Column(header, measured(results, name)) for header, name in names.items()]
+
+
+def shown_cases(results: Comparison | Sweep) -> list[int]:
+    """Return the cases in tables, by index: of many combinations, those with the best accuracy at the horizon."""
+    accuracies = measured(results, "accuracy_at_horizon")
+    means = [accuracy.mean if accuracy.complete else -math.inf for accuracy in accuracies]
+    most = MOST_ROWS if isinstance(results, Sweep) else len(means)
+    return sorted(sorted(range(len(means)), key=lambda index: -means[index])[:most])
+
+
+def table_rows(results: Comparison | Sweep, columns: Sequence[Column], gap: str = " ") -> list[list[str]]:
+    """Return the rows of a table as text: what tells the cases apart, and their estimates."""
+    rows = list(zip(*case_columns(results).values(), *(column.cells(gap) for column in columns), strict=True))
+    return [list(rows[index]) for index in shown_cases(results)]
+
+
+def titled(what: str, results: Comparison | Sweep) -> str:
+    """Return the title of a table, which says what its numbers are."""
+    kind = describe(len(results.seeds) if isinstance(results, Comparison) else results.study.seeds)
+    return f"{what}: {kind}" if kind else what
+
+
+def study_tables(results: Comparison | Sweep, console: Console) -> list[Table]:
+    """Return the tables of a comparison or a sweep in a terminal."""
+    return _comparison_tables(results, console) if isinstance(results, Comparison) else [_sweep_table(results, console)]
 
 
 def runs_table(plan: Plan) -> Table:
@@ -53,130 +121,89 @@ def runs_table(plan: Plan) -> Table:
     return table
 
 
-def sweep_table(sweep: Sweep, console: Console) -> Table:
-    """Return a table of the combinations; of many, those with the best accuracy at the horizon."""
-    return _fitting(console, partial(_combinations, sweep))
-
-
-def best_cases(estimates: Sequence[Mapping[str, Estimate]]) -> list[int]:
-    """Return the cases that a table shows, by index: of many, those with the best accuracy at the horizon."""
-
-    def rank(index: int) -> float:
-        accuracy = estimates[index].get("accuracy_at_horizon")
-        return -accuracy.mean if accuracy is not None and accuracy.complete else math.inf
-
-    return sorted(sorted(range(len(estimates)), key=rank)[:MOST_ROWS])
-
-
-def _fitting(console: Console, make: Callable[[str], Table]) -> Table:
-    """Return the table with each estimate in a line, or with its interval in a second line if that is too wide.
-
-    make: returns the table, given what stands between a number and its interval.
-    """
-    table = make(" ")
-    unlimited = console.options.update(max_width=10_000)
-    return table if Measurement.get(console, unlimited, table).maximum <= console.width else make("\n")
-
-
-def _accuracies(comparison: Comparison, gap: str) -> Table:
-    seeds, differences = len(comparison.seeds), comparison.differences()
-    table = _table("Accuracy", seeds)
-    table.add_column("strategy", overflow="fold")
-    _add_number(table, "final\naccuracy", gap)
-    _add_number(table, f"accuracy at\n{comparison.horizon} slots", gap)
-    if differences:
-        _add_number(table, f"difference at\n{comparison.horizon} slots", gap)
+def _comparison_tables(comparison: Comparison, console: Console) -> list[Table]:
+    """Return a table of accuracies with paired differences, and one of slots to the targets that were reached."""
+    seeds, accuracies, slots = len(comparison.seeds), accuracy_columns(comparison), slots_columns(comparison)
+    notes = []
+    if len(comparison.strategies) > 1:
+        accuracies.append(difference_column(comparison, f"difference at\n{comparison.horizon} slots"))
         paired = ", paired seed by seed" if seeds > 1 else ""
-        table.caption = f"Differences to {comparison.strategies[0]} in percentage points{paired}."
+        notes.append(f"Differences to {comparison.strategies[0]} in percentage points{paired}.")
         if seeds >= LEAST:
-            table.caption += " An interval that contains 0 shows no difference."
-    for strategy, estimates in comparison.estimates().items():
-        cells = [estimates[name].text(".3f", gap=gap) for name in ("final_accuracy", "accuracy_at_horizon")]
-        if strategy in differences:
-            cells.append(differences[strategy].text("+.2f", factor=100, gap=gap))
-        table.add_row(strategy, *cells)
-    return table
+            notes.append("An interval that contains 0 shows no difference.")
+    reached = [replace(column, header=column.header.removeprefix("slots\n")) for column in slots if column.reached]
+    if not reached:
+        return [_fitting(console, comparison, "Accuracy", accuracies, notes + _missed(slots))]
+    return [
+        _fitting(console, comparison, "Accuracy", accuracies, notes),
+        _fitting(console, comparison, "Slots to target accuracies", reached, _slots_notes(comparison, slots)),
+    ]
 
 
-def _slots(comparison: Comparison, rows: Sequence[Slots], gap: str) -> Table:
-    table = _table("Slots to target accuracies", len(comparison.seeds))
-    table.add_column("strategy", overflow="fold")
-    reached = _reached(rows)
-    for target in reached:
-        _add_number(table, f"to {target:g}", gap)
-    for strategy, cells in zip(comparison.strategies, rows, strict=True):
-        table.add_row(strategy, *(cells[target].text(".0f", gap=gap) for target in reached))
-    table.caption = _slots_notes(comparison.scenario, rows)
-    return table
-
-
-def _slots_to_targets(study: MeasuredStudy, estimates: Mapping[str, Estimate]) -> Slots:
-    """Return the slots to target accuracies of one case; those whose runs all failed have none."""
-    names = {target: study.slots_measure(target) for target in study.targets}
-    return {target: estimates[name] for target, name in names.items() if name in estimates}
-
-
-def _combinations(sweep: Sweep, gap: str) -> Table:
-    study, estimates = sweep.study, sweep.estimates()
+def _sweep_table(sweep: Sweep, console: Console) -> Table:
+    """Return a table of the combinations; of many, those with the best accuracy at the horizon."""
+    (final, at_horizon), slots = accuracy_columns(sweep), slots_columns(sweep)
+    count, notes = len(final.estimates), _slots_notes(sweep, slots)
     leaders = sweep.leaders("accuracy_at_horizon")
-    best = f"The best {MOST_ROWS} of " if len(estimates) > MOST_ROWS else ""
-    table = _table(f"{best}{counted(len(estimates), 'combination')}", study.seeds)
-    for key in study.grid:
-        table.add_column("\n".join(key.rsplit(".", 1)), justify="right", overflow="fold")
-    _add_number(table, "final\naccuracy", gap)
-    _add_number(table, f"accuracy at\n{sweep.horizon} slots", gap)
-    slots = [_slots_to_targets(sweep, cell) for cell in estimates]
-    reached = _reached(slots)
-    for target in reached:
-        _add_number(table, f"slots\nto {target:g}", gap)
-    for index in best_cases(estimates):
-        cells = [say_value(value) for value in study.combinations[index].values()]
-        if not estimates[index]["final_accuracy"].count:
-            reasons = {sweep.failures[index * study.seeds + seed] for seed in range(study.seeds)}
-            table.add_row(*cells, NOT_FINISHED if reasons == {NOT_FINISHED} else "failed")
-            continue
-        mark = "*" if study.seeds >= LEAST and index in leaders else " "
-        cells.append(estimates[index]["final_accuracy"].text(".3f", gap=gap))
-        first, *rest = estimates[index]["accuracy_at_horizon"].text(".3f", gap=gap).split("\n")
-        cells.append("\n".join([f"{mark} {first}", *rest]))
-        cells += [slots[index][target].text(".0f", gap=gap) for target in reached]
-        table.add_row(*cells, style="bold" if index in leaders[:1] else None)
-    table.caption = _slots_notes(study.scenario, slots)
-    if study.seeds >= LEAST:
-        table.caption += " *: a paired t-test over seeds does not tell it from the best accuracy at these slots (bold)."
+    if tested := sweep.study.seeds >= LEAST:
+        notes.append("*: a paired t-test over seeds does not tell it from the best accuracy at these slots (bold).")
+    marks = ["* " if tested and index in leaders else "  " for index in range(count)]
+    columns = [final, replace(at_horizon, marks=marks), *(column for column in slots if column.reached)]
+    best = f"The best {MOST_ROWS} of " if count > MOST_ROWS else ""
+    return _fitting(console, sweep, f"{best}{counted(count, 'combination')}", columns, notes, leaders[:1])
+
+
+def _fitting(
+    console: Console,
+    results: Comparison | Sweep,
+    what: str,
+    columns: Sequence[Column],
+    notes: Sequence[str],
+    best: Sequence[int] = (),
+) -> Table:
+    """Return a table with each estimate in a line, or with its interval in a second line if that is too wide.
+
+    best: cases in bold.
+    """
+    cases, table = case_columns(results), Table()
+    failures = _failures(results) if isinstance(results, Sweep) else {}
+    for gap in (" ", "\n"):
+        table = Table(title=titled(what, results), box=SIMPLE_HEAD, caption=" ".join(notes))
+        for header in cases:
+            justify: JustifyMethod = "left" if isinstance(results, Comparison) else "right"
+            table.add_column("\n".join(header.rsplit(".", 1)), justify=justify, overflow="fold")
+        for column in columns:  # broken rather than cut where even two lines are too wide
+            table.add_column(column.header, justify="right", no_wrap=gap == " ", overflow="fold")
+        for index, cells in zip(shown_cases(results), table_rows(results, columns, gap), strict=True):
+            shown = [*cells[: len(cases)], failures[index]] if index in failures else cells
+            table.add_row(*shown, style="bold" if index in best else None)
+        if Measurement.get(console, console.options.update(max_width=10_000), table).maximum <= console.width:
+            break
     return table
 
 
-def _table(title: str, seeds: int) -> Table:
-    """Return an empty table whose title says what its numbers are."""
-    kind = describe(seeds)
-    return Table(title=f"{title}: {kind}" if kind else title, box=SIMPLE_HEAD)
+def _failures(sweep: Sweep) -> dict[int, str]:
+    """Return why a combination has no result, for those of which no run has."""
+    seeds, failures = sweep.study.seeds, {}
+    for index in range(len(sweep.study.combinations)):
+        reasons = [sweep.failures.get(run) for run in range(index * seeds, (index + 1) * seeds)]
+        if all(reasons):
+            failures[index] = NOT_FINISHED if set(reasons) == {NOT_FINISHED} else "failed"
+    return failures
 
 
-def _add_number(table: Table, header: str, gap: str) -> None:
-    """Add a column of estimates, which are broken rather than cut where even two lines are too wide."""
-    table.add_column(header, justify="right", no_wrap=gap == " ", overflow="fold")
-
-
-def _reached(rows: Collection[Slots]) -> list[float]:
-    """Return the targets that at least one run reached; the others need no column."""
-    targets = next(iter(rows), {})
-    return [target for target in targets if any(row[target].count for row in rows)]
-
-
-def _slots_notes(scenario: Scenario, rows: Collection[Slots]) -> str:
+def _slots_notes(results: Comparison | Sweep, columns: Sequence[Column]) -> list[str]:
     """Return what a reader must know of the slots to target accuracies."""
+    rule = results.base.cost_rule.name
     words = {"max": "Slots up to the last received update of each frame.", "frame": "All announced slots."}
-    notes = [words.get(scenario.cost_rule.name, f"Slots by the cost rule {scenario.cost_rule.name}.")]
-    cells = [cell for row in rows for cell in row.values()]
-    if any(cell.total >= LEAST and 0 < cell.count < cell.total for cell in cells):
-        notes.append(f"k of {cells[0].total}: k runs reached the target; the median is over all runs.")
-    if missed := _missed(rows):
-        notes.append(missed)
-    return " ".join(notes)
+    notes = [words.get(rule, f"Slots by the cost rule {rule}.")]
+    estimates = [estimate for column in columns for estimate in column.estimates if estimate]
+    if any(each.total >= LEAST and 0 < each.count < each.total for each in estimates):
+        notes.append(f"k of {estimates[0].total}: k runs reached the target; the median is over all runs.")
+    return notes + _missed(columns)
 
 
-def _missed(rows: Collection[Slots]) -> str:
-    """Return a sentence on the targets that no run reached; empty if there are none."""
-    missed = [f"{target:g}" for target in next(iter(rows), {}) if target not in _reached(rows)]
-    return f"No run reached {', '.join(missed)}." if missed else ""
+def _missed(columns: Sequence[Column]) -> list[str]:
+    """Return a sentence on the targets that no run reached, if there are any."""
+    missed = [column.header.split()[-1] for column in columns if not column.reached]
+    return [f"No run reached {', '.join(missed)}."] if missed else []

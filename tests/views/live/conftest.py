@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedslot
+from fedslot.views.live import watched
 
 QUICK = {"rounds": 4, "data.ues": 20, "strategy.warmup": 1, "training.epochs": 1, "push.contenders": 6}
 Copy = Callable[[str], Path]
@@ -32,3 +33,10 @@ def results(_results: Path, tmp_path: Path) -> Copy:
         return Path(shutil.copytree(_results / name, tmp_path / name))
 
     return copy
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every poll reads, however soon after the last."""
+    monkeypatch.setattr(watched, "PERIOD", 0.0)
+    monkeypatch.setattr(watched, "BUSY", 1e9)

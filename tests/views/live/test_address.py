@@ -10,13 +10,6 @@ from fedslot.support.errors import InputError, RefusedError
 from fedslot.views.live.address import LOOPBACK, PORT, Where
 
 
-def test_a_port_in_use_is_refused_if_it_was_asked_for() -> None:
-    with socket.create_server((LOOPBACK, 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(RefusedError, match=f"127.0.0.1:{port} cannot be served on .*--port"):
-            Where(port).bind()
-
-
 def test_the_next_free_port_is_taken_if_none_was_asked_for() -> None:
     with Where().bind() as first, Where().bind() as second:
         assert first.getsockname()[0] == LOOPBACK

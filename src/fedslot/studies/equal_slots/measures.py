@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -51,16 +51,17 @@ class Measures:
 
     def accuracy(self, name: str, slots: int | None = None, rule: Rule = "max") -> Estimate:
         """Return the accuracy after some slots, by default after all."""
-        return Estimate.of([run.accuracy_at(slots or self.setting.budget, rule) for run in self._runs(name)], ACCURACY)
+        runs = self.comparison.runs[name]
+        return Estimate.of([run.accuracy_at(slots or self.setting.budget, rule) for run in runs], ACCURACY)
 
     def gain(self, name: str, rule: Rule = "max", reference: str = REFERENCE) -> Estimate:
         """Return the difference of the accuracy after all slots from that of the reference."""
-        pairs = zip(self.accuracy(name, None, rule).values, self.accuracy(reference, None, rule).values, strict=True)
-        return Estimate.of([own - other for own, other in pairs], ACCURACY_DIFFERENCE)
+        own, other = (np.array(self.accuracy(each, None, rule).values) for each in (name, reference))
+        return Estimate.of(own - other, ACCURACY_DIFFERENCE)
 
     def slots(self, name: str, target: float, rule: Rule = "max") -> Estimate:
         """Return the slots until a target accuracy is first reached."""
-        return Estimate.of([self._slots_to(run, target, rule) for run in self._runs(name)], SLOTS)
+        return Estimate.of([self._slots_to(run, target, rule) for run in self.comparison.runs[name]], SLOTS)
 
     def share(self, name: str, target: float, rule: Rule = "max") -> Estimate:
         """Return the slots to a target accuracy as a share of those of the reference.
@@ -73,9 +74,9 @@ class Measures:
 
     def catch_up(self, name: str, rule: Rule = "max") -> Estimate:
         """Return the share of all slots after which the accuracy is first that of the reference after all slots."""
-        budget, pairs = self.setting.budget, zip(self._runs(name), self._runs(REFERENCE), strict=True)
-        shares = [self._slots_to(own, other.accuracy_at(budget, rule), rule) / budget for own, other in pairs]
-        return Estimate.of(shares, SLOTS)
+        budget, goals = self.setting.budget, self.accuracy(REFERENCE, None, rule).values
+        pairs = zip(self.comparison.runs[name], goals, strict=True)
+        return Estimate.of([self._slots_to(run, goal, rule) / budget for run, goal in pairs], SLOTS)
 
     def waiting(self, slots: int) -> Measures:
         """Return the measures if every frame took some more slots, in which the PS waits for UEs to train."""
@@ -110,30 +111,25 @@ class Measures:
 
     def seconds(self, name: str) -> float:
         """Return the mean computing time of a run in seconds."""
-        return float(np.mean([run.rounds["seconds"].sum() for run in self._runs(name)]))
-
-    def _runs(self, name: str) -> Sequence[Result]:
-        return self.comparison.runs[name]
+        return float(np.mean([run.rounds["seconds"].sum() for run in self.comparison.runs[name]]))
 
 
 @dataclass(frozen=True)
 class Aim:
-    """An aim and what was measured; `most` and `least` are the limits of its mean, of which one is given."""
+    """An aim of a strategy under a cost rule, and what was measured: the mean should be at most or at least a limit."""
 
     setting: str
-    name: str
     what: str
+    name: str
     rule: Rule
     measured: Estimate
-    most: float | None = None
-    least: float | None = None
-    unit: float = 100.0  # percent, or percentage points
+    limit: float
+    at_most: bool
 
     @property
     def reached(self) -> bool:
         """Whether the mean is within the limit."""
-        mean = self.measured.mean
-        return bool(mean <= self.most) if self.most is not None else bool(mean >= (self.least or 0.0))
+        return self.measured.mean <= self.limit if self.at_most else self.measured.mean >= self.limit
 
     @property
     def verdict(self) -> str:
@@ -142,33 +138,38 @@ class Aim:
             return "reached"
         if not self.measured.complete:
             return f"missed: {self.measured.reached} runs get there"
-        limit = self.most if self.most is not None else (self.least or 0.0)
-        return f"missed by {abs(self.measured.mean - limit) * self.unit:.1f}"
+        return f"missed by {abs(self.measured.mean - self.limit) * 100:.1f}"
 
     @property
     def text(self) -> str:
-        """What was measured."""
-        return self.measured.text("+.2f" if self.least is not None else ".0f", factor=self.unit)
+        """What was measured, in percent or percentage points."""
+        return self.measured.text(".0f" if self.at_most else "+.2f", factor=100)
 
 
-def aims(found: dict[str, Measures]) -> Iterator[Aim]:
-    """Return all aims in the settings that were measured, for both winners and both costs."""
-    for key, measures in found.items():
-        title, budget = measures.setting.title, measures.setting.budget
-        for name in WINNERS:
-            for rule in RULES:
-                if key in {"mnist-200", "mnist-5000"}:
-                    share = measures.share(name, 0.9, rule)
-                    yield Aim(title, name, "slots to 0.90, % of greedy-shap's: at most 25", rule, share, most=0.25)
-                    gain = measures.gain(name, rule)
-                    what = f"points above {REFERENCE} after {budget} slots: at least 2.5"
-                    yield Aim(title, name, what, rule, gain, least=0.025)
-                elif key in {"fashion-200", "fashion-5000", "cifar10-200", "cifar10-5000"}:
-                    what = f"slots to greedy-shap's accuracy after {budget}, %: at most 33"
-                    yield Aim(title, name, what, rule, measures.catch_up(name, rule), most=1 / 3)
-                elif key.endswith("-clean"):
-                    peers = [name for name in measures.names if name not in {*WINNERS, CONTROL}]
-                    best = max(peers, key=lambda peer: measures.accuracy(peer).mean)
-                    gain = measures.gain(name, rule, best)
-                    what = f"points above {best}, the best of the others: at least 0"
-                    yield Aim(title, name, what, rule, gain, least=0.0)
+def aims(settings: Mapping[str, Measures]) -> list[list[Aim]]:
+    """Return the aims in the settings that were measured: each a row, with both winners and both costs."""
+    return [
+        [
+            Aim(measures.setting.title, what, name, rule, measure(name, rule), limit, at_most)
+            for name in WINNERS
+            for rule in RULES
+        ]
+        for key, measures in settings.items()
+        for what, measure, limit, at_most in _aims_of(key, measures)
+    ]
+
+
+def _aims_of(key: str, measures: Measures) -> Iterator[tuple[str, Callable[[str, Rule], Estimate], float, bool]]:
+    """Yield the aims in a setting: in words, what is measured, the limit, and whether it is an upper one."""
+    budget = measures.setting.budget
+    if key in {"mnist-200", "mnist-5000"}:
+        what = "slots to 0.90, % of greedy-shap's: at most 25"
+        yield what, lambda name, rule: measures.share(name, 0.9, rule), 0.25, True
+        yield f"points above {REFERENCE} after {budget} slots: at least 2.5", measures.gain, 0.025, False
+    elif key in {"fashion-200", "fashion-5000", "cifar10-200", "cifar10-5000"}:
+        yield f"slots to greedy-shap's accuracy after {budget}, %: at most 33", measures.catch_up, 1 / 3, True
+    elif key.endswith("-clean"):
+        peers = [name for name in measures.names if name not in {*WINNERS, CONTROL}]
+        best = max(peers, key=lambda peer: measures.accuracy(peer).mean)
+        what = f"points above {best}, the best of the others: at least 0"
+        yield what, lambda name, rule: measures.gain(name, rule, best), 0.0, False

@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from fedslot import Comparison
-from fedslot.experiments import Estimate
-from fedslot.studies.equal_slots.folder import NAME, study_folder
-from fedslot.studies.equal_slots.measures import Aim, Measures, aims
+from fedslot.studies.equal_slots.folder import EqualSlots
+from fedslot.studies.equal_slots.measures import Measures, aims
 from fedslot.studies.equal_slots.settings import (
     AGGREGATIONS,
     BUDGET,
@@ -25,7 +24,7 @@ from fedslot.studies.equal_slots.settings import (
     Setting,
 )
 from fedslot.studies.frame import render
-from fedslot.views import accuracy_by_slots
+from fedslot.views import accuracy_by
 
 DRAWN = (*WINNERS, *PAPER, SHORT, CONTROL)  # strategies in the figures
 MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after all
@@ -34,25 +33,26 @@ WAITS = (0, 5, 20, 100)  # slots
 WAITING = ("mnist-200", "fashion-200", "cifar10-200")  # settings for which it is shown what waits would change
 
 
-def publish(found: Mapping[str, tuple[Setting, Comparison]], out: Path) -> list[Path]:
+def publish(study: EqualSlots) -> list[Path]:
     """Write the figures (PNG and PDF) and `equal-slots.md`, and return the paths of all files."""
-    figures = {}
-    for key, (setting, comparison) in found.items():
+    comparisons, figures = study.comparisons(), {}
+    for key, (setting, comparison) in comparisons.items():
         if setting.group == "main":
             drawn = {name: runs for name, runs in comparison.runs.items() if name in DRAWN}
-            figures[key] = partial(accuracy_by_slots, replace(comparison, runs=drawn))
-    return study_folder(out).publish(figures, write(found))
+            figures[key] = partial(accuracy_by, replace(comparison, runs=drawn))
+    return study.write(figures, write(comparisons))
 
 
-def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
+def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> str:
     """Return the page as Markdown."""
     filters: dict[str, Callable[..., str]] = {
         "accuracy": lambda estimate: estimate.text(".3f"),
         "slots": lambda estimate: estimate.text(".0f"),
         "percent": lambda estimate: estimate.text(".0f", factor=100),
-        "brief": _brief,
+        # without its interval
+        "brief": lambda estimate, form: f"{estimate.mean:{form}}" if estimate.complete else estimate.text(form),
     }
-    measured = {key: Measures(*one) for key, one in found.items() if _needed(one[0]) <= one[1].runs.keys()}
+    measured = {key: Measures(*one) for key, one in comparisons.items() if _needed(one[0]) <= one[1].runs.keys()}
 
     def group(name: str) -> dict[str, Measures]:
         return {key: one for key, one in measured.items() if one.setting.group == name}
@@ -64,8 +64,8 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         main=group("main"),
         robust=group("robust"),
         table=group("table").get("table"),
-        aims=_aim_rows({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
-        missing=_missing(found),
+        aims=aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
+        missing=_missing(comparisons),
         seen=[one.setting.title for one in measured.values() if not one.held_out],
         moments=lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
         smoothing=SMOOTHING,
@@ -77,8 +77,8 @@ def write(found: Mapping[str, tuple[Setting, Comparison]]) -> str:
         aggregations=AGGREGATIONS,
         first_seed=FIRST_SEED,
         budget=next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
-        images=f"images/{NAME}",
-        curves=f"curves/{NAME}",
+        images=f"images/{EqualSlots.name}",
+        curves=f"curves/{EqualSlots.name}",
         hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
     )
 
@@ -89,23 +89,10 @@ def _needed(setting: Setting) -> set[str]:
     return labels & {*WINNERS, REFERENCE} if setting.group == "main" else labels
 
 
-def _aim_rows(found: dict[str, Measures]) -> list[list[Aim]]:
-    """Return the aims with both strategies and both costs of one aim in a row."""
-    rows: dict[tuple[str, str], list[Aim]] = {}
-    for aim in aims(found):
-        rows.setdefault((aim.setting, aim.what), []).append(aim)
-    return list(rows.values())
-
-
-def _missing(found: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
+def _missing(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
     """Return the settings that were not measured, and those in which strategies are missing."""
-    missing = [setting.title for key, setting in SETTINGS.items() if key not in found]
-    for setting, comparison in found.values():
+    missing = [setting.title for key, setting in SETTINGS.items() if key not in comparisons]
+    for setting, comparison in comparisons.values():
         if absent := [label for label in setting.labels if label not in comparison.runs]:
             missing.append(f"{setting.title}: also {', '.join(absent)}")
     return missing
-
-
-def _brief(estimate: Estimate, form: str) -> str:
-    """Return a mean without its interval, or how many runs have a value."""
-    return f"{estimate.mean:{form}}" if estimate.complete else estimate.text(form)

@@ -140,5 +140,4 @@ def chosen(names: Iterable[str], budget: int | None = None) -> dict[str, Setting
     for name in wanted:
         if name not in SETTINGS:
             raise InputError("setting", name, one_of(name, SETTINGS))
-    found = {name: SETTINGS[name] for name in wanted}
-    return found if budget is None else {name: replace(setting, budget=budget) for name, setting in found.items()}
+    return {name: replace(SETTINGS[name], budget=budget or SETTINGS[name].budget) for name in wanted}

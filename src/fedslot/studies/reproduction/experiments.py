@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pandas as pd
 
@@ -21,10 +22,7 @@ QUICK_SAMPLES = 200  # validation images for utilities with --quick
 OUT = Path("out/reproduction")  # the default folder
 
 CURVES: dict[str, dict[str, object]] = {
-    "Proposed (5/10)": {"strategy.name": "push-pull", "push.contenders": 5},
-    "Proposed (10/10)": {"strategy.name": "push-pull", "push.contenders": 10},
-    "Proposed (20/10)": {"strategy.name": "push-pull", "push.contenders": 20},
-    "Proposed (40/10)": {"strategy.name": "push-pull", "push.contenders": 40},
+    **{f"Proposed ({n}/10)": {"strategy.name": "push-pull", "push.contenders": n} for n in CONTENDERS},
     "GreedyShap (20)": {"strategy.name": "greedy-shap"},
     "FedAvg (20)": {"strategy.name": "fedavg"},
     "Centralized (20)": {"strategy.name": "centralized"},
@@ -33,6 +31,7 @@ CURVES: dict[str, dict[str, object]] = {
 PUBLISHED_EPOCHS = {name: FEW if name in {"FedAvg (20)", "Centralized (20)"} else MANY for name in CURVES}
 FIG2 = ("Proposed (5/10)", "Proposed (10/10)", "Proposed (20/10)", "GreedyShap (20)", "FedAvg (20)", "Centralized (20)")
 FIVE = ("Proposed (10/10)", "GreedyShap (20)", "Only pull", "FedAvg (20)", "Centralized (20)")
+PUBLISHED_NAMES = {name: name.partition(" (")[0] for name in FIVE}  # in Fig. 5 and Fig. 6
 FIGURES = ("fig2", "fig3", "fig5", "fig6")
 
 
@@ -59,43 +58,39 @@ class Experiment:
 def experiments(figures: Iterable[str]) -> list[Experiment]:
     """Return the experiments that the figures need, each once, the quick ones first."""
     as_published = {Experiment("mnist", name, PUBLISHED_EPOCHS[name]) for name in FIG2}
-    equal = {Experiment("mnist", name, epochs) for name in FIVE for epochs in (FEW, MANY)}
-    sweep = {Experiment("mnist", f"Proposed ({n}/10)", MANY) for n in CONTENDERS}
+    compared = as_published | {Experiment("mnist", name, epochs) for name in FIVE for epochs in (FEW, MANY)}
     needs = {
-        "fig2": as_published | equal,
-        "fig3": {Experiment("mnist", name, FEW) for name in FIVE} | {Experiment("cifar10", name, FEW) for name in FIVE},
-        "fig5": as_published | equal | sweep,
-        "fig6": as_published | equal,
+        "fig2": compared,
+        "fig3": {Experiment(dataset, name, FEW) for dataset in ("mnist", "cifar10") for name in FIVE},
+        "fig5": compared | {Experiment("mnist", f"Proposed ({n}/10)", MANY) for n in CONTENDERS},
+        "fig6": compared,
     }
     wanted = set().union(*(needs[figure] for figure in figures))
     return sorted(wanted, key=lambda experiment: (experiment.dataset != "mnist", experiment.epochs, experiment.curve))
 
 
 @dataclass(frozen=True)
-class Reproduction:
-    """The folder of the runs, the number of seeds of each experiment, and their length.
+class Reproduction(StudyFolder):
+    """The number of seeds of each experiment, and the length of the runs.
 
     seeds: by data set. rounds: number of rounds with --quick; None for the full length.
     """
 
-    out: Path
+    name: ClassVar = "reproduction"
+    kind: ClassVar = REPRODUCTION
+
     seeds: dict[str, int]
     rounds: int | None = None
 
     def tasks(self, wanted: Sequence[Experiment]) -> dict[str, Task]:
         """Return the runs of experiments that have no curve yet, by name: all for the first seed, then for the next."""
-        known = self.curves()
+        finished = self.curves()
         return {
             name: Task(experiment.scenario(self.rounds).replace({"seed": seed}), self.runs / name)
             for seed in range(max(self.seeds.values()))
             for experiment in wanted
-            if seed < self.seeds[experiment.dataset] and (name := experiment.folder(seed)) not in known
+            if seed < self.seeds[experiment.dataset] and (name := experiment.folder(seed)) not in finished
         }
-
-    @property
-    def folder(self) -> StudyFolder:
-        """The folder of this study."""
-        return StudyFolder(self.out, "reproduction", REPRODUCTION)
 
     def describe(self, figures: Sequence[str]) -> str:
         """Return the content of `reproduction.yaml`."""
@@ -107,17 +102,19 @@ class Reproduction:
         return self.out / ("runs" if self.rounds is None else f"runs-{self.rounds}-rounds")
 
     @property
-    def curves_file(self) -> Path:
+    def all_curves(self) -> Path:
         """The file with the curves of all finished runs."""
-        return self.folder.curves_file(self.runs.name)
+        return self.curves_file(self.runs.name)
 
     def curves(self) -> dict[str, pd.DataFrame]:
-        """Return the rounds of all runs whose curves are kept, by the name of their folder."""
-        return load_curves(self.curves_file)
+        """Return the rounds of all finished runs, by the name of their folder."""
+        return load_curves(self.all_curves)
 
     def results(self, dataset: str, curve: str, epochs: int) -> list[Result]:
         """Return the finished runs of an experiment, one per seed."""
-        experiment, known = Experiment(dataset, curve, epochs), self.curves()
+        experiment, curves = Experiment(dataset, curve, epochs), self.curves()
         names = {seed: experiment.folder(seed) for seed in range(self.seeds[dataset])}
         scenario = experiment.scenario(self.rounds)
-        return [Result(scenario.replace({"seed": seed}), known[name]) for seed, name in names.items() if name in known]
+        return [
+            Result(scenario.replace({"seed": seed}), curves[name]) for seed, name in names.items() if name in curves
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from fedslot.studies.reproduction.experiments import (
     FIVE,
     MANY,
     PUBLISHED_EPOCHS,
+    PUBLISHED_NAMES,
     Reproduction,
 )
 from fedslot.studies.reproduction.published import published
@@ -33,6 +34,7 @@ COLORS = {
     "Centralized (20)": "#555555",
     "Only pull": "#CC79A7",
 }
+Rule = Literal["max", "sum"]
 HEIGHT = 0.75 * COLUMN
 
 
@@ -47,33 +49,29 @@ def fig2_as_published(reproduction: Reproduction) -> Figure:
             shown = paper[name].iloc[: reproduction.rounds or len(paper)]
             axes.plot(shown.index, shown, color=COLORS[name], linestyle="--", linewidth=0.7)
         axes.plot([], [], color="black", linestyle="--", linewidth=0.7, label="published")
-        _label(axes, "as published: unequal epochs")
-    _finish(figure, *panels)
+    _finish(figure, panels, "as published: unequal epochs")
     return figure
 
 
 def fig2_equal(reproduction: Reproduction) -> Figure:
     """Draw Fig. 2 with the same number of local epochs for every strategy, few or many."""
-    figure, panels = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.7 * HEIGHT))
-    for column, epochs in zip(panels.T, (FEW, MANY), strict=True):
-        for axes in column:
-            for name in FIVE:
-                _curve(axes, reproduction, "mnist", name, epochs, label=name)
-            _label(axes, f"E = {epochs} for all")
-        _finish(figure, *column)
-    return figure
+    return _convergence(reproduction, {f"E = {epochs} for all": ("mnist", epochs) for epochs in (FEW, MANY)})
 
 
 def fig3(reproduction: Reproduction) -> Figure:
     """Draw Fig. 3: convergence on MNIST and CIFAR-10 at equal local epochs (its published data are not available)."""
+    data = {"MNIST, MLP": "mnist", "CIFAR-10, CNN": "cifar10"}
+    return _convergence(reproduction, {f"{title}, E = {FEW} for all": (name, FEW) for title, name in data.items()})
+
+
+def _convergence(reproduction: Reproduction, columns: Mapping[str, tuple[str, int]]) -> Figure:
+    """Draw the curves of five strategies; columns: data set and number of local epochs by title."""
     figure, panels = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.7 * HEIGHT))
-    titles = {"mnist": "MNIST, MLP", "cifar10": "CIFAR-10, CNN"}
-    for column, (dataset, title) in zip(panels.T, titles.items(), strict=True):
+    for column, (title, (dataset, epochs)) in zip(panels.T, columns.items(), strict=True):
         for axes in column:
             for name in FIVE:
-                _curve(axes, reproduction, dataset, name, FEW, label=name)
-            _label(axes, f"{title}, E = {FEW} for all")
-        _finish(figure, *column)
+                _curve(axes, reproduction, dataset, name, epochs, label=name)
+        _finish(figure, column, title)
     return figure
 
 
@@ -81,16 +79,14 @@ def fig5(reproduction: Reproduction) -> Figure:
     """Draw Fig. 5: final accuracy by number of contenders, on which strategies without push do not depend."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT), sharey=True)
     paper = published("fig5")
-    others = {"GreedyShap (20)": "GreedyShap", "Only pull": "Only pull", "FedAvg (20)": "FedAvg"}
-    others |= {"Centralized (20)": "Centralized"}
     for axes, equal in zip(panels, (False, True), strict=True):
-        for index, (name, column) in enumerate({"Proposed (10/10)": "Proposed", **others}.items()):
+        for index, (name, column) in enumerate(PUBLISHED_NAMES.items()):
             x = np.array(CONTENDERS) + 0.4 * (index - 2)  # side by side, so that intervals do not overlap
             epochs = MANY if equal else PUBLISHED_EPOCHS[name]
             curves = [name] * len(CONTENDERS)
             if column == "Proposed":
                 curves = [f"Proposed ({contenders}/10)" for contenders in CONTENDERS]
-            finals = [_final(reproduction, curve, epochs) for curve in curves]
+            finals = [accuracy_after(reproduction, curve, epochs) for curve in curves]
             axes.plot(x, [estimate.mean for estimate in finals], "o-", color=COLORS[name], markersize=3, label=column)
             _spread(axes, x, finals, COLORS[name])
             if not equal:
@@ -109,14 +105,12 @@ def fig6(reproduction: Reproduction) -> Figure:
     """Draw Fig. 6: slots to target accuracies, by the sum rule that the paper plots and by the clock."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT))
     paper = published("fig6")
-    names = {"FedAvg (20)": "FedAvg", "GreedyShap (20)": "GreedyShap", "Proposed (10/10)": "Proposed"}
-    titles: dict[Literal["max", "sum"], str] = {
-        "sum": "sum rule, as plotted in the paper",
-        "max": "max rule, by the clock",
-    }
+    names = ("FedAvg (20)", "GreedyShap (20)", "Proposed (10/10)")
+    titles: dict[Rule, str] = {"sum": "sum rule, as plotted in the paper", "max": "max rule, by the clock"}
     width = 0.27
     for axes, (rule, title) in zip(panels, titles.items(), strict=True):
-        for position, (name, column) in enumerate(names.items()):
+        for position, name in enumerate(names):
+            column = PUBLISHED_NAMES[name]
             x = np.arange(len(paper), dtype=np.float64) + (position - 1) * width
             estimates = [slots_to(reproduction, name, PUBLISHED_EPOCHS[name], target, rule) for target in paper.index]
             means = [estimate.mean for estimate in estimates]
@@ -147,17 +141,18 @@ DRAWINGS = {
 }
 
 
-def slots_to(
-    reproduction: Reproduction, name: str, epochs: int, target: float, rule: Literal["max", "sum"]
-) -> Estimate:
+def slots_to(reproduction: Reproduction, name: str, epochs: int, target: float, rule: Rule) -> Estimate:
     """Estimate the slots to a target accuracy over seeds."""
     slots = [result.slots_to(target, rule) for result in reproduction.results("mnist", name, epochs)]
     return Estimate.of(slots, SLOTS)
 
 
-def _final(reproduction: Reproduction, name: str, epochs: int) -> Estimate:
-    finals = [result.final_accuracy for result in reproduction.results("mnist", name, epochs)]
-    return Estimate.of(finals, ACCURACY)
+def accuracy_after(
+    reproduction: Reproduction, name: str, epochs: int, round: int = -1, dataset: str = "mnist"
+) -> Estimate:
+    """Estimate the accuracy after a round, by default the last, over seeds."""
+    results = reproduction.results(dataset, name, epochs)
+    return Estimate.of([float(result.rounds["test_accuracy"].iloc[round]) for result in results], ACCURACY)
 
 
 def _curve(axes: Axes, reproduction: Reproduction, dataset: str, name: str, epochs: int, label: str) -> None:
@@ -174,13 +169,12 @@ def _spread(axes: Axes, x: NDArray[np.float64], estimates: Sequence[Estimate], c
         axes.plot(np.repeat(x, 2), [value for e in estimates for value in e.values], ".", color=color, markersize=2.5)
 
 
-def _label(axes: Axes, title: str) -> None:
-    axes.set(xlabel="Global round", ylabel="Test accuracy", title=title)
-
-
-def _finish(figure: Figure, whole: Axes, near: Axes) -> None:
+def _finish(figure: Figure, panels: Sequence[Axes], title: str) -> None:
     """Let the first panel show all and the second the heights where the curves end, with one legend for both."""
-    zoom(whole, near)
-    near.set_title("the shaded heights")
+    for axes in panels:
+        axes.set(xlabel="Global round", ylabel="Test accuracy")
+    panels[0].set_title(title)
+    zoom(*panels)
+    panels[1].set_title("the shaded heights")
     if not figure.legends:
-        legend_above(figure, whole)
+        legend_above(figure, panels[0])

@@ -20,9 +20,10 @@ from fedslot.studies.reproduction.experiments import (
     MANY,
     OUT,
     PUBLISHED_EPOCHS,
+    PUBLISHED_NAMES,
     Reproduction,
 )
-from fedslot.studies.reproduction.figures import DRAWINGS, slots_to
+from fedslot.studies.reproduction.figures import DRAWINGS, accuracy_after, slots_to
 from fedslot.studies.reproduction.published import published
 
 ROUNDS = (20, 50, 100, 199)
@@ -64,7 +65,7 @@ class Check:
 def publish(reproduction: Reproduction, figures: Sequence[str]) -> list[Path]:
     """Write the figures (PNG and PDF) and `reproduction.md`, and return the paths of all files."""
     drawings = {name: partial(draw, reproduction) for figure in figures for name, draw in DRAWINGS[figure].items()}
-    return reproduction.folder.publish(drawings, write(reproduction, figures))
+    return reproduction.write(drawings, write(reproduction, figures))
 
 
 def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
@@ -78,7 +79,7 @@ def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
     if "fig2" in wanted:
         facts["fig2"] = fig2_checks(reproduction)
     if "fig3" in wanted:
-        facts["cifar"] = {name: _accuracies(reproduction, "cifar10", name, FEW, -1) for name in FIVE}
+        facts["cifar"] = {name: accuracy_after(reproduction, name, FEW, dataset="cifar10") for name in FIVE}
     if "fig5" in wanted:
         facts["fig5"] = fig5_checks(reproduction)
     if "fig6" in wanted:
@@ -86,16 +87,15 @@ def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
     facts["cost"] = PushPeriod(10, 10)
     facts["theorem"] = printed_bound(8.0, ues=200, frame_length=20, budget=20, epsilon=0.1, theta=0.1, p=1e-6, q=0.5)
     facts["hours"] = _hours(reproduction)
-    filters: dict[str, Callable[..., str]] = {"number": _number, "estimate": _estimate}
+    filters: dict[str, Callable[..., str]] = {
+        "number": lambda value, digits=3: "–" if math.isnan(value) else f"{value:.{digits}f}",
+        "estimate": lambda estimate, digits=3: estimate.text(f".{digits}f"),
+    }
     return render(__package__, filters, **facts, few=FEW, many=MANY)
 
 
 def command(reproduction: Reproduction, figures: Collection[str]) -> str:
-    """Return the command that makes the page.
-
-    >>> command(Reproduction(OUT, {"mnist": 1, "cifar10": 1}, 40), ["fig2"])
-    'fedslot reproduce fig2 --quick'
-    """
+    """Return the command that makes the page."""
     words = ["fedslot", "reproduce", "all" if set(figures) == set(FIGURES) else " ".join(sorted(figures))]
     if reproduction.rounds is not None:
         words.append("--quick")
@@ -111,61 +111,44 @@ def command(reproduction: Reproduction, figures: Collection[str]) -> str:
 def fig2_checks(reproduction: Reproduction) -> list[Check]:
     """Compare Fig. 2 at four rounds, each curve with the local epochs that match it."""
     paper = published("fig2")
-    last = reproduction.rounds or len(paper)
     return [
         Check(
             f"{name}, E = {PUBLISHED_EPOCHS[name]}, round {round}",
-            float(paper.loc[round, name]),  # type: ignore[arg-type]
-            _accuracies(reproduction, "mnist", name, PUBLISHED_EPOCHS[name], round),
+            paper[name][round],
+            accuracy_after(reproduction, name, PUBLISHED_EPOCHS[name], round),
             STEEP if round <= 20 else SETTLED,
         )
         for name in paper.columns
         for round in ROUNDS
-        if round < last
+        if round < (reproduction.rounds or len(paper))
     ]
 
 
 def fig5_checks(reproduction: Reproduction) -> list[Check]:
     """Compare Fig. 5's final accuracies; only those of the proposal depend on the number of contenders."""
     paper = published("fig5")
-    checks = [
-        Check(
-            f"Proposed, N = {contenders}",
-            float(paper.loc[contenders, "Proposed"]),  # type: ignore[arg-type]
-            _accuracies(reproduction, "mnist", f"Proposed ({contenders}/10)", MANY, -1),
-            SETTLED,
-        )
-        for contenders in CONTENDERS
-    ]
-    for column, name in {"GreedyShap": "GreedyShap (20)", "Only pull": "Only pull", "FedAvg": "FedAvg (20)"}.items():
-        checks += [
-            Check(
-                f"{column}, N = {contenders} (ours does not depend on N)",
-                float(paper.loc[contenders, column]),  # type: ignore[arg-type]
-                _accuracies(reproduction, "mnist", name, PUBLISHED_EPOCHS[name], -1),
-                SETTLED,
-            )
-            for contenders in (CONTENDERS[0], CONTENDERS[-1])
-        ]
+    checks = []
+    for n in CONTENDERS:
+        measured = accuracy_after(reproduction, f"Proposed ({n}/10)", MANY)
+        checks.append(Check(f"Proposed, N = {n}", paper["Proposed"][n], measured, SETTLED))
+    for name in ("GreedyShap (20)", "Only pull", "FedAvg (20)"):
+        column, measured = PUBLISHED_NAMES[name], accuracy_after(reproduction, name, PUBLISHED_EPOCHS[name])
+        for n in (CONTENDERS[0], CONTENDERS[-1]):
+            what = f"{column}, N = {n} (ours does not depend on N)"
+            checks.append(Check(what, paper[column][n], measured, SETTLED))
     return checks
 
 
 def fig6_checks(reproduction: Reproduction) -> list[Check]:
     """Compare Fig. 6's costs under the sum rule, which it plots."""
-    paper = published("fig6")
-    names = {"FedAvg": "FedAvg (20)", "GreedyShap": "GreedyShap (20)", "Proposed": "Proposed (10/10)"}
-    return [
-        Check(
-            f"{column} to {target:g}",
-            float(cost),
-            slots_to(reproduction, name, PUBLISHED_EPOCHS[name], float(str(target)), "sum"),
-            COST * float(cost),
-            digits=0,
-        )
-        for column, name in names.items()
-        for target, cost in paper[column].items()
-        if not math.isnan(cost)
-    ]
+    paper, checks = published("fig6"), []
+    for name in ("FedAvg (20)", "GreedyShap (20)", "Proposed (10/10)"):
+        column = PUBLISHED_NAMES[name]
+        for target, cost in zip(paper.index.tolist(), paper[column].tolist(), strict=True):
+            if not math.isnan(cost):
+                measured = slots_to(reproduction, name, PUBLISHED_EPOCHS[name], target, "sum")
+                checks.append(Check(f"{column} to {target:g}", cost, measured, COST * cost, digits=0))
+    return checks
 
 
 def clock_costs(reproduction: Reproduction) -> dict[str, dict[float, Estimate]]:
@@ -193,21 +176,10 @@ def equal_budgets(reproduction: Reproduction) -> dict[int, dict[str, tuple[Estim
     return table
 
 
-def first_round(reproduction: Reproduction) -> dict[str, tuple[Estimate, Estimate]]:
+def first_round(reproduction: Reproduction) -> dict[str, list[Estimate]]:
     """Return the accuracy after round 0, before any valuation, with few and with many local epochs."""
     names = [name for name in FIVE if name != "Centralized (20)"]
-    return {
-        name: (
-            _accuracies(reproduction, "mnist", name, FEW, 0),
-            _accuracies(reproduction, "mnist", name, MANY, 0),
-        )
-        for name in names
-    }
-
-
-def _accuracies(reproduction: Reproduction, dataset: str, name: str, epochs: int, round: int) -> Estimate:
-    results = reproduction.results(dataset, name, epochs)
-    return Estimate.of([float(result.rounds["test_accuracy"].iloc[round]) for result in results], ACCURACY)
+    return {name: [accuracy_after(reproduction, name, epochs, 0) for epochs in (FEW, MANY)] for name in names}
 
 
 def _hours(reproduction: Reproduction) -> dict[str, float]:
@@ -217,11 +189,3 @@ def _hours(reproduction: Reproduction) -> dict[str, float]:
         dataset: sum(spent for name, spent in seconds.items() if name.startswith(f"{dataset}-")) / 3600
         for dataset in reproduction.seeds
     }
-
-
-def _number(value: float, digits: int = 3) -> str:
-    return "–" if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _estimate(estimate: Estimate, digits: int = 3) -> str:
-    return estimate.text(f".{digits}f")

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from fedslot.support.errors import InputError, RefusedError
@@ -56,16 +56,14 @@ class Where:
 
     def _bind(self, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(self.host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-        try:
+        with ExitStack() as failed:
+            bound = failed.enter_context(socket.socket(family, kind, protocol))
             if sys.platform != "win32":  # there it would allow two servers on one port
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
             bound.listen(128)
             bound.setblocking(False)
-        except OSError:
-            bound.close()
-            raise
+            failed.pop_all()
         return bound
 
     def address(self, port: int, token: str | None = None) -> str:

@@ -40,11 +40,9 @@ class View:
     def comes_up(self) -> bool:
         """Wait until the page can be seen; return False if the child ended before."""
         self._reader.join()
-        return self.is_up
+        return self._is_up()
 
-    @property
-    def is_up(self) -> bool:
-        """Whether the page can be seen."""
+    def _is_up(self) -> bool:
         return bool(self.address) and self._child.poll() is None
 
     def wait(self) -> None:
@@ -54,9 +52,10 @@ class View:
     def close(self, *, at_once: bool) -> None:
         """End the child; unless it is to end at once, it may still show the last rounds."""
         assert self._child.stdin is not None
+        assert self._child.stdout is not None
         with suppress(OSError):
             self._child.stdin.close()  # it ends when it reads the end of its input
-        if at_once or not self.is_up:
+        if at_once or not self._is_up():
             self._child.terminate()
         try:
             self._child.wait(LINGER)
@@ -64,13 +63,12 @@ class View:
             self._child.kill()
             self._child.wait()
         self._reader.join(LINGER)
-        assert self._child.stdout is not None
         self._child.stdout.close()
 
 
 @contextmanager
 def beside(folder: Path, port: int | None, open_browser: bool, tell: Callable[[str], object]) -> Iterator[View]:
-    """Show a folder in a browser while something is done; whatever becomes of the page, that goes on.
+    """Serve the live view of a folder while the body runs; failures of the viewer never stop it.
 
     port: refused at once if it is in use; None takes a free one. tell: called with the address of the page.
     """
@@ -78,9 +76,9 @@ def beside(folder: Path, port: int | None, open_browser: bool, tell: Callable[[s
     if port is not None:
         Where(port).bind().close()
     view = View(folder, port, open_browser, tell)
+    finished = False
     try:
         yield view
-    except BaseException:
-        view.close(at_once=True)
-        raise
-    view.close(at_once=False)
+        finished = True
+    finally:
+        view.close(at_once=not finished)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from pathlib import Path
 
 import numpy as np
@@ -22,61 +22,43 @@ MOST_ROWS = 30_000  # rows of frames in a report
 MOST_POINTS = 400  # points of a curve
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Markup of the panels. style, library, script: contents of the page's head, and after the panels.
+def embed(comparison: Comparison) -> dict[str, str]:
+    """Return the markup of the panels of a comparison: curves of all runs, frames of each strategy's first seed.
 
-    note: what was left out, in words; empty if nothing was.
+    style, library, script: contents of the page's head, and after the panels. note: what was left out, if anything was.
     """
-
-    style: str
-    library: str
-    script: str
-    panels: str
-    note: str
-
-    @property
-    def megabytes(self) -> float:
-        """Size of the parts."""
-        return sum(map(len, (self.style, self.library, self.script, self.panels))) / 1e6
-
-
-def embed(comparison: Comparison) -> Embedded:
-    """Return the panels of a comparison: curves of all runs, frames of each strategy's first seed."""
-    runs = {
-        (name, seed): (WatchedRun(f"{name}, seed {seed}", name, result.folder or Path(), result.scenario), result)
-        for name, results in comparison.runs.items()
-        for seed, result in zip(comparison.seeds, results, strict=True)
-    }
-    first = [runs[name, comparison.seeds[0]] for name in comparison.strategies]
-    page = Page([run for run, _ in runs.values()], [run for run, _ in first], live=False)
-    most = MOST_ROWS // len(first)
-    left_out = False
-    for _, result in first:
-        frames = last_frames(_frames(result), most)
-        left_out |= len(frames) < len(_frames(result))
+    results = [result for own in comparison.runs.values() for result in own]
+    runs = [
+        WatchedRun(f"{name}, seed {seed}", name, result.folder or Path(), result.scenario)
+        for name, own in comparison.runs.items()
+        for seed, result in zip(comparison.seeds, own, strict=True)
+    ]
+    seeds, note = len(comparison.seeds), ""
+    page = Page(runs, runs[::seeds], live=False)
+    for result in results[::seeds]:
+        frames = _frames(result)
+        last = last_frames(frames, MOST_ROWS // len(comparison.strategies))
+        if len(last) < len(frames):
+            note = "frames of the last rounds only"
         page.all_rounds.append(ColumnDataSource(_small(round_columns(result.rounds))))
-        page.all_frames.append(ColumnDataSource(_small(frame_columns(frames))))
+        page.all_frames.append(ColumnDataSource(_small(frame_columns(last))))
     panels = page.panels
     panels.rounds.data = dict(page.all_rounds[0].data)
     panels.frames.data = dict(page.all_frames[0].data)
-    figures = panels.figures
     for index, source in panels.curves.items():
-        source.data = _small(curve_columns(_thin(list(runs.values())[index][1].rounds)))
+        source.data = _small(curve_columns(_thin(results[index].rounds)))
     for name, source in panels.means.items():
         source.data = _small(mean_curve([result.rounds for result in comparison.runs[name]]))
     document = Document()
     page.add_to(document)
-    script, divs = components(
-        {str(root.name): root for root in document.roots if root.name in {*figures, "controls", "pulse"}}
-    )
-    return Embedded(
-        style=read_part("panels.css"),
-        library=Resources(mode="inline", components=["bokeh", "bokeh-widgets"], log_level="warn").render_js(),
-        script=script,
-        panels=template("panels.html").render(div=divs, events=EVENTS) + divs["pulse"],
-        note="frames of the last rounds only" if left_out else "",
-    )
+    script, divs = components({str(root.name): root for root in document.roots})
+    return {
+        "style": read_part("panels.css"),
+        "library": Resources(mode="inline", components=["bokeh", "bokeh-widgets"], log_level="warn").render_js(),
+        "script": script,
+        "panels": template("panels.html").render(div=divs, events=EVENTS) + divs["pulse"],
+        "note": note,
+    }
 
 
 def last_frames(frames: pd.DataFrame, most: int) -> pd.DataFrame:
@@ -95,8 +77,7 @@ def _frames(result: Result) -> pd.DataFrame:
 
 def _thin(rounds: pd.DataFrame) -> pd.DataFrame:
     """Return the rounds that a curve can show, the last among them."""
-    step = max(1, -(-len(rounds) // MOST_POINTS))
-    return rounds.iloc[::-step][::-1]
+    return rounds.iloc[:: -max(1, math.ceil(len(rounds) / MOST_POINTS))][::-1]
 
 
 def _small(data: Data) -> Data:

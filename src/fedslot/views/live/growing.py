@@ -39,11 +39,6 @@ class GrowingTable:
         self._offset, self._before = 0, b""
         self._more = False  # whether the last poll left lines for the next
 
-    @property
-    def exists(self) -> bool:
-        """Whether the file was there at the last poll."""
-        return bool(self._seen)
-
     def poll(self) -> None:
         """Read the lines that were appended since the last poll."""
         try:

@@ -12,7 +12,6 @@ from bokeh.models import (
     CustomJS,
     Div,
     InlineStyleSheet,
-    Model,
     Row,
     Select,
     Slider,
@@ -63,90 +62,69 @@ class Page:
         self.live = live
         self.runs = (runs if choices is None else choices)[:CHOICES]
         self.panels = Panels(runs)
-        style = [InlineStyleSheet(css=_WIDGETS)]
+        style = {"stylesheets": [InlineStyleSheet(css=_WIDGETS)]}
         labels = [run.label for run in self.runs]
         most = max(run.scenario.data.ues for run in runs) - 1
-        self.run = Select(title="Run", options=labels, value=labels[0], width=230, stylesheets=style)
-        self.pause = Toggle(label="Pause", width=70, align="end", stylesheets=style, visible=live)
-        self.slider = Slider(
-            title="Round",
-            start=0,
-            end=1,
-            value=0,
-            step=1,
-            sizing_mode="stretch_width",
-            stylesheets=style,
-            syncable=False,
-        )
-        self.ue = Spinner(
-            title="Follow UE",
-            low=0,
-            high=most,
-            step=1,
-            value=None,
-            width=110,
-            stylesheets=style,
-            placeholder="number",
-            syncable=False,
-        )
-        self.panels.paint(self.slider, "#d9dce1", "#343943", "bar_color")
+        self.run = Select(title="Run", options=labels, value=labels[0], width=230, **style)
+        self.pause = Toggle(label="Pause", width=70, align="end", visible=live, **style)
+        own = {"syncable": False, **style}  # each browser has its own
+        self.slider = Slider(title="Round", start=0, end=1, value=0, step=1, sizing_mode="stretch_width", **own)
+        self.ue = Spinner(title="Follow UE", low=0, high=most, step=1, width=110, placeholder="number", **own)
+        self.panels.paint(self.slider, ("#d9dce1", "#343943"), "bar_color")
         self.pulse = Div(name="pulse", visible=False)
         self.all_rounds: list[ColumnDataSource] = []
         self.all_frames: list[ColumnDataSource] = []
 
-    def roots(self) -> list[Model]:
-        """Return the models to place on the page, with their names."""
-        controls = Row(
-            self.run, self.pause, self.slider, self.ue, name="controls", sizing_mode="stretch_width", spacing=14
-        )
-        return [self.pulse, controls, *self.panels.figures.values()]
-
     def add_to(self, document: Document) -> None:
         """Add the page to a document."""
-        for root in self.roots():
+        panels, script = self.panels, self._script()
+        widgets = (self.run, self.pause, self.slider, self.ue)
+        controls = Row(*widgets, name="controls", sizing_mode="stretch_width", spacing=14)
+        for root in (self.pulse, controls, *panels.figures.values()):
             document.add_root(root)
-        script = self._script()
         self.pulse.js_on_change("tags", script)
-        self.slider.js_on_change("value", script)
-        self.ue.js_on_change("value", script)
-        self.panels.cells.selected.js_on_change("indices", script)
-        self.panels.window.js_on_change("start", script)
-        self.panels.ues.selected.js_on_change("indices", script)
-        if not self.live:
-            self.run.js_on_change("value", script)
+        for widget in (self.slider, self.ue):
+            widget.js_on_change("value", script)
+        for source in (panels.cells, panels.ues):
+            source.selected.js_on_change("indices", script)
+        panels.window.js_on_change("start", script)
         document.js_on_event("document_ready", script)
         if self.live:
             document.js_on_event("connection_lost", CustomJS(code=_LOST))
+        else:
+            self.run.js_on_change("value", script)
 
     def _script(self) -> CustomJS:
         panels, figures = self.panels, self.panels.figures
+        models, names, *_ = zip(*panels.painted, strict=True)
+        shared = (
+            "rounds",
+            "frames",
+            "cells",
+            "ues",
+            "followed",
+            "here",
+            "ring",
+            "counts",
+            "cursors",
+            "palettes",
+            "labels",
+        )
         args: dict[str, Any] = {
+            **{name: getattr(panels, name) for name in shared},
+            **{f"{name}_plot": figures[name] for name in ("frames", "ues", "followed")},
             "pulse": self.pulse,
             "run": self.run,
             "slider": self.slider,
             "ue_picked": self.ue,
-            "rounds": panels.rounds,
-            "frames": panels.frames,
-            "cells": panels.cells,
-            "ues": panels.ues,
-            "followed": panels.followed,
-            "here": panels.here,
-            "ring": panels.ring,
-            "counts": panels.counts,
-            "cursors": panels.cursors,
             "window_of_rounds": panels.window,
             "plots": list(figures.values()),
-            "frames_plot": figures["frames"],
-            "ues_plot": figures["ues"],
-            "followed_plot": figures["followed"],
             "all_rounds": self.all_rounds,
             "all_frames": self.all_frames,
-            "painted": [model for model, *_ in panels.painted],
-            "properties": [name for _, name, *_ in panels.painted],
+            "painted": models,
+            "properties": names,
             "colors": [list(colors) for _, _, *colors in panels.painted],
-            "palettes": panels.palettes,
             "palettes_of_counts": [list(Cividis256[::-1]), list(Cividis256)],
-            "labels": panels.labels,
             "event_colors": [[event[i] for event in EVENTS.values()] for i in (1, 2)],
             "always_light": not self.live,
         }

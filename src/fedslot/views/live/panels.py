@@ -36,9 +36,8 @@ from bokeh.models import (
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
 from bokeh.transform import factor_cmap
-from numpy.typing import NDArray
 
-from fedslot.views.live.watched import WatchedRun
+from fedslot.views.live.watched import FRAME_COLUMNS, ROUND_COLUMNS, WatchedRun
 from fedslot.views.style import looks
 
 LINES = 60  # runs or groups that have a curve of their own
@@ -59,6 +58,17 @@ EVENTS = {
 """What can happen in a slot: in words, the colours on light and on dark ground, and a pattern."""
 DASHES = {"-": "solid", "--": "dashed", "-.": "dotdash", ":": "dotted"}
 AIR = ("pulled", "pushed", "collided", "wasted")
+SHOWN = ("round", "slots_spent", "cost_max", "cost_frame", "contenders", "pulled", "collided", "wasted")
+
+# colours on light and on dark ground
+Colors = tuple[str, str]
+INK = ("#222222", "#f2f2f2")
+TEXT = ("#333333", "#d6d9de")
+EDGE = ("#444444", "#cfd3d9")
+GREY = ("#888888", "#80868f")
+LOAD = ("#555555", "#b5bac2")
+HATCH = ("#ffffff", "#14161a")
+RECEIVED = ("#D55E00", "#E8762B")
 
 Data = dict[str, Any]
 """Columns by name."""
@@ -68,19 +78,13 @@ def round_columns(rounds: pd.DataFrame) -> Data:
     """Return the columns that the panels show of rounds: accuracy, costs, use of the air, load of the push slots."""
     push = rounds["slots"] - rounds["pulled"] - rounds["wasted"]
     return {
-        "round": rounds["round"].to_numpy(float),
+        **{name: rounds[name].to_numpy(float) for name in SHOWN},
         "accuracy": rounds["test_accuracy"].to_numpy(float),
-        "slots_spent": rounds["slots_spent"].to_numpy(float),
-        "cost_max": rounds["cost_max"].to_numpy(float),
-        "cost_frame": rounds["cost_frame"].to_numpy(float),
-        "contenders": rounds["contenders"].to_numpy(float),
-        "pulled": rounds["pulled"].to_numpy(float),
         "pushed": rounds["push_received"].to_numpy(float),
-        "collided": rounds["collided"].to_numpy(float),
-        "wasted": rounds["wasted"].to_numpy(float),
         "push_slots": push.to_numpy(float),
-        "load": _ratio(rounds["contenders"], push),
-        "throughput": _ratio(rounds["push_received"], push),
+        # a frame without push slots has no load
+        "load": (rounds["contenders"] / push.where(push > 0)).to_numpy(float),
+        "throughput": (rounds["push_received"] / push.where(push > 0)).to_numpy(float),
     }
 
 
@@ -89,17 +93,16 @@ def frame_columns(frames: pd.DataFrame) -> Data:
     slots = frames.groupby(["round", "slot"], sort=False)["event"]
     sharers, place = slots.transform("size").to_numpy(float), slots.cumcount().to_numpy(float)
     width = FILLED / np.maximum(sharers, 1)
-    ues = frames["ue"].to_numpy(float, na_value=np.nan)
+    numbers = {
+        name: frames[name].to_numpy(float, na_value=np.nan) for name in ("round", "slot", "ue", "value", "noise")
+    }
+    pairs = zip(numbers["ue"], sharers == 1, strict=True)
     return {
-        "round": frames["round"].to_numpy(float),
-        "slot": frames["slot"].to_numpy(float),
+        **numbers,
         "event": frames["event"].astype(str).to_list(),
-        "ue": ues,
-        "value": frames["value"].to_numpy(float, na_value=np.nan),
-        "noise": frames["noise"].to_numpy(float, na_value=np.nan),
-        "x": frames["round"].to_numpy(float) - FILLED / 2 + (place + 0.5) * width,
+        "x": numbers["round"] - FILLED / 2 + (place + 0.5) * width,
         "width": width,
-        "label": [f"{ue:.0f}" if alone and ue == ue else "" for ue, alone in zip(ues, sharers == 1, strict=True)],
+        "label": [f"{ue:.0f}" if alone and ue == ue else "" for ue, alone in pairs],
     }
 
 
@@ -137,11 +140,6 @@ def on_dark(color: str) -> str:
     return "#" + "".join(f"{round(255 * part):02x}" for part in mixed.tolist())
 
 
-def _ratio(above: pd.Series[Any], below: pd.Series[Any]) -> NDArray[np.float64]:
-    """Return a quotient, NaN where the divisor is not positive: a frame without push slots has no load."""
-    return (above / below.where(below > 0)).to_numpy(float)
-
-
 def _source(columns: Sequence[str], *, derived: bool = False) -> ColumnDataSource:
     """Return an empty source; a derived one is filled in the browser, and not sent back from there."""
     return ColumnDataSource({name: [] for name in columns}, syncable=not derived)
@@ -156,14 +154,15 @@ class Panels:
     def __init__(self, runs: Sequence[WatchedRun]) -> None:
         self.runs = runs
         self.groups = list(dict.fromkeys(run.group for run in runs))
-        empty = pd.DataFrame(columns=["round", "slot", "event", "ue", "value", "noise"], dtype=float)
-        self.rounds = _source([*_round_names()])
-        self.frames = _source([*frame_columns(empty)])
-        self.cells = _source([*frame_columns(empty), "who", "about"], derived=True)
+        frames = [*frame_columns(pd.DataFrame(columns=list(FRAME_COLUMNS), dtype=float))]
+        self.rounds = _source([*round_columns(pd.DataFrame(columns=list(ROUND_COLUMNS), dtype=float))])
+        self.frames = _source(frames)
+        self.cells = _source([*frames, "who", "about"], derived=True)
         self.ues = _source(
             ["rank", "ue", "height", "low", "high", "value", "about", "received", "collided"], derived=True
         )
         self.followed = _source(["round", "slot", "event", "about", "height", "x", "width"], derived=True)
+        self.ring = _source(["rank", "height"], derived=True)  # around the followed UE
         self.here = _source(["slots_spent", "accuracy"], derived=True)
         self.curves: dict[int, ColumnDataSource] = {}
         self.means: dict[str, ColumnDataSource] = {}
@@ -210,15 +209,13 @@ class Panels:
             axis.axis_label_text_font_size = axis.major_label_text_font_size = "12px"
         return plot
 
-    def paint(self, model: Any, light: str, dark: str, *properties: str) -> None:
-        """Give a model a colour that changes with the ground."""
+    def paint(self, model: Any, colors: Colors, *properties: str) -> None:
+        """Give a model, or the glyph of a renderer, a colour that changes with the ground."""
+        model = getattr(model, "glyph", model)
         model.syncable = False  # which ground it is, the browser knows
         for name in properties:
-            setattr(model, name, light)
-            self.painted.append((model, name, light, dark))
-
-    def _hover(self, plot: figure, renderers: list[Any], tooltips: str, **options: Any) -> None:
-        plot.add_tools(HoverTool(renderers=renderers, tooltips=tooltips, **options))
+            setattr(model, name, colors[0])
+            self.painted.append((model, name, *colors))
 
     def _by_event(self) -> Any:
         mapped = factor_cmap("event", [event[1] for event in EVENTS.values()], list(EVENTS))
@@ -229,66 +226,41 @@ class Panels:
     def _mark(self, plot: figure) -> None:
         """Mark the round that is shown."""
         cursor = BoxAnnotation(left=-1, right=-1, fill_alpha=0.15, line_color=None, level="underlay", syncable=False)
-        self.paint(cursor, "#666666", "#cccccc", "fill_color")
+        self.paint(cursor, ("#666666", "#cccccc"), "fill_color")
         plot.add_layout(cursor)
         self.cursors.append(cursor)
 
     def _accuracy(self) -> figure:
         plot = self._figure("accuracy", 310, "slots spent", "test accuracy", "box_zoom,reset")
         styles, lines = looks(self.groups), []
-        members = {group: [i for i, run in enumerate(self.runs) if run.group == group] for group in self.groups}
-        few = len(self.runs) <= LINES
+
+        def draw(source: ColumnDataSource, group: str, name: str, **options: Any) -> None:
+            color, dash = styles[group]["color"], _dash(styles[group]["linestyle"])
+            line = plot.line("slots_spent", "accuracy", source=source, name=name, line_dash=dash, **options)
+            self.paint(line, (color, on_dark(color)), "line_color")
+            lines.append(line)
+
         for group in self.groups[:LINES]:
-            color, dash = styles[group]["color"], styles[group]["linestyle"]
-            many = len(members[group]) > 1
-            for index in members[group] if few or not many else []:
-                source = self.curves[index] = _source(["round", "slots_spent", "accuracy"])
-                line = plot.line(
-                    "slots_spent",
-                    "accuracy",
-                    source=source,
-                    line_width=1 if many else 2.2,
-                    line_alpha=0.35 if many else 1,
-                    line_dash=_dash(dash),
-                    name=self.runs[index].label,
-                    **({} if many else {"legend_label": group}),
-                )
-                self.paint(line.glyph, color, on_dark(color), "line_color")
-                lines.append(line)
-            if many:
-                source = self.means[group] = _source(["slots_spent", "accuracy"])
-                mean = plot.line(
-                    "slots_spent",
-                    "accuracy",
-                    source=source,
-                    line_width=2.6,
-                    line_dash=_dash(dash),
-                    legend_label=group,
-                    name=f"{group}, mean",
-                )
-                self.paint(mean.glyph, color, on_dark(color), "line_color")
-                lines.append(mean)
-        self._hover(
-            plot,
-            lines,
-            "<b>$name</b><br>accuracy @accuracy{0.000} at @slots_spent{0} slots",
-            line_policy="nearest",
-        )
+            members = [index for index, run in enumerate(self.runs) if run.group == group]
+            several = len(members) > 1
+            look = {"line_width": 1, "line_alpha": 0.35} if several else {"line_width": 2.2, "legend_label": group}
+            for index in members if len(self.runs) <= LINES or not several else []:
+                self.curves[index] = _source(["round", "slots_spent", "accuracy"])
+                draw(self.curves[index], group, self.runs[index].label, **look)
+            if several:
+                self.means[group] = _source(["slots_spent", "accuracy"])
+                draw(self.means[group], group, f"{group}, mean", line_width=2.6, legend_label=group)
+        tooltips = "<b>$name</b><br>accuracy @accuracy{0.000} at @slots_spent{0} slots"
+        plot.add_tools(HoverTool(renderers=lines, tooltips=tooltips, line_policy="nearest"))
         dot = plot.scatter("slots_spent", "accuracy", source=self.here, size=11, fill_alpha=0, line_width=2.5)
-        self.paint(dot.glyph, "#222222", "#f2f2f2", "line_color")
-        if plot.legend:
-            if len(self.groups) > 14:
-                plot.legend.visible = False  # the pointer says which is which
-            plot.legend.location = "bottom_right"
-            plot.legend.click_policy = "hide"
-            plot.legend.label_text_font_size = "12px"
-            plot.legend.spacing = 1
-            plot.legend.padding = 6
-            plot.legend.ncols = 1 if len(self.groups) <= 7 else 2
-            plot.legend.background_fill_alpha = 0.7
-            plot.legend.border_line_color = None
-            self.paint(plot.legend[0], "#333333", "#d6d9de", "label_text_color")
-            self.paint(plot.legend[0], "#ffffff", "#1c1f25", "background_fill_color")
+        self.paint(dot, INK, "line_color")
+        legend = plot.legend[0]
+        legend.visible = len(self.groups) <= 14  # else the pointer says which is which
+        legend.update(location="bottom_right", click_policy="hide", ncols=1 if len(self.groups) <= 7 else 2)
+        legend.update(label_text_font_size="12px", spacing=1, padding=6, background_fill_alpha=0.7)
+        legend.border_line_color = None
+        self.paint(legend, TEXT, "label_text_color")
+        self.paint(legend, ("#ffffff", "#1c1f25"), "background_fill_color")
         return plot
 
     def _ues(self) -> figure:
@@ -296,102 +268,61 @@ class Panels:
         plot.add_tools(TapTool())
         whisker = Whisker(base="rank", lower="low", upper="high", source=self.ues, line_width=1)
         whisker.upper_head = whisker.lower_head = None
-        self.paint(whisker, "#888888", "#80868f", "line_color")
+        self.paint(whisker, GREY, "line_color")
         plot.add_layout(whisker)
-        mapper = LinearColorMapper(palette=Cividis256[::-1], low=0, high=1, syncable=False)
-        dots = plot.scatter(
-            "rank",
-            "height",
-            source=self.ues,
-            size=9,
-            fill_color={"field": "received", "transform": mapper},
-            line_width=0.7,
-            nonselection_alpha=1,
-            nonselection_fill_alpha=1,
+        self.counts = LinearColorMapper(palette=Cividis256[::-1], low=0, high=1, syncable=False)
+        counted = {"field": "received", "transform": self.counts}
+        steady = {"nonselection_alpha": 1, "nonselection_fill_alpha": 1}
+        dots = plot.scatter("rank", "height", source=self.ues, size=9, fill_color=counted, line_width=0.7, **steady)
+        self.paint(dots, EDGE, "line_color")
+        tooltips = (
+            "<b>UE @ue{0}</b>, rank @rank{0}<br>@about<br>received @received{0} times, collided @collided{0} times"
         )
-        self.paint(dots.glyph, "#444444", "#cfd3d9", "line_color")
-        self._hover(
-            plot,
-            [dots],
-            "<b>UE @ue{0}</b>, rank @rank{0}<br>@about<br>received @received{0} times, collided @collided{0} times",
-        )
-        bar = ColorBar(
-            color_mapper=mapper,
-            width=8,
-            title="received",
-            padding=4,
-            ticker=BasicTicker(desired_num_ticks=4, mantissas=[1, 2, 5], min_interval=1),
-        )
+        plot.add_tools(HoverTool(renderers=[dots], tooltips=tooltips))
+        ticker = BasicTicker(desired_num_ticks=4, mantissas=[1, 2, 5], min_interval=1)
+        bar = ColorBar(color_mapper=self.counts, width=8, title="received", padding=4, ticker=ticker)
         bar.background_fill_color = None
         bar.formatter = PrintfTickFormatter(format="%.0f")
-        self.paint(bar, "#333333", "#d6d9de", "title_text_color", "major_label_text_color")
+        self.paint(bar, TEXT, "title_text_color", "major_label_text_color")
         plot.add_layout(bar, "right")
-        self.counts = mapper
-        ring = plot.scatter("rank", "height", source=self._ring, size=16, fill_alpha=0, line_width=2.5)
-        self.paint(ring.glyph, "#222222", "#f2f2f2", "line_color")
+        ring = plot.scatter("rank", "height", source=self.ring, size=16, fill_alpha=0, line_width=2.5)
+        self.paint(ring, INK, "line_color")
         return plot
-
-    @cached_property
-    def _ring(self) -> ColumnDataSource:
-        """Where the followed UE is among all."""
-        return _source(["rank", "height"], derived=True)
-
-    @property
-    def ring(self) -> ColumnDataSource:
-        """The source of the ring around the followed UE."""
-        return self._ring
 
     def _frames(self) -> figure:
         slots = max(run.scenario.frame.slots for run in self.runs)
-        rows = min(max(slots, FEWEST_SLOTS), MOST_SLOTS)
-        plot = self._figure(
-            "frames",
-            62 + 18 * rows,
-            "round",
-            "uplink slot",
-            "xpan",
-            x_range=self.window,
-            y_range=Range1d(start=slots + 0.5, end=0.5, syncable=False),
-        )
+        height = 62 + 18 * min(max(slots, FEWEST_SLOTS), MOST_SLOTS)
+        upright = Range1d(start=slots + 0.5, end=0.5, syncable=False)
+        ranges = {"x_range": self.window, "y_range": upright}
+        plot = self._figure("frames", height, "round", "uplink slot", "xpan", **ranges)
         plot.add_tools(TapTool())
         plot.grid.visible = False
         plot.yaxis.ticker = FixedTicker(ticks=[0, 1, *range(5, slots + 1, 5)])
         plot.yaxis.major_label_overrides = {0: "barred"}
         self._mark(plot)
         self.cursors[-1].level = "overlay"
-        colors = self._by_event()
-        box = {"x": "x", "y": "slot", "width": "width", "height": 0.86}
-        cells = plot.rect(**box, source=self.cells, fill_color=colors, line_color=None, nonselection_fill_alpha=1)
+        box = {"x": "x", "y": "slot", "width": "width", "height": 0.86, "source": self.cells, "line_color": None}
+        cells = plot.rect(**box, fill_color=self._by_event(), nonselection_fill_alpha=1)
         for event, (_, _, _, pattern) in EVENTS.items():
             if pattern != " ":  # a renderer for each: Bokeh draws a pattern that varies by row row by row, too slowly
                 view = CDSView(filter=GroupFilter(column_name="event", group=event))
                 hatch = {"hatch_pattern": value(pattern), "hatch_scale": 6, "hatch_weight": 1, "hatch_alpha": 0.55}
-                hatched = plot.rect(**box, source=self.cells, view=view, fill_alpha=0, line_color=None, **hatch)
+                hatched = plot.rect(**box, view=view, fill_alpha=0, **hatch)
                 hatched.nonselection_glyph = None
-                self.paint(hatched.glyph, "#ffffff", "#14161a", "hatch_color")
-        self.labels = plot.text(
-            "x",
-            "slot",
-            text="label",
-            source=self.cells,
-            text_align="center",
-            text_baseline="middle",
-            text_font_size="10px",
-            text_color=factor_cmap("event", ["#ffffff", "#ffffff", *["#222222"] * (len(EVENTS) - 2)], list(EVENTS)),
-        )
+                self.paint(hatched, HATCH, "hatch_color")
+        ink = factor_cmap("event", ["#ffffff", "#ffffff", *["#222222"] * (len(EVENTS) - 2)], list(EVENTS))
+        center = {"text_align": "center", "text_baseline": "middle", "text_font_size": "10px"}
+        self.labels = plot.text("x", "slot", text="label", source=self.cells, text_color=ink, **center)
         self.labels.syncable = False
         self.labels.nonselection_glyph = None
         ring = plot.rect("x", "slot", "width", 0.86, source=self.followed, fill_alpha=0, line_width=2.5)
-        self.paint(ring.glyph, "#000000", "#ffffff", "line_color")
-        self._hover(
-            plot,
-            [cells],
-            "<b>@who</b>: @event<br>round @round{0}, slot @slot{0}<br>@about",
-        )
+        self.paint(ring, ("#000000", "#ffffff"), "line_color")
+        tooltips = "<b>@who</b>: @event<br>round @round{0}, slot @slot{0}<br>@about"
+        plot.add_tools(HoverTool(renderers=[cells], tooltips=tooltips))
         return plot
 
-    def _by_round(self, name: str, y: str, **options: Any) -> figure:
-        plot = self._figure(name, 190, "round", y, "xpan", x_range=self.window, **options)
+    def _by_round(self, name: str, y: str) -> figure:
+        plot = self._figure(name, 190, "round", y, "xpan", x_range=self.window)
         plot.y_range.start = 0
         self._mark(plot)
         return plot
@@ -400,11 +331,10 @@ class Panels:
         plot = self._by_round("cost", "slots")
         announced = plot.step("round", "cost_frame", source=self.rounds, mode="center", line_dash="dotted")
         spent = plot.vbar("round", FILLED, "cost_max", source=self.rounds)
-        self.paint(spent.glyph, "#7A9CC0", "#5E84AD", "fill_color", "line_color")
-        self.paint(announced.glyph, "#333333", "#d6d9de", "line_color")
-        self._hover(
-            plot, [spent], "round @round{0}: @cost_max{0} slots by the clock,<br>@cost_frame{0} announced", mode="vline"
-        )
+        self.paint(spent, ("#7A9CC0", "#5E84AD"), "fill_color", "line_color")
+        self.paint(announced, TEXT, "line_color")
+        tooltips = "round @round{0}: @cost_max{0} slots by the clock,<br>@cost_frame{0} announced"
+        plot.add_tools(HoverTool(renderers=[spent], tooltips=tooltips, mode="vline"))
         return plot
 
     def _air(self) -> figure:
@@ -412,58 +342,40 @@ class Panels:
         bars = plot.vbar_stack(list(AIR), x="round", width=FILLED, source=self.rounds, line_color=None)
         for name, bar in zip(AIR, bars, strict=True):
             _, light, dark, pattern = EVENTS[name]
-            self.paint(bar.glyph, light, dark, "fill_color")
-            bar.glyph.hatch_pattern = value(pattern)
-            bar.glyph.hatch_scale = 6
-            bar.glyph.hatch_alpha = 0.55
-            self.paint(bar.glyph, "#ffffff", "#14161a", "hatch_color")
-        self._hover(
-            plot,
-            [bars[0]],
-            "round @round{0}: @pulled{0} pulled, @pushed{0} pushed,<br>@collided{0} collided, @wasted{0} wasted",
-            mode="vline",
-        )
+            self.paint(bar, (light, dark), "fill_color")
+            bar.glyph.update(hatch_pattern=value(pattern), hatch_scale=6, hatch_alpha=0.55)
+            self.paint(bar, HATCH, "hatch_color")
+        tooltips = "round @round{0}: @pulled{0} pulled, @pushed{0} pushed,<br>@collided{0} collided, @wasted{0} wasted"
+        plot.add_tools(HoverTool(renderers=[bars[0]], tooltips=tooltips, mode="vline"))
         return plot
 
     def _load(self) -> figure:
         plot = self._by_round("load", "per push slot")
         best = Span(location=1, dimension="width", line_dash="dotted", line_width=1)
-        self.paint(best, "#888888", "#80868f", "line_color")
+        self.paint(best, GREY, "line_color")
         plot.add_layout(best)
-        load = plot.line("round", "load", source=self.rounds, line_width=1.2)
-        dots = plot.scatter("round", "load", source=self.rounds, size=5)
-        got = plot.line("round", "throughput", source=self.rounds, line_width=1.2)
-        marks = plot.scatter("round", "throughput", source=self.rounds, size=6, marker="triangle")
-        self.paint(load.glyph, "#555555", "#b5bac2", "line_color")
-        self.paint(dots.glyph, "#555555", "#b5bac2", "line_color", "fill_color")
-        self.paint(got.glyph, "#D55E00", "#E8762B", "line_color")
-        self.paint(marks.glyph, "#D55E00", "#E8762B", "line_color", "fill_color")
-        self._hover(
-            plot,
-            [dots],
-            "round @round{0}: @contenders{0} contenders in @push_slots{0} push slots,<br>@pushed{0} received",
-            mode="vline",
-        )
+        marks = {}
+        for column, colors, marker, size in (("load", LOAD, "circle", 5), ("throughput", RECEIVED, "triangle", 6)):
+            line = plot.line("round", column, source=self.rounds, line_width=1.2)
+            marks[column] = plot.scatter("round", column, source=self.rounds, size=size, marker=marker)
+            self.paint(line, colors, "line_color")
+            self.paint(marks[column], colors, "line_color", "fill_color")
+        tooltips = "round @round{0}: @contenders{0} contenders in @push_slots{0} push slots,<br>@pushed{0} received"
+        plot.add_tools(HoverTool(renderers=[marks["load"]], tooltips=tooltips, mode="vline"))
         return plot
 
     def _followed(self) -> figure:
         plot = self._figure("followed", 190, "round", "value", "box_zoom,reset")
         line = plot.step("round", "height", source=self.followed, mode="after", line_width=1.2)
-        self.paint(line.glyph, "#888888", "#80868f", "line_color")
-        dots = plot.scatter(
-            "round", "height", source=self.followed, size=8, line_width=0.5, fill_color=self._by_event()
-        )
-        self.paint(dots.glyph, "#444444", "#cfd3d9", "line_color")
-        self._hover(plot, [dots], "round @round{0}, slot @slot{0}: @event<br>@about")
+        self.paint(line, GREY, "line_color")
+        colors = self._by_event()
+        dots = plot.scatter("round", "height", source=self.followed, size=8, line_width=0.5, fill_color=colors)
+        self.paint(dots, EDGE, "line_color")
+        tooltips = "round @round{0}, slot @slot{0}: @event<br>@about"
+        plot.add_tools(HoverTool(renderers=[dots], tooltips=tooltips))
         return plot
 
 
 def _dash(style: Any) -> Any:
     """Return a line style of Matplotlib as Bokeh has it."""
     return DASHES[style] if isinstance(style, str) else [3 * length for length in style[1]]
-
-
-def _round_names() -> list[str]:
-    names = ["round", "test_accuracy", "slots_spent", "cost_max", "cost_frame", "contenders", "pulled"]
-    names += ["push_received", "collided", "wasted", "slots"]
-    return list(round_columns(pd.DataFrame(columns=names, dtype=float)))

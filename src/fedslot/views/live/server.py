@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bokeh.document import Document
 from bokeh.server.auth_provider import AuthProvider, NullAuth
@@ -71,8 +70,7 @@ def serve(
         server.start()
         ended = asyncio.Event()
         if alive:
-            loop = asyncio.get_running_loop()
-            end = partial(loop.call_soon_threadsafe, ended.set)
+            end = partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
             threading.Thread(target=_call_after, args=[alive, end], daemon=True).start()
         address = where.address(port, token)
         ready(address)
@@ -90,7 +88,6 @@ class OneLine(logging.Formatter):
     """Formats what goes wrong in the server, such as a request that makes no sense, as one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the message, and the error that caused it."""
         error = record.exc_info[1] if record.exc_info else None
         text = " ".join(f"{record.getMessage()} {error or ''}".split())
         return f"live view: {text[:LONGEST]}"
@@ -121,16 +118,17 @@ class TokenAuth(AuthProvider):  # type: ignore[misc]
         super().__init__()
 
     @property
-    def get_user(self) -> Callable[[Any], str | None]:
+    def get_user(self) -> Callable[[RequestHandler], str | None]:
         """Return the function that tells who makes a request; None is nobody."""
         return self._user
 
     def _user(self, handler: RequestHandler) -> str | None:
+        cookie = handler.get_cookie(COOKIE) or ""
         if self._is_right(handler.get_query_argument("token", "")):
-            if handler.get_cookie(COOKIE) != self.token and handler.request.headers.get("Upgrade") is None:
+            if cookie != self.token and handler.request.headers.get("Upgrade") is None:
                 handler.set_cookie(COOKIE, self.token, httponly=True, samesite="Strict")
             return "viewer"
-        return "viewer" if self._is_right(handler.get_cookie(COOKIE) or "") else None
+        return "viewer" if self._is_right(cookie) else None
 
     def _is_right(self, word: str) -> bool:
         return hmac.compare_digest(word.encode(), self.token.encode())

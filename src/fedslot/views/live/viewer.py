@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pandas as pd
 from bokeh.document import Document
@@ -13,7 +13,7 @@ from bokeh.models import ColumnDataSource, CustomJS, Div
 from fedslot.views.live.growing import GrowingTable
 from fedslot.views.live.page import Page, read_part, template
 from fedslot.views.live.panels import EVENTS, Data, curve_columns, frame_columns, mean_curve, round_columns
-from fedslot.views.live.watched import MOST_FRAME_ROWS, MOST_ROUNDS, Plan, Progress, Watched, WatchedRun
+from fedslot.views.live.watched import MOST_FRAME_ROWS, MOST_ROUNDS, Plan, Progress, Watched
 
 QUIET = 60.0  # seconds without news after which the page says so
 
@@ -48,33 +48,24 @@ class Viewer:
         )
         if self.plan:
             self._build(self.plan)
-        else:
-            self._wait()
+        else:  # the page loads itself again when there is something
+            self.pulse = Div(name="pulse", visible=False)
+            self.pulse.js_on_change("tags", CustomJS(args={"pulse": self.pulse}, code=_WAITING))
+            document.add_root(self.pulse)
         self.tick()
 
     def _build(self, plan: Plan) -> None:
         self.page = page = Page(plan.runs)
-        self.run = self._first(page.runs)
+        under_way = (run for run in page.runs if len(self.watched.rounds(run).rows) and not run.is_finished)
+        self.run = next(under_way, page.runs[0])
         page.run.value = self.run.label
         page.add_to(self.document)
         self.pulse = page.pulse
-        page.run.on_change("value", lambda attr, old, new: self._focus(new))
+        page.run.on_change("value", lambda attr, old, new: self._focus(page, new))
         page.pause.on_change("active", lambda attr, old, new: self._pause(page))
 
-    def _first(self, runs: Sequence[WatchedRun]) -> WatchedRun:
-        """Return the run to begin with: one that is under way, else the first."""
-        under_way = (run for run in runs if len(self.watched.rounds(run).rows) and not run.is_finished)
-        return next(under_way, runs[0])
-
-    def _wait(self) -> None:
-        """Show that there is nothing yet; the page loads itself again when there is."""
-        self.pulse = Div(name="pulse", visible=False)
-        self.pulse.js_on_change("tags", CustomJS(args={"pulse": self.pulse}, code=_WAITING))
-        self.document.add_root(self.pulse)
-
-    def _focus(self, label: str) -> None:
-        assert self.page is not None
-        self.run = next(run for run in self.page.runs if run.label == label)
+    def _focus(self, page: Page, label: str) -> None:
+        self.run = next(run for run in page.runs if run.label == label)
         self._sent.pop("rounds", None)
         self._sent.pop("frames", None)
         self.tick()
@@ -94,9 +85,10 @@ class Viewer:
             return
         if not self.page.pause.active:
             self._send(self.page)
+        progress = self.watched.progress()
         self._say(
-            status=_describe(self.plan, self.watched.progress()),
-            done=round(self.watched.progress().done, 4),
+            status=_describe(len(self.plan.runs), progress),
+            done=round(progress.done, 4),
             fault=self.watched.faults(self.run),
             rows=[count for _, count in self._sent.values()],  # so that the browser looks whenever there is news
         )
@@ -114,13 +106,8 @@ class Viewer:
         self._stream("frames", watched.frames(self.run), panels.frames, frame_columns, MOST_FRAME_ROWS, last)
         news = set()
         for index, run in enumerate(panels.runs):
-            table = watched.rounds(run)
-            if index in panels.curves:
-                sent = self._stream(index, table, panels.curves[index], curve_columns, MOST_ROUNDS)
-            else:
-                sent = self._sent.get(index) != (table.version, table.count)
-                self._sent[index] = table.version, table.count
-            if sent:
+            source = panels.curves.get(index)
+            if self._stream(index, watched.rounds(run), source, curve_columns, MOST_ROUNDS):
                 news.add(run.group)
         for group in news & panels.means.keys():
             members = [watched.rounds(run).rows for run in panels.runs if run.group == group]
@@ -130,28 +117,27 @@ class Viewer:
         self,
         name: object,
         table: GrowingTable,
-        source: ColumnDataSource,
+        source: ColumnDataSource | None,
         columns: Callable[[pd.DataFrame], Data],
         most: int,
         last: float = math.inf,
     ) -> bool:
-        """Send the rows of a table that a source lacks, up to a last round; return whether there were any."""
-        known = self._sent.get(name, (0, 0))
-        if known == (table.version, table.count):
+        """Send the rows of a table that a source, if any, lacks, up to a last round; return whether there were any."""
+        sent = self._sent.get(name, (0, 0))
+        if sent == (table.version, table.count):
             return False
-        new, fresh = table.since(*known)
+        new, fresh = table.since(*sent)
         rows = new[new["round"] <= last]
         self._sent[name] = table.version, table.count - (len(new) - len(rows))
-        if fresh:
+        if source is not None and fresh:
             source.data = columns(rows)
-        elif len(rows):
+        elif source is not None and len(rows):
             source.stream(columns(rows), rollover=most)
         return fresh or len(rows) > 0
 
 
-def _describe(plan: Plan, progress: Progress) -> str:
-    """Return how the runs are in a few words: progress and time left."""
-    count = len(plan.runs)
+def _describe(count: int, progress: Progress) -> str:
+    """Return how a number of runs are in a few words: progress and time left."""
     if progress.finished == count:
         return "finished" if count == 1 else f"all {count} runs finished"
     words = [f"{progress.done:.0%}"]

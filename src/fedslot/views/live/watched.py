@@ -66,11 +66,6 @@ class Plan:
     runs: tuple[WatchedRun, ...]
     digest: str
 
-    @property
-    def groups(self) -> list[str]:
-        """Strategies or combinations, in the order of their runs."""
-        return list(dict.fromkeys(run.group for run in self.runs))
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -89,14 +84,9 @@ GROWING = (REPRODUCTION, EQUAL_SLOTS)
 """Kinds whose runs are known only from the folders of those that have begun."""
 
 
-def kind_of(path: Path) -> Kind | None:
-    """Return the kind of results in a folder; None if there are none."""
-    return next((kind for kind in KINDS if (path / kind.marker).is_file()), None)
-
-
 def read_plan(path: Path) -> Plan:
     """Return the runs that belong to the results in a folder; refuse a folder without any."""
-    kind = kind_of(path)
+    kind = _kind_of(path)
     if kind is None:
         if not path.is_dir():
             raise no_folder(path)
@@ -104,12 +94,21 @@ def read_plan(path: Path) -> Plan:
     return Plan(path, kind.name, tuple(_runs(path, kind)), _digest(path, kind))
 
 
+def _kind_of(path: Path) -> Kind | None:
+    """Return the kind of results in a folder; None if there are none."""
+    return next((kind for kind in KINDS if (path / kind.marker).is_file()), None)
+
+
 def _runs(path: Path, kind: Kind) -> list[WatchedRun]:
     if kind is RUN:
         scenario = Scenario.load(path / SCENARIO)
         return [WatchedRun(scenario.label, scenario.strategy.name, path, scenario)]
     if kind in GROWING:
-        return [_found(folder, path) for folder in _run_folders(path, kind)]
+        names = {folder.relative_to(path).as_posix(): folder for folder in _run_folders(path, kind)}
+        return [
+            WatchedRun(name, re.sub(r"-seed\d+$", "", name), folder, Scenario.load(folder / SCENARIO))
+            for name, folder in names.items()
+        ]
     from fedslot.experiments.loading import read_study  # it loads PyTorch, which a single run does not need
 
     study = read_study(path, kind)
@@ -118,11 +117,6 @@ def _runs(path: Path, kind: Kind) -> list[WatchedRun]:
         WatchedRun(label, group, task.folder, task.scenario)
         for label, group, task in zip(study.run_labels, groups, study.tasks(path), strict=True)
     ]
-
-
-def _found(folder: Path, path: Path) -> WatchedRun:
-    name = folder.relative_to(path).as_posix()
-    return WatchedRun(name, re.sub(r"-seed\d+$", "", name), folder, Scenario.load(folder / SCENARIO))
 
 
 def _run_folders(path: Path, kind: Kind) -> list[Path]:
@@ -137,7 +131,7 @@ def _digest(path: Path, kind: Kind) -> str:
 
 
 class Watched:
-    """The runs of a folder with their rows so far; what cannot be read is told by `fault` and never raised."""
+    """The runs of a folder with their rows so far; what cannot be read is a `fault`, never an exception."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -146,7 +140,8 @@ class Watched:
         self._rounds: dict[Path, GrowingTable] = {}
         self._frames: OrderedDict[Path, GrowingTable] = OrderedDict()
         self._next = 0.0
-        self._pace: deque[tuple[float, float]] = deque()
+        self._parts: list[float] = []  # done of each run
+        self._pace: deque[tuple[float, float]] = deque()  # when which part of all was done
         self._news = time.monotonic()
 
     def poll(self) -> None:
@@ -158,11 +153,11 @@ class Watched:
         if self.plan:
             for table in [*self._rounds.values(), *self._frames.values()]:
                 table.poll()
-            self._note_pace()
+            self._note_pace(self.plan)
         self._next = time.monotonic() + max(PERIOD, (time.monotonic() - began) / BUSY)
 
     def _poll_plan(self) -> None:
-        kind = kind_of(self.path)
+        kind = _kind_of(self.path)
         if kind is None:
             what = "has vanished" if self.plan else "is not there yet"
             self.fault = f"{self.path} {what if not self.path.is_dir() else 'holds no results yet'}"
@@ -197,12 +192,9 @@ class Watched:
         frames = self._frames.get(run.folder)
         return self.fault or self.rounds(run).fault or (frames.fault if frames else "")
 
-    def _parts(self) -> list[float]:
-        return [run.part_done(self.rounds(run).rows) for run in self.plan.runs] if self.plan else []
-
-    def _note_pace(self) -> None:
-        parts, now = self._parts(), time.monotonic()
-        done = sum(parts) / max(1, len(parts))
+    def _note_pace(self, plan: Plan) -> None:
+        self._parts, now = [run.part_done(self.rounds(run).rows) for run in plan.runs], time.monotonic()
+        done = sum(self._parts) / max(1, len(self._parts))
         if not self._pace or done != self._pace[-1][1]:
             if self._pace and done < self._pace[-1][1]:  # it was started over
                 self._pace.clear()
@@ -213,9 +205,8 @@ class Watched:
 
     def progress(self) -> Progress:
         """Return how far the runs are and how long they will take at the pace of the last minutes."""
-        parts, now = self._parts(), time.monotonic()
-        done, left = (self._pace[-1][1], None) if self._pace else (0.0, None)
+        now, done, left = time.monotonic(), self._pace[-1][1] if self._pace else 0.0, None
         if len(self._pace) > 1 and done < 1:
             (first, before), (last, _) = self._pace[0], self._pace[-1]
             left = max(0.0, (1 - done) * (last - first) / (done - before) - (now - last))
-        return Progress(done, sum(part >= 1 for part in parts), left, now - self._news)
+        return Progress(done, sum(part >= 1 for part in self._parts), left, now - self._news)
