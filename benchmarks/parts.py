@@ -17,7 +17,7 @@ from whole_runs import Setting
 
 from fedslot.access.channels import Collision
 from fedslot.rounds.local_training import LocalTraining, Trained, Training
-from fedslot.rounds.round import Snapshot, schedule
+from fedslot.rounds.round import Snapshot
 from fedslot.rounds.simulation import Simulation
 from fedslot.runs.execution import run
 from fedslot.support.threads import Threads
@@ -54,8 +54,8 @@ def training(setting: Setting, repeats: int, count: int, rounds: int = ROUND) ->
     """Local training of one round, by engine."""
     with Threads(count) as threads:
         simulation, now = middle(setting, threads, rounds)
-        received = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
-        usual = plain.PlainTraining(simulation.train)  # type: ignore[arg-type]
+        received = simulation.ps.schedule(now).pull
+        usual = plain.PlainTraining(simulation.local)
 
         def train(how: Callable[..., object]) -> Callable[[], object]:
             return lambda: how(now.model, received, now.round)
@@ -71,7 +71,7 @@ def utilities(setting: Setting, repeats: int, count: int, number: int, rounds: i
     """Utilities of random coalitions, first layers included; the plain way does some of them, each taking the same."""
     with Threads(count) as threads:
         simulation, now = middle(setting, threads, rounds)
-        received = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
+        received = simulation.ps.schedule(now).pull
         trained = simulation.train(now.model, received, now.round)
         models = torch.cat([now.model.unsqueeze(0), trained.models])
         members = np.random.default_rng(0).random((number, len(received))) < 0.5

@@ -334,6 +334,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     ("changes", "field"),
     [
         ({"strategy__name": "centralized"}, "strategy.name"),
+        ({"strategy__name": "power-of-choice"}, "strategy.name.*asks UEs nothing"),
         ({"fleet__computing": {"slot": 0.1}}, "fleet.computing"),
         ({"push__channel": "fedslot.access.channels:Collision"}, "push.channel"),
     ],

@@ -15,7 +15,7 @@ from fedslot.access.channels import Channel
 from fedslot.aggregation import AGGREGATIONS, Aggregate
 from fedslot.data.sources import load
 from fedslot.messages import Grant, Receipt
-from fedslot.rounds.round import Round, Snapshot, cell, first_waiting, refuse_asking, still_waiting
+from fedslot.rounds.round import Round, Snapshot, first_waiting, still_waiting
 from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, Cell, NoState
@@ -336,17 +336,6 @@ class AsksTooMany(STRATEGIES.find("power-of-choice")):
 def test_a_strategy_cannot_ask_whom_there_is_not():
     with pytest.raises(RefusedError, match="may ask each UE from 0 to 11 once"):
         _run({"strategy.name": f"{__name__}:AsksTooMany"})
-
-
-def test_deployments_refuse_strategies_that_ask():
-    for name in STRATEGIES:
-        scenario = _scenario({"strategy.name": name})
-        strategy = STRATEGIES.make(name, {}, cell(scenario))
-        if name == "power-of-choice":
-            with pytest.raises(InputError, match=r"strategy\.name: 'power-of-choice'.*in a deployment"):
-                refuse_asking(strategy, scenario)
-        else:
-            refuse_asking(strategy, scenario)
 
 
 def test_rounds_end_a_run_before_the_budget_does():
