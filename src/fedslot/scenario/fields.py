@@ -66,6 +66,7 @@ class PartSection(Section):
     kind: ClassVar[Kind[Any]]
     name: Part
     options: dict[str, Any] = {}
+    """Options of the part: the keyword parameters of its class or function."""
 
     @model_validator(mode="before")
     @classmethod
@@ -87,11 +88,9 @@ def _name(kind: Kind[Any], default: str, more: str = "") -> Any:
     return Field(default, description=f"Name of {kind.noun}: {names}, or `package.module:Name`. {more}".strip())
 
 
-def _options(kind: Kind[Any], more: str = "") -> Any:
-    """Return the field with the options of a part."""
-    return Field(
-        {}, description=f"Options of {kind.noun}: the keyword parameters of its class or function. {more}".strip()
-    )
+def _options(example: str) -> Any:
+    """Return the field with the options of a part, whose description has an example."""
+    return Field({}, description=f"Options of the part: the keyword parameters of its class or function. {example}")
 
 
 class PartitionPart(PartSection):
@@ -104,7 +103,6 @@ class PartitionPart(PartSection):
         "`dirichlet` goes by `data.alpha`, `data.sizes` and `data.samples_per_ue`; your own function is called with "
         "(labels, ues, rng), and returns the owner of each sample or a list of index arrays.",
     )
-    options: dict[str, Any] = _options(PARTITIONS)
 
 
 class NoiseLaw(PartSection):
@@ -118,7 +116,6 @@ class NoiseLaw(PartSection):
         "one half of the UEs and sigma for the other; with `equal`, sigma. Your own function is called with (ues, "
         "sigma), and returns an array (K,).",
     )
-    options: dict[str, Any] = _options(NOISE_LAWS)
 
 
 class ChannelPart(PartSection):
@@ -126,7 +123,7 @@ class ChannelPart(PartSection):
 
     kind = CHANNELS
     name: Part = _name(CHANNELS, "collision")
-    options: dict[str, Any] = _options(CHANNELS, "E.g. `{threshold_db: 3.0}` for `capture`.")
+    options: dict[str, Any] = _options("E.g. `{threshold_db: 3.0}` for `capture`.")
 
 
 class ModelPart(PartSection):
@@ -139,7 +136,6 @@ class ModelPart(PartSection):
         "`mlp` has 50 and 25 hidden units; your own factory is called with (input shape, classes) and returns an "
         "`nn.Module`.",
     )
-    options: dict[str, Any] = _options(MODELS)
 
 
 class OptimizerPart(PartSection):
@@ -152,7 +148,6 @@ class OptimizerPart(PartSection):
         "Your own factory is called with (parameters, lr) for each UE and round, and returns a "
         "`torch.optim.Optimizer`; `momentum` is then not used.",
     )
-    options: dict[str, Any] = _options(OPTIMIZERS)
 
 
 class Data(Section):
@@ -308,7 +303,7 @@ class Strategy(PartSection):
     """Weight of the old value in the exponential smoothing; `mean`: the running mean instead."""
     share: Probability = 0.1
     """Share of the UEs that send their data to the PS under `centralized`."""
-    options: dict[str, Any] = _options(STRATEGIES, "E.g. `{exploration: 2.0}` for `ucb`.")
+    options: dict[str, Any] = _options("E.g. `{exploration: 2.0}` for `ucb`.")
 
 
 class Valuation(PartSection):
@@ -325,7 +320,7 @@ class Valuation(PartSection):
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1, le=MOST)
     """Number of validation samples on which utilities are evaluated, a fixed random subset; null means all."""
-    options: dict[str, Any] = _options(VALUATIONS, "E.g. `{utilities_per_ue: 8}` for `kriging`.")
+    options: dict[str, Any] = _options("E.g. `{utilities_per_ue: 8}` for `kriging`.")
 
 
 class Aggregation(PartSection):
@@ -333,7 +328,7 @@ class Aggregation(PartSection):
 
     kind = AGGREGATIONS
     name: Part = _name(AGGREGATIONS, "average", "`average` is the paper's; `filtered` weighs and filters by noise.")
-    options: dict[str, Any] = _options(AGGREGATIONS, "E.g. `{lr: 0.05}` for `fedadam`.")
+    options: dict[str, Any] = _options("E.g. `{lr: 0.05}` for `fedadam`.")
 
 
 class LinkPart(PartSection):
@@ -341,7 +336,7 @@ class LinkPart(PartSection):
 
     kind = LINKS
     name: Part = _name(LINKS, "noise")
-    options: dict[str, Any] = _options(LINKS, "E.g. `{norm: 1.0}` for `clip`.")
+    options: dict[str, Any] = _options("E.g. `{norm: 1.0}` for `clip`.")
 
 
 class CostRulePart(PartSection):
@@ -355,7 +350,6 @@ class CostRulePart(PartSection):
         "called with the `Receipt` of a frame, and returns a whole number of slots, at least 1. The downlink slot "
         "counts in both. The costs by `max` and `frame` are always recorded.",
     )
-    options: dict[str, Any] = _options(COST_RULES)
 
 
 class Scenario(Section):
@@ -407,9 +401,8 @@ class Scenario(Section):
             if self.fleet.computing is None:
                 raise InputError("push.contenders", "ready", "a number, unless fleet.computing gives times")
         elif contenders > ues - pull:
-            raise InputError(
-                "push.contenders", contenders, f"at most data.ues - frame.pull ({ues} - {pull} = {ues - pull})"
-            )
+            allowed = f"at most data.ues - frame.pull ({ues} - {pull} = {ues - pull})"
+            raise InputError("push.contenders", contenders, allowed)
         if self.time_budget is not None and self.time_budget < slots + 1:
             raise InputError("time_budget", self.time_budget, f"at least one frame, 1 + frame.slots ({slots + 1})")
         self._check_costs()
@@ -417,12 +410,8 @@ class Scenario(Section):
             allowed = f"average where the PS trains, as under {self.strategy.name}"
             raise InputError("aggregation.name", self.aggregation.name, allowed)
         if self.valuation.name == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
-            raise InputError(
-                "valuation.name",
-                "exact",
-                f"kriging, cyclic or gtg where more than {MOST_EXACT_PLAYERS} UEs may be received "
-                f"(frame.slots is {slots})",
-            )
+            where = f"where more than {MOST_EXACT_PLAYERS} UEs may be received (frame.slots is {slots})"
+            raise InputError("valuation.name", "exact", f"kriging, cyclic or gtg {where}")
         return self
 
     def _check_costs(self) -> None:
