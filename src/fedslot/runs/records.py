@@ -31,25 +31,14 @@ from fedslot.support.errors import RefusedError
 SCENARIO, ROUNDS, FRAMES = "scenario.yaml", "rounds.csv", "frames.csv"
 CHECKPOINT, SUMMARY = "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, FRAMES, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
-PLAIN = (
-    "round",
-    "slots_spent",
-    "seconds_spent",
-    "joules_spent",
-    "waiting",
-    "model",
-    "report",
-)  # fields of a snapshot that are arrays or numbers
-STATES = ("state", "aggregation")  # the others, dataclasses
+# fields of a snapshot: arrays and numbers, dataclasses
+PLAIN = ("round", "slots_spent", "seconds_spent", "joules_spent", "waiting", "model", "report")
+STATES = ("state", "aggregation")
 LINKED_UES, LINKS = "links.ues", "links.states"  # the states of the UEs' update chains
 _PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
 EXACTLY: Any = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}  # from then on always, and the word warns
-LENGTH = (
-    "rounds",
-    "time_budget",
-    "seconds_budget",
-    "joules_budget",
-)  # fields of a scenario that may change when a run is continued
+# fields of a scenario that may change when a run is continued
+LENGTH = ("rounds", "time_budget", "seconds_budget", "joules_budget")
 HEADERS = {
     ROUNDS: (",".join(field.name for field in fields(Round)) + "\n").encode(),
     FRAMES: (",".join(Event._fields) + "\n").encode(),
