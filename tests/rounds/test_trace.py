@@ -173,19 +173,6 @@ def test_what_a_state_of_ones_own_tells_is_checked(known: object, monkeypatch: p
         fedslot.run(fedslot.Scenario.load("quickstart", SMALL))
 
 
-def test_memory_and_folder_have_the_same_frames(tmp_path: Path) -> None:
-    scenario = fedslot.Scenario.load("quickstart", SMALL)
-    in_memory, saved = fedslot.run(scenario).frames, fedslot.run(scenario, tmp_path / "run").frames
-    assert in_memory is not None
-    assert saved is not None
-    pd.testing.assert_frame_equal(in_memory, saved, check_exact=True)
-    loaded = fedslot.load(tmp_path / "run")
-    pd.testing.assert_frame_equal(loaded.frames, saved)
-    pd.testing.assert_frame_equal(loaded.in_memory().frames, saved)
-    plain = pd.read_csv(tmp_path / "run" / "frames.csv")
-    assert len(plain) == len(saved)
-
-
 def test_frames_can_be_switched_off(tmp_path: Path) -> None:
     scenario = fedslot.Scenario.load("quickstart", SMALL)
     assert fedslot.run(scenario, frames=False).frames is None

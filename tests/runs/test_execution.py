@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import fedslot.rounds.simulation
 from fedslot.runs.callbacks import Report
@@ -54,7 +55,10 @@ def test_folder_holds_what_memory_holds(scenario: Scenario, tmp_path: Path) -> N
     )
     assert in_memory.model is not None
     assert np.array_equal(in_memory.model, on_disk.model)
-    assert load(tmp_path / "run").scenario == scenario
+    loaded = load(tmp_path / "run")
+    assert loaded.scenario == scenario
+    for frames in (on_disk.frames, loaded.frames, loaded.in_memory().frames):
+        pd.testing.assert_frame_equal(in_memory.frames, frames, check_exact=True)
     assert is_finished(tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["final_accuracy"] == on_disk.rounds["test_accuracy"].iloc[-1]
@@ -141,9 +145,12 @@ def _count(folder: Path) -> int:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_same_seed_same_rows(scenario: Scenario, tmp_path: Path, strategy: str) -> None:
-    """Twice the same, and the same with two threads."""
-    scenario = scenario.replace({"strategy.name": strategy, "rounds": 5})
+    """Twice the same, whatever the global generators, and the same with two threads."""
+    late = {"fleet.computing": {"slot": 0.005, "redraw": True}, "push.probability": "auto"}
+    scenario = scenario.replace({"strategy.name": strategy, "rounds": 5, **late})
     for name, threads in {"one": 1, "again": 1, "two": 2}.items():
+        torch.manual_seed(threads)
+        np.random.seed(threads + len(name))  # noqa: NPY002
         run(scenario, tmp_path / name, threads=threads)
     assert rows(tmp_path / "one") == rows(tmp_path / "again") == rows(tmp_path / "two")
     one = load(tmp_path / "one").rounds
