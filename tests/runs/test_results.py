@@ -71,6 +71,7 @@ def test_html_has_the_numbers(result: Result, comparison: Comparison, found: Swe
     assert found.estimates()[5]["final_accuracy"].text(".3f") in heat
     best = plan(20, 10, value_ratio=4.0)
     assert f"{best.best.expected_value:.2f}" in best._repr_html_()
+    assert len(best.plot()) == 2
 
 
 def test_html_is_escaped(scenario: Scenario) -> None:
@@ -141,14 +142,6 @@ def test_a_sweep_is_a_heat_map(found: Sweep) -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("Pull slots, Q", "Contenders, N")
     with pytest.raises(InputError, match=r"measure: 'loss' is not allowed; it must be one of final_accuracy"):
         found.plot("loss")
-
-
-def test_a_plan_has_two_panels() -> None:
-    best = plan(12, 5, value_ratio=3.0)
-    above, below = best.plot()
-    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in above.get_lines()}
-    assert lines["value"] == pytest.approx([split.expected_value for split in best.splits])
-    assert "slots" in below.get_ylabel()
 
 
 def test_an_unknown_axis_is_refused(result: Result) -> None:
