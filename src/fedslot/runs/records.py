@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -164,7 +164,7 @@ class RunFolder:
         self._rows[ROUNDS].append([astuple(round)])
         self._last = now, self._written()  # in one step, so that Ctrl-C cannot come between them
 
-    def _written(self) -> dict[str, Written]:
+    def _written(self) -> dict[str, tuple[int, str]]:
         return {name: rows.written for name, rows in self._rows.items()}
 
     def save(self, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
@@ -192,7 +192,7 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, which marks the run as finished, with the checksum of all rows."""
-        hashes = {HASHES[name]: written.digest for name, written in self._last[1].items()}
+        hashes = {HASHES[name]: digest for name, (_, digest) in self._last[1].items()}
         held = {**hashes, "made_of": dict(self._made_of)}
         write_atomically(self.path / SUMMARY, json.dumps({**summary, **held}, indent=2) + "\n")
 
@@ -299,13 +299,6 @@ class RunFolder:
                 raise RefusedError(f"{self.path} holds {what}")
 
 
-class Written(NamedTuple):
-    """The rows in a file: their number, and the SHA-256 of the whole file."""
-
-    rows: int
-    digest: str
-
-
 class RowWriter:
     """Appends rows to a CSV file, without a buffer, and hashes all that it holds."""
 
@@ -324,9 +317,9 @@ class RowWriter:
             rest = rest[self._file.write(rest) :]
 
     @property
-    def written(self) -> Written:
-        """The number and the hash of all rows."""
-        return Written(self._count, self._hash.hexdigest())
+    def written(self) -> tuple[int, str]:
+        """The number of rows, and the SHA-256 of the whole file."""
+        return self._count, self._hash.hexdigest()
 
     def sync(self) -> None:
         """Make sure that the rows written so far survive a crash of the machine."""

@@ -35,10 +35,10 @@ from fedslot.parts.kinds import (
 from fedslot.parts.registry import part_name
 from fedslot.scenario.aliases import read_aliases
 from fedslot.scenario.hints import one_line
-from fedslot.scenario.overrides import flatten, override
+from fedslot.scenario.overrides import flatten, merge_overrides, nest
 from fedslot.scenario.sources import own_file, read_fields
 from fedslot.support.errors import InputError
-from fedslot.support.plain import LARGEST_INT, check_plain, plain
+from fedslot.support.plain import LARGEST_INT, check_plain
 from fedslot.support.yaml_text import write_yaml
 
 MOST = 10**9  # numbers of UEs, samples, slots, rounds, epochs: products of two of them fit into 64 bits
@@ -383,7 +383,7 @@ class Scenario(Section):
 
     def __init__(self, **fields: Any) -> None:
         try:
-            super().__init__(**read_aliases(plain(fields)))
+            super().__init__(**read_aliases(nest(type(self), merge_overrides(type(self), fields))))
         except ValidationError as error:
             raise one_line(type(self), error) from None
 
@@ -538,7 +538,7 @@ class Scenario(Section):
         given = source if isinstance(source, Mapping) else read_fields(source)
         if "grid" in given and not isinstance(source, Mapping):
             raise InputError("scenario", str(source), "a scenario; this is a study, which `fedslot sweep` runs")
-        return cls(**override(cls, {str(key): value for key, value in plain(given).items()}, _mapping(overrides or {})))
+        return cls(**merge_overrides(cls, given, _mapping(overrides or {})))
 
     def replace(self, overrides: Mapping[str, object]) -> Self:
         """Return a copy with some fields changed, by dotted keys.
@@ -550,7 +550,7 @@ class Scenario(Section):
         >>> changed.strategy.name, changed.frame.slots, changed.frame.pull
         ('fedavg', 12, 3)
         """
-        return type(self)(**override(type(self), self.model_dump(), _mapping(overrides)))
+        return type(self)(**merge_overrides(type(self), self.model_dump(), _mapping(overrides)))
 
     def to_yaml(self) -> str:
         """Return the complete scenario as YAML."""

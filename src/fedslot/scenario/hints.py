@@ -30,8 +30,6 @@ def one_line(model: type[BaseModel], error: ValidationError) -> InputError:
         section = [key for key in known if key.startswith(f"{field}.")]
         name = "a name or " if f"{field}.options" in known else ""
         return InputError(field, first["input"], f"{name}a section with keys such as {', '.join(section[:3])}")
-    if first["type"] == "invalid_key":
-        return InputError(field, first["input"], "a word, as every key is")
     same_field = [each for each in error.errors() if list(map(str, each["loc"][: len(parts)])) == parts]
     allowed = say_allowed(same_field)
     if isinstance(first["input"], str):
