@@ -129,7 +129,7 @@ class PS:
             now.joules_spent + (cost.joules or 0.0),
             trained.links,
         )
-        row = self._record(now.round, receipt, valuation, after, began, cost, new.val_loss)
+        row = self._record(after, receipt, valuation, cost, new.val_loss, began)
         return Step(row, after, self._trace(now.round, receipt, after, valuation))
 
     def _strategy_in(self, now: Snapshot) -> str:
@@ -228,19 +228,12 @@ class PS:
         return trace_frame(round, receipt, **known, update_values=values)
 
     def _record(
-        self,
-        round: int,
-        receipt: Receipt,
-        valuation: Valuation,
-        after: Snapshot,
-        began: float,
-        cost: Cost,
-        val_loss: float | None,
+        self, after: Snapshot, receipt: Receipt, valuation: Valuation, cost: Cost, val_loss: float | None, began: float
     ) -> Round:
         """Return the record of a round. val_loss: of the reported model, if the aggregation measured it."""
         test_loss, test_accuracy = self.held_out.test.evaluate(after.report)
         return Round(
-            round=round,
+            round=after.round - 1,
             test_accuracy=test_accuracy,
             test_loss=test_loss,
             val_loss=self.held_out.validation.evaluate(after.report)[0] if val_loss is None else val_loss,

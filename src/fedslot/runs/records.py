@@ -198,20 +198,18 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files and leave the folder to others."""
-        self._close_files()
+        for rows in self._rows.values():
+            rows.close()
+        self._rows = {}
         if self._claim is not None:
             self._claim.release()
 
     def withdraw(self) -> None:
         """Close the files and leave the folder as it was before `open`, without the run if that is new."""
-        self._close_files()
-        if self._claim is not None:
-            self._claim.withdraw()
-
-    def _close_files(self) -> None:
-        for rows in self._rows.values():
-            rows.close()
-        self._rows = {}
+        claim, self._claim = self._claim, None  # which is needed longer than the files
+        self.close()
+        if claim is not None:
+            claim.withdraw()
 
     def holds(self, scenario: Scenario, made_of: Fingerprints) -> bool:
         """Return whether the folder holds a finished run of this scenario, with this data, and with rows unchanged."""
