@@ -22,7 +22,7 @@ from fedslot.rounds.held_out import HeldOut
 from fedslot.rounds.simulation import Simulation
 from fedslot.runs.callbacks import Report
 from fedslot.runs.folders import RUN
-from fedslot.runs.records import RowWriter, RunFolder
+from fedslot.runs.records import RowWriter
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
 
@@ -261,20 +261,7 @@ def test_comparisons_in_memory_have_models(scenario: Scenario) -> None:
     assert found.runs["fedavg"][0].model is not None
 
 
-# What can be saved --------------------------------------------------------------------------------
-
-
-def test_a_state_that_cannot_be_saved_is_refused_before_the_first_round(scenario: Scenario, tmp_path: Path) -> None:
-    start = Simulation(scenario).start()
-    from dataclasses import dataclass, replace
-
-    @dataclass
-    class Odd:
-        best: object = None
-
-    with pytest.raises(RefusedError, match="the field best of a Odd must be an array or a number, not NoneType"):
-        RunFolder(tmp_path / "run").open(scenario, replace(start, state=Odd()), {})
-    assert not (tmp_path / "run").exists()
+# Disks -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("when", range(0, 12, 2))

@@ -82,7 +82,6 @@ class RunFolder:
 
         frames: whether to write `frames.csv`, which is there for all rounds or none: a run goes on as it began.
         """
-        snapshot_arrays(start)  # refuses a state that could not be saved
         self._now, self._made_of = start, made_of
         kept = {name: HEADERS[name] for name in HEADERS if frames or name == ROUNDS}
 
