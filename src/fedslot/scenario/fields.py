@@ -19,19 +19,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fedslot.parts import kinds
 from fedslot.parts.kind import Kind
-from fedslot.parts.kinds import (
-    AGGREGATIONS,
-    CHANNELS,
-    COST_RULES,
-    LINKS,
-    MODELS,
-    NOISE_LAWS,
-    OPTIMIZERS,
-    PARTITIONS,
-    STRATEGIES,
-    VALUATIONS,
-)
 from fedslot.parts.registry import part_name
 from fedslot.scenario.aliases import read_aliases
 from fedslot.scenario.hints import one_line
@@ -96,9 +85,9 @@ def _options(example: str) -> Any:
 class PartitionPart(PartSection):
     """How the training samples are divided among the UEs."""
 
-    kind = PARTITIONS
+    kind = kinds.PARTITIONS
     name: Part = _name(
-        PARTITIONS,
+        kind,
         "dirichlet",
         "`dirichlet` goes by `data.alpha`, `data.sizes` and `data.samples_per_ue`; your own function is called with "
         "(labels, ues, rng), and returns the owner of each sample or a list of index arrays.",
@@ -108,9 +97,9 @@ class PartitionPart(PartSection):
 class NoiseLaw(PartSection):
     """How the noise differs between UEs."""
 
-    kind = NOISE_LAWS
+    kind = kinds.NOISE_LAWS
     name: Part = _name(
-        NOISE_LAWS,
+        kind,
         "linear",
         "The standard deviation of UE k of 0..K-1 is k * sigma / K with `linear`, as in the paper; with `half`, 0 for "
         "one half of the UEs and sigma for the other; with `equal`, sigma. Your own function is called with (ues, "
@@ -121,17 +110,17 @@ class NoiseLaw(PartSection):
 class ChannelPart(PartSection):
     """The channel of the push slots."""
 
-    kind = CHANNELS
-    name: Part = _name(CHANNELS, "collision")
+    kind = kinds.CHANNELS
+    name: Part = _name(kind, "collision")
     options: dict[str, Any] = _options("E.g. `{threshold_db: 3.0}` for `capture`.")
 
 
 class ModelPart(PartSection):
     """The network that is trained."""
 
-    kind = MODELS
+    kind = kinds.MODELS
     name: Part = _name(
-        MODELS,
+        kind,
         "mlp",
         "`mlp` has 50 and 25 hidden units; your own factory is called with (input shape, classes) and returns an "
         "`nn.Module`.",
@@ -141,9 +130,9 @@ class ModelPart(PartSection):
 class OptimizerPart(PartSection):
     """The optimiser of local training."""
 
-    kind = OPTIMIZERS
+    kind = kinds.OPTIMIZERS
     name: Part = _name(
-        OPTIMIZERS,
+        kind,
         "sgd",
         "Your own factory is called with (parameters, lr) for each UE and round, and returns a "
         "`torch.optim.Optimizer`; `momentum` is then not used.",
@@ -294,8 +283,8 @@ class Training(Section):
 class Strategy(PartSection):
     """The strategy, which grants the pull slots."""
 
-    kind = STRATEGIES
-    name: Part = _name(STRATEGIES, "push-pull", "`push-pull` is the paper's; under `ps-alone` no UE is heard.")
+    kind = kinds.STRATEGIES
+    name: Part = _name(kind, "push-pull", "`push-pull` is the paper's; under `ps-alone` no UE is heard.")
     warmup: int | None = Field(None, ge=0, le=MOST)
     """Number of warm-up rounds, in which all slots pull: every UE once, then the most valued. Null: until every UE
     was pulled once. Used by `push-pull`, `planned`, `only-pull` and `greedy-shap`."""
@@ -309,9 +298,9 @@ class Strategy(PartSection):
 class Valuation(PartSection):
     """How the PS values the received updates."""
 
-    kind = VALUATIONS
+    kind = kinds.VALUATIONS
     name: Part = _name(
-        VALUATIONS,
+        kind,
         "kriging",
         "Shapley values by `kriging` (predicts most utilities), `cyclic` (makes no assumptions), `gtg` (the paper's) "
         "or `exact`; `leave-one-out` or `banzhaf` values.",
@@ -326,25 +315,25 @@ class Valuation(PartSection):
 class Aggregation(PartSection):
     """How the PS combines the received updates into the next global model."""
 
-    kind = AGGREGATIONS
-    name: Part = _name(AGGREGATIONS, "average", "`average` is the paper's; `filtered` weighs and filters by noise.")
+    kind = kinds.AGGREGATIONS
+    name: Part = _name(kind, "average", "`average` is the paper's; `filtered` weighs and filters by noise.")
     options: dict[str, Any] = _options("E.g. `{lr: 0.05}` for `fedadam`.")
 
 
 class LinkPart(PartSection):
     """A link of the update chain."""
 
-    kind = LINKS
-    name: Part = _name(LINKS, "noise")
+    kind = kinds.LINKS
+    name: Part = _name(kind, "noise")
     options: dict[str, Any] = _options("E.g. `{norm: 1.0}` for `clip`.")
 
 
 class CostRulePart(PartSection):
     """The slots that a frame spends."""
 
-    kind = COST_RULES
+    kind = kinds.COST_RULES
     name: Part = _name(
-        COST_RULES,
+        kind,
         "max",
         "With `max`, those up to the last received one; with `frame`, all that were announced. Your own function is "
         "called with the `Receipt` of a frame, and returns a whole number of slots, at least 1. The downlink slot "
@@ -473,7 +462,7 @@ class Scenario(Section):
     @property
     def rule_label(self) -> str:
         """The cost rule in names of measures: `max`, `frame`, or `own` for a function."""
-        return self.cost_rule.name if self.cost_rule.name in COST_RULES else "own"
+        return self.cost_rule.name if self.cost_rule.name in kinds.COST_RULES else "own"
 
     def part_done(self, rounds: int, slots_spent: int, seconds: float = 0.0, joules: float = 0.0) -> float:
         """Return the part of a run that is done, from 0 to 1, by its rounds or by the budget that is used up most.
