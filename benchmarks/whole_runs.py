@@ -72,7 +72,7 @@ def contestants(setting: Setting, threads: Threads) -> dict[str, Simulation]:
     """The plain run, ours with the same valuation, and ours with the default valuation where values are needed."""
     scenario = setting.scenario(**{"valuation.name": "gtg"})
     found = {"plain": plain.simulation(scenario), "gtg": Simulation(scenario, threads=threads)}
-    if found["gtg"].strategy.needs_values:
+    if found["gtg"].ps.strategy.needs_values:
         found[DEFAULT] = Simulation(setting.scenario(**{"valuation.name": DEFAULT}), threads=threads)
     return found
 
