@@ -102,7 +102,6 @@ def test_computing_times_are_redrawn_only_if_asked():
     def times(redraw: bool, round: int) -> np.ndarray:
         fleet = _fleet(fleet__computing={"redraw": redraw})
         ready = fleet.ready(round)
-        assert ready is not None
         return ready / fleet.sizes
 
     assert np.array_equal(times(False, 0), times(False, 5))

@@ -98,7 +98,6 @@ def test_a_killed_process_leaves_its_folder_to_others(start: Start, tmp_path: Pa
     )
     pipe = subprocess.PIPE
     process = start(sys.executable, "-c", script, str(tmp_path), stdin=pipe, stdout=pipe, text=True)
-    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     with pytest.raises(RefusedError, match="in use"):
         take(tmp_path, RUN, resume=True)
