@@ -18,7 +18,7 @@ from whole_runs import Setting
 from fedslot.access.channels import Collision
 from fedslot.messages import UEs
 from fedslot.rounds.local_training import LocalTraining, Trained, Training
-from fedslot.rounds.round import Snapshot, schedule
+from fedslot.rounds.round import Snapshot
 from fedslot.rounds.simulation import Simulation
 from fedslot.runs.execution import run
 from fedslot.support.threads import Threads
@@ -48,7 +48,7 @@ def middle(setting: Setting, threads: Threads, rounds: int) -> tuple[Simulation,
     """Run a setting up to a round in its middle; also the UEs that the next round pulls."""
     simulation = Simulation(setting.scenario(**{"rounds": rounds}), threads=threads)
     *_, (_, now, _) = simulation.rounds()
-    return simulation, now, schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
+    return simulation, now, simulation.ps.schedule(now).pull
 
 
 def training(setting: Setting, repeats: int, count: int, rounds: int = ROUND) -> str:

@@ -9,13 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedslot.fleet import Fleet
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
 from fedslot.rounds.held_out import HeldOut
-from fedslot.rounds.local_training import LocalTraining, Trained, local_job
+from fedslot.rounds.local_training import LocalTraining, Trained
 from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
 from fedslot.support.rng import VALUATION, stream
@@ -64,15 +63,13 @@ class PlainTraining:
     """Local training of the received UEs by `train`."""
 
     def __init__(self, local: LocalTraining) -> None:
-        self.scenario: Scenario = local.scenario
-        self.fleet: Fleet = local.fleet
-        self.trainer = local.trainer
+        self.local, self.trainer = local, local.trainer
         self.x, self.y = local.trainer.x.contiguous(), local.trainer.y
 
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
-        jobs = [local_job(self.scenario, self.fleet, ue, round) for ue in received.tolist()]
+        jobs = self.local.jobs(received, round)
         models = train(self.trainer.model, start, jobs, self.x, self.y, self.trainer.recipe)
-        return Trained(models, received, self.fleet.sizes[received])
+        return Trained(models, received, self.local.fleet.sizes[received])
 
 
 class PlainEvaluator(Evaluator):

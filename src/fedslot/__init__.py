@@ -20,28 +20,49 @@ from typing import TYPE_CHECKING
 from fedslot.support.extras import import_name
 
 if TYPE_CHECKING:
-    from fedslot.access.channels import Channel
-    from fedslot.aggregation import Aggregate, Aggregation, Updates
-    from fedslot.deployment.server import ParameterServer
-    from fedslot.experiments.cluster import distributed_training
-    from fedslot.experiments.comparison import Comparison, compare
-    from fedslot.experiments.loading import load
-    from fedslot.experiments.sweeps import FailedRunsError, Sweep, sweep
-    from fedslot.learning.models import Model
-    from fedslot.messages import Grant, Measured, Merit, Receipt
-    from fedslot.rounds.effects import without_effect
-    from fedslot.rounds.held_out import HeldOut
-    from fedslot.rounds.local_training import LocalTraining, make_model
-    from fedslot.rounds.round import Round
-    from fedslot.rounds.trace import Event
-    from fedslot.runs.callbacks import Callback
-    from fedslot.runs.execution import run
-    from fedslot.runs.results import Result
-    from fedslot.scenario import Scenario, parse_overrides, presets
-    from fedslot.strategies import Cell, Ledger, NoState, Strategy, warm_up
-    from fedslot.support.errors import InputError, RefusedError
-    from fedslot.updates import Link, Outgoing, Sender
-    from fedslot.valuation import Game, Valuation, ValuationMethod
+    from fedslot.access.channels import Channel as Channel
+    from fedslot.aggregation import Aggregate as Aggregate
+    from fedslot.aggregation import Aggregation as Aggregation
+    from fedslot.aggregation import Updates as Updates
+    from fedslot.deployment.server import ParameterServer as ParameterServer
+    from fedslot.experiments.cluster import distributed_training as distributed_training
+    from fedslot.experiments.comparison import Comparison as Comparison
+    from fedslot.experiments.comparison import compare as compare
+    from fedslot.experiments.loading import load as load
+    from fedslot.experiments.sweeps import FailedRunsError as FailedRunsError
+    from fedslot.experiments.sweeps import Sweep as Sweep
+    from fedslot.experiments.sweeps import sweep as sweep
+    from fedslot.learning.models import Model as Model
+    from fedslot.messages import Grant as Grant
+    from fedslot.messages import Measured as Measured
+    from fedslot.messages import Merit as Merit
+    from fedslot.messages import Receipt as Receipt
+    from fedslot.rounds.effects import without_effect as without_effect
+    from fedslot.rounds.held_out import HeldOut as HeldOut
+    from fedslot.rounds.local_training import LocalTraining as LocalTraining
+    from fedslot.rounds.local_training import make_model as make_model
+    from fedslot.rounds.round import Round as Round
+    from fedslot.rounds.trace import Event as Event
+    from fedslot.runs.callbacks import Callback as Callback
+    from fedslot.runs.execution import run as run
+    from fedslot.runs.results import Result as Result
+    from fedslot.scenario import Scenario as Scenario
+    from fedslot.scenario import parse_overrides as parse_overrides
+    from fedslot.scenario import presets as presets
+    from fedslot.strategies import Cell as Cell
+    from fedslot.strategies import Ledger as Ledger
+    from fedslot.strategies import NoState as NoState
+    from fedslot.strategies import Strategy as Strategy
+    from fedslot.strategies import warm_up as warm_up
+    from fedslot.support.errors import InputError as InputError
+    from fedslot.support.errors import RefusedError as RefusedError
+    from fedslot.updates import Link as Link
+    from fedslot.updates import Outgoing as Outgoing
+    from fedslot.updates import Sender as Sender
+    from fedslot.valuation import Game as Game
+    from fedslot.valuation import Valuation as Valuation
+    from fedslot.valuation import ValuationMethod as ValuationMethod
+
 
 __version__ = version("fedslot")
 
@@ -71,51 +92,7 @@ _NAMES = {  # by module
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
-__all__ = [
-    "Aggregate",
-    "Aggregation",
-    "Callback",
-    "Cell",
-    "Channel",
-    "Comparison",
-    "Event",
-    "FailedRunsError",
-    "Game",
-    "Grant",
-    "HeldOut",
-    "InputError",
-    "Ledger",
-    "Link",
-    "LocalTraining",
-    "Measured",
-    "Merit",
-    "Model",
-    "NoState",
-    "Outgoing",
-    "ParameterServer",
-    "Receipt",
-    "RefusedError",
-    "Result",
-    "Round",
-    "Scenario",
-    "Sender",
-    "Strategy",
-    "Sweep",
-    "Updates",
-    "Valuation",
-    "ValuationMethod",
-    "__version__",
-    "compare",
-    "distributed_training",
-    "load",
-    "make_model",
-    "parse_overrides",
-    "presets",
-    "run",
-    "sweep",
-    "warm_up",
-    "without_effect",
-]
+__all__ = sorted(["__version__", *_HOMES])
 
 
 def __getattr__(name: str) -> object:

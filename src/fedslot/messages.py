@@ -47,7 +47,7 @@ class Grant:
     probability: access barring, the probability with which a UE that would contend does so.
     slots: uplink slots of this frame, at most the scenario's `frame.slots`; None: all of these.
     merit: a condition that UEs must meet to contend; None: all may.
-    overhead: slots, uplink and downlink, that the PS spent on asking UEs before this frame; the loop sets it.
+    overhead: slots, uplink and downlink, that the PS spent on asking UEs before this frame; `PS.schedule` sets it.
     """
 
     pull: UEs

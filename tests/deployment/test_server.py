@@ -252,6 +252,7 @@ def test_devices_that_return_the_model_as_it_came(name: str) -> None:
     ("changes", "field"),
     [
         ({"strategy__name": "centralized"}, "strategy.name"),
+        ({"strategy__name": "power-of-choice"}, "strategy.name.*asks UEs nothing"),
         ({"fleet__computing": {"slot": 0.1}}, "fleet.computing"),
         ({"push__channel": "fedslot.access.channels:Collision"}, "push.channel"),
     ],

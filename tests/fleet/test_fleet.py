@@ -31,18 +31,9 @@ def test_stragglers_are_the_share_that_was_asked_for(share, slow):
 
 
 def test_stragglers_epochs_are_uniform_from_one():
-    epochs = _fleet(fleet__stragglers=1.0, training__epochs=5).epochs
-    counts = np.bincount(epochs, minlength=6)
-    assert counts[0] == 0
-    assert len(counts) == 6
+    counts = np.bincount(_fleet(fleet__stragglers=1.0, training__epochs=5).epochs, minlength=6)
+    assert (len(counts), counts[0]) == (6, 0)
     assert ((counts[1:] - 200) ** 2 / 200).sum() < 18.47  # chi-square, 4 degrees of freedom, one in a thousand
-
-
-def test_the_others_complete_all_epochs():
-    epochs = _fleet(fleet__stragglers=0.5, training__epochs=7).epochs
-    assert epochs.min() >= 1
-    # 500 full ones, and a seventh of the stragglers
-    assert 500 <= (epochs == 7).sum() <= 500 + 500 / 7 + 4 * math.sqrt(500 * 6 / 49)
 
 
 def test_one_draw_serves_any_number_of_epochs():
@@ -107,16 +98,10 @@ def test_computing_times_have_the_moments_of_the_gamma_law():
     assert abs(skewness - 2 / math.sqrt(2.5)) < 0.1
 
 
-def test_computing_times_grow_with_the_data():
-    few, many = (computing_times(Computing(), np.full(50, size), 0, 0) for size in (10, 30))
-    np.testing.assert_allclose(many, 3 * few)
-
-
 def test_computing_times_are_redrawn_only_if_asked():
     def times(redraw: bool, round: int) -> np.ndarray:
         fleet = _fleet(fleet__computing={"redraw": redraw})
         ready = fleet.ready(round)
-        assert ready is not None
         return ready / fleet.sizes
 
     assert np.array_equal(times(False, 0), times(False, 5))

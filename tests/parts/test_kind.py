@@ -187,5 +187,5 @@ def test_a_fingerprint_changes_with_the_source_and_the_package(installed: Path) 
 def test_every_built_in_part_is_there_and_its_options_are_typed(kind: Kind[Any]) -> None:
     for name in kind:
         assert callable(kind.find(name))
-        assert all(option.type is not Any for option in kind.options(name).values()), name
+        assert all(option.annotation is not Any for option in kind.options(name).values()), name
     assert not metadata.entry_points(group=kind.group), "no test depends on what happens to be installed"

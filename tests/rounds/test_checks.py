@@ -15,11 +15,7 @@ from fedslot.rounds.states import restore_state, state_arrays
 from fedslot.scenario import Scenario
 from fedslot.support.errors import RefusedError
 
-SCENARIO = Scenario(
-    data={"ues": 12},
-    frame={"slots": 5, "pull": 2},
-    push={"contenders": 4},
-)
+SCENARIO = Scenario(data={"ues": 12}, frame={"slots": 5, "pull": 2}, push={"contenders": 4})
 PART = "round 3: strategy mine:Own"
 
 
@@ -49,6 +45,10 @@ def test_a_grant_may_pull_no_one():
 
 
 UES = "must grant pull slots to at most 5 different UEs, from 0 to 11, not"
+WRONG_PULLS = [
+    *([0.5, 1.0], [0.0, 1.0], [True, False], ["1"], [[1, 2]], [[1, 2], [3]], 3, None),
+    *([1, 1], [12], [-1], [10**30], np.arange(6)),
+]
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,7 @@ UES = "must grant pull slots to at most 5 different UEs, from 0 to 11, not"
     [
         (None, "must return a Grant from schedule\\(\\), not None"),
         (np.arange(3), "must return a Grant from schedule\\(\\), not int64 of shape"),
-        (Grant([0.5, 1.0]), UES),
-        (Grant([0.0, 1.0]), UES),
-        (Grant([True, False]), UES),
-        (Grant(["1"]), UES),
-        (Grant([[1, 2]]), UES),
-        (Grant([[1, 2], [3]]), UES),
-        (Grant(3), UES),
-        (Grant(None), UES),
-        (Grant([1, 1]), UES),
-        (Grant([12]), UES),
-        (Grant([-1]), UES),
-        (Grant([10**30]), UES),
-        (Grant(np.arange(6)), UES),
+        *[(Grant(pull), UES) for pull in WRONG_PULLS],
         (Grant([1], slots=6), "must grant 0 to 5 uplink slots, or None for all, not the int 6"),
         (Grant([1], slots=2.5), "must grant 0 to 5 uplink slots, or None for all, not the float 2.5"),
         (Grant([1], slots=True), "must grant 0 to 5 uplink slots"),

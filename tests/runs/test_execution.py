@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import fedslot.rounds.simulation
 from fedslot.runs.callbacks import Report
 from fedslot.runs.execution import is_finished, load, run
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
-from fedslot.strategies import STRATEGIES
+from fedslot.strategies import STRATEGIES, Cell
 from fedslot.strategies.fedavg import FedAvg
 from fedslot.support.errors import InputError, RefusedError
 
@@ -54,7 +55,10 @@ def test_folder_holds_what_memory_holds(scenario: Scenario, tmp_path: Path) -> N
     )
     assert in_memory.model is not None
     assert np.array_equal(in_memory.model, on_disk.model)
-    assert load(tmp_path / "run").scenario == scenario
+    loaded = load(tmp_path / "run")
+    assert loaded.scenario == scenario
+    for frames in (on_disk.frames, loaded.frames, loaded.in_memory().frames):
+        pd.testing.assert_frame_equal(in_memory.frames, frames, check_exact=True)
     assert is_finished(tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["final_accuracy"] == on_disk.rounds["test_accuracy"].iloc[-1]
@@ -141,9 +145,12 @@ def _count(folder: Path) -> int:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_same_seed_same_rows(scenario: Scenario, tmp_path: Path, strategy: str) -> None:
-    """Twice the same, and the same with two threads."""
-    scenario = scenario.replace({"strategy.name": strategy, "rounds": 5})
+    """Twice the same, whatever the global generators, and the same with two threads."""
+    late = {"fleet.computing": {"slot": 0.005, "redraw": True}, "push.probability": "auto"}
+    scenario = scenario.replace({"strategy.name": strategy, "rounds": 5, **late})
     for name, threads in {"one": 1, "again": 1, "two": 2}.items():
+        torch.manual_seed(threads)
+        np.random.seed(threads + len(name))  # noqa: NPY002
         run(scenario, tmp_path / name, threads=threads)
     assert rows(tmp_path / "one") == rows(tmp_path / "again") == rows(tmp_path / "two")
     one = load(tmp_path / "one").rounds
@@ -186,19 +193,23 @@ def test_what_cannot_run_leaves_nothing_behind(scenario: Scenario, tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
-class Refused(FedAvg):
+class Failing(FedAvg):
+    """FedAvg that returns or raises something else from some round on."""
+
+    def __init__(self, cell: Cell, *, how: str, first: int = 0) -> None:
+        super().__init__(cell)
+        self.how, self.first = how, first
+
     def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
-        return None
+        if round < self.first:
+            return super().schedule(state, round, rng)
+        if self.how == "break":
+            raise ZeroDivisionError
+        return sys.exit(0) if self.how == "leave" else None
 
 
-class Broken(FedAvg):
-    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
-        raise ZeroDivisionError
-
-
-class Leaving(FedAvg):
-    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
-        sys.exit(0)
+def failing(how: str, first: int = 0) -> dict[str, Any]:
+    return {"strategy.name": Failing, "strategy.options": {"how": how, "first": first}}
 
 
 class Interrupted(FedAvg):
@@ -210,15 +221,7 @@ class Interrupted(FedAvg):
         return super().schedule(state, round, rng)
 
 
-class RefusedLater(FedAvg):
-    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
-        return super().schedule(state, round, rng) if round < 2 else None
-
-
-REFUSED = [{"strategy.name": Refused}, {"strategy.name": Broken}, {"strategy.name": Leaving}, {"training.lr": 1e6}]
-
-
-@pytest.mark.parametrize("how", REFUSED)
+@pytest.mark.parametrize("how", [failing("refuse"), failing("break"), failing("leave"), {"training.lr": 1e6}])
 def test_a_run_without_a_single_round_leaves_nothing_behind(
     scenario: Scenario, tmp_path: Path, how: dict[str, Any]
 ) -> None:
@@ -239,7 +242,7 @@ def test_a_run_without_a_single_round_leaves_nothing_behind(
 
 def test_a_run_with_some_rounds_stays(scenario: Scenario, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="round 2:"):
-        run(scenario.replace({"strategy.name": RefusedLater}), tmp_path / "run")
+        run(scenario.replace(failing("refuse", first=2)), tmp_path / "run")
     assert len(load(tmp_path / "run").rounds) == 2
 
 
@@ -263,7 +266,7 @@ def test_an_interrupted_first_round_can_be_continued(
 
 def test_leaving_the_program_is_refused_in_memory_too(scenario: Scenario) -> None:
     with pytest.raises(RefusedError, match=r"a part of your own called sys\.exit\(0\)"):
-        run(scenario.replace({"strategy.name": Leaving}))
+        run(scenario.replace(failing("leave")))
 
 
 @pytest.fixture

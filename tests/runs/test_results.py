@@ -71,6 +71,7 @@ def test_html_has_the_numbers(result: Result, comparison: Comparison, found: Swe
     assert found.estimates()[5]["final_accuracy"].text(".3f") in heat
     best = plan(20, 10, value_ratio=4.0)
     assert f"{best.best.expected_value:.2f}" in best._repr_html_()
+    assert len(best.plot()) == 2
 
 
 def test_html_is_escaped(scenario: Scenario) -> None:
@@ -99,12 +100,6 @@ def test_a_loaded_run_knows_whether_it_is_finished(scenario: Scenario, tmp_path:
     assert "5 of 5 (not finished)" in part._repr_html_()
 
 
-def test_a_time_budget_ends_a_run(scenario: Scenario, tmp_path: Path) -> None:
-    budget = 1 + scenario.frame.slots
-    fedslot.run(scenario.replace({"time_budget": budget}), tmp_path)
-    assert fedslot.load(tmp_path).summary()["stopped_by"] == "time_budget"
-
-
 def test_the_curve_of_a_run_is_its_accuracy(result: Result) -> None:
     axes = result.plot(x="rounds")
     (line,) = axes.get_lines()
@@ -119,14 +114,11 @@ def test_the_curve_of_a_run_is_its_accuracy(result: Result) -> None:
         assert accuracy == result.accuracy_at(slots)
 
 
-def test_the_curves_of_a_comparison_are_means_over_seeds(comparison: Comparison) -> None:
+def test_the_curves_of_a_comparison_have_labels_bands_and_the_horizon(comparison: Comparison) -> None:
     axes = comparison.plot()
     labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
     assert labels == ["push-pull", "fedavg", "ps-alone"]
     lines = {str(line.get_label()): line for line in axes.get_lines()}
-    x, y = (np.asarray(data) for data in lines["fedavg"].get_data())
-    slots = x[len(x) // 2]
-    assert y[len(x) // 2] == pytest.approx(np.mean([run.accuracy_at(slots) for run in comparison.runs["fedavg"]]))
     assert len(axes.collections) == 2, "a band for each curve, but not for a level"
     assert comparison.horizon in [line.get_xdata()[0] for line in axes.get_lines()]  # type: ignore[index]
     alone = np.mean([run.final_accuracy for run in comparison.runs["ps-alone"]])
@@ -141,14 +133,6 @@ def test_a_sweep_is_a_heat_map(found: Sweep) -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("Pull slots, Q", "Contenders, N")
     with pytest.raises(InputError, match=r"measure: 'loss' is not allowed; it must be one of final_accuracy"):
         found.plot("loss")
-
-
-def test_a_plan_has_two_panels() -> None:
-    best = plan(12, 5, value_ratio=3.0)
-    above, below = best.plot()
-    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in above.get_lines()}
-    assert lines["value"] == pytest.approx([split.expected_value for split in best.splits])
-    assert "slots" in below.get_ylabel()
 
 
 def test_an_unknown_axis_is_refused(result: Result) -> None:

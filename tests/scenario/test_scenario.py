@@ -39,6 +39,8 @@ WRONG = [
     ("seed", True, "whole number"),
     ("seed", "one", "whole number"),
     ("rounds", 0, "greater than or equal to 1"),
+    ("rounds", 5.0, "a whole number, written 5"),
+    ("rounds", "5", "a whole number, written 5"),
     ("time_budget", "long", "whole number"),
     ("time_budget", 20, "at least one frame, 1 + frame.slots (21)"),
     ("data", 3, "a section with keys such as data.dataset"),
@@ -120,32 +122,9 @@ def test_whole_numbers_of_any_size_are_refused_in_one_line(key):
         assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "seed=0x" + "f" * 10_000,
-        "seed=" + "9" * 10_000,
-        "strategy.options={a: 0x" + "f" * 10_000 + "}",
-        "data.alpha=1" + "0" * 400,
-    ],
-)
-def test_endless_numbers_in_yaml_are_refused_in_one_line(tmp_path, word):
-    with pytest.raises(InputError) as caught:
-        Scenario.load("quickstart", parse_overrides([word]))
-    assert len(str(caught.value)) < 250
-    file = tmp_path / "mine.yaml"
-    file.write_text(word.replace("data.", "data:\n  ").replace("strategy.", "strategy:\n  ").replace("=", ": "))
-    with pytest.raises(InputError) as caught:
-        Scenario.load(file)
-    assert len(str(caught.value)) < 400
-
-
-def test_fields_that_are_wrong_inside_a_mapping_are_named():
-    error = _refusal({"training": {"epochs_by_strategy": {"fedavg": 0}}})
-    assert str(error).startswith("training.epochs_by_strategy: 0 is not allowed")
-
-
-def test_more_pulls_than_ues():
+def test_errors_inside_mappings_and_across_sections_name_the_field():
+    inside = _refusal({"training": {"epochs_by_strategy": {"fedavg": 0}}})
+    assert (inside.field, inside.value) == ("training.epochs_by_strategy", 0)
     error = _refusal({"data": {"ues": 5}, "push": {"contenders": 0}})
     assert (error.field, error.value) == ("frame.pull", 10)
     assert "data.ues (5)" in str(error)
@@ -163,13 +142,15 @@ def test_bounds_that_depend_on_other_fields_are_tight():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            {"frame": {"slot": 3}},
-            "frame.slot: 3 is not allowed; it must be left out: there is no such key; did you mean",
-        ),
+        ({"frame": {"slotz": 3}}, "frame.slotz: 3 is not allowed; it must be left out: there is no such key; did you"),
         ({"fram": {"pull": 3}}, "did you mean frame.pull?"),
-        ({"epochs": 3}, "did you mean training.epochs?"),
+        ({"strateg": {"memory": 0.5}}, "did you mean strategy.memory?"),
+        ({"stategy": {"name": "ucb", "memory": 0.5}}, "did you mean strategy?"),
+        ({"fleet": {"slots": 3}}, "did you mean frame.slots?"),
+        ({"epoch": 3}, "did you mean training.epochs?"),
+        ({"lr": 3}, "did you mean training.lr?"),
         ({"valuation": {"names": "exact"}}, "did you mean valuation.name?"),
+        ({"valuation": {"utility": "accurracy"}}, "did you mean accuracy?"),
         ({"data": {"name": "mnist"}}, "did you mean data.dataset?"),
         ({"channel": {"name": "irsa"}}, "did you mean push.channel?"),
         ({"data": {"users": 3}}, "did you mean data.ues?"),
@@ -188,6 +169,9 @@ def test_unknown_keys_come_with_a_hint(fields, message):
     [
         "seed=2020-99-99",  # a month that is none
         "seed=" + "9" * 5000,
+        "seed=0x" + "f" * 10_000,
+        "data.alpha=1" + "0" * 400,
+        "strategy.options={a: 0x" + "f" * 10_000 + "}",
         "seed=" + "[" * 5000,
         "seed=&a [*a]",
         "seed=[",
@@ -227,7 +211,7 @@ def test_unknown_scenarios_are_refused_with_one_line(name):
     [
         (b"frame: [", "valid YAML"),
         (b"- 1\n- 2", "a YAML mapping"),
-        (b"3", "a YAML mapping"),
+        *[(text, "a YAML mapping of sections") for text in (b"3", b"", b"# nothing\n", b"{}", b"---\n", b"null")],
         (b"\xff\xfe\xfa", "UTF-8"),
         (b"frame:\n  pull: 2020-99-99", "valid YAML"),
     ],
@@ -239,14 +223,6 @@ def test_broken_files_are_refused_with_one_line(tmp_path: Path, content, complai
         Scenario.load(file)
     assert caught.value.field == "scenario"
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "---\n", "null"])
-def test_an_empty_file_is_refused(tmp_path: Path, text):
-    file = tmp_path / "mine.yaml"
-    file.write_text(text)
-    with pytest.raises(InputError, match="a YAML mapping of sections"):
-        Scenario.load(file)
 
 
 def test_a_file_is_named_relative_to_the_yaml_that_names_it(tmp_path: Path, monkeypatch):
@@ -265,14 +241,6 @@ def test_a_file_is_named_relative_to_the_yaml_that_names_it(tmp_path: Path, monk
     assert Scenario.load(file, {"data.dataset": "mnist"}).data.dataset == "mnist"
 
 
-@pytest.mark.parametrize(
-    ("value", "written"), [(5.0, "5"), (1e3, "1000"), ("5", "5"), (0.5, ""), ("five", ""), (True, ""), (1e300, "")]
-)
-def test_what_means_a_whole_number_is_told_how_to_be_written(value, written):
-    told = f"a whole number, written {written}" if written else "a whole number"
-    assert str(_refusal({"rounds": value})).endswith(f"it must be {told}")
-
-
 def test_every_field_has_its_default_and_range():
     found = ranges()
     assert set(found) == set(keys())
@@ -288,17 +256,9 @@ def test_numbers_as_users_write_them(tmp_path: Path):
     file = tmp_path / "mine.yaml"
     file.write_text("training: {lr: 1e-3}\nfleet: {computing: {frequency: 2E9}}\ndata: {alpha: 1}\n")
     scenario = Scenario.load(file)
-    assert scenario.fleet.computing is not None
     assert (scenario.training.lr, scenario.fleet.computing.frequency, scenario.data.alpha) == (0.001, 2e9, 1.0)
-    assert parse_overrides(["a=1e5", "b=-2e3", "c='1e5'", "d=1e5x", "e=mean", "f=", "g=a=b"]) == {
-        "a": 1e5,
-        "b": -2e3,
-        "c": "1e5",
-        "d": "1e5x",
-        "e": "mean",
-        "f": None,
-        "g": "a=b",
-    }
+    words = parse_overrides(["a=1e5", "b=-2e3", "c='1e5'", "d=1e5x", "e=mean", "f=", "g=a=b"])
+    assert words == {"a": 1e5, "b": -2e3, "c": "1e5", "d": "1e5x", "e": "mean", "f": None, "g": "a=b"}
 
 
 def test_presets_are_complete():
@@ -314,22 +274,14 @@ def test_the_papers_preset_is_the_papers_cell():
     assert (paper.data.dataset, paper.data.ues, paper.data.alpha, paper.data.sizes) == ("mnist", 200, 1.0, "power-law")
     assert (paper.frame.slots, paper.frame.pull, paper.push.contenders) == (20, 10, 10)
     training = paper.training
-    assert (training.model.name, training.epochs, training.batches, training.lr, training.momentum) == (
-        "mlp",
-        5,
-        5,
-        0.01,
-        0.5,
-    )
+    assert (training.model.name, training.epochs, training.batches) == ("mlp", 5, 5)
+    assert (training.lr, training.momentum) == (0.01, 0.5)
     assert (paper.fleet.stragglers, paper.fleet.noise, paper.strategy.warmup) == (0.5, 0.1, 20)
-    assert {paper.replace({"strategy.name": name}).epochs for name in ("fedavg", "push-pull", "greedy-shap")} == {5}
     published = Scenario.load("paper-as-published")
-    epochs = {
-        name: published.replace({"strategy.name": name}).epochs for name in ("fedavg", "push-pull", "greedy-shap")
-    }
-    assert epochs == {"fedavg": 5, "push-pull": 30, "greedy-shap": 30}
-    differing = published.replace({"training.epochs_by_strategy": {}})
-    assert differing == paper
+    names = ("fedavg", "push-pull", "greedy-shap")
+    epochs = [[scenario.replace({"strategy.name": name}).epochs for name in names] for scenario in (paper, published)]
+    assert epochs == [[5, 5, 5], [5, 30, 30]]
+    assert published.replace({"training.epochs_by_strategy": {}}) == paper
 
 
 @pytest.mark.parametrize("name", list(presets()))
@@ -346,15 +298,10 @@ def test_presets_survive_yaml(tmp_path: Path, name):
 @settings(max_examples=150)
 @given(st.data())
 def test_drawn_scenarios_survive_yaml_or_are_refused_with_one_line(tmp_path_factory, scenario_fields, data):
-    fields = data.draw(scenario_fields)
     try:
-        scenario = Scenario(**fields)
+        scenario = Scenario(**data.draw(scenario_fields))
     except InputError as error:
-        complaint = str(error)
-    else:
-        complaint = None
-    if complaint is not None:
-        assert re.fullmatch(r"[^\n]+: [^\n]+ is not allowed; it must be [^\n]+", complaint)
+        assert re.fullmatch(r"[^\n]+: [^\n]+ is not allowed; it must be [^\n]+", str(error))  # noqa: PT017
         return
     file = tmp_path_factory.getbasetemp() / "drawn.yaml"
     file.write_text(scenario.to_yaml(), "utf-8")
@@ -362,36 +309,6 @@ def test_drawn_scenarios_survive_yaml_or_are_refused_with_one_line(tmp_path_fact
     assert again == scenario
     assert again.digest == scenario.digest
     assert Scenario(**again.model_dump()).digest == scenario.digest
-
-
-words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"]))
-plain = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**62), 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | words,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(words, plain, max_size=3))
-def test_options_of_any_plain_kind_survive_yaml(tmp_path_factory, options):
-    scenario = Scenario(strategy={"options": options})
-    file = tmp_path_factory.getbasetemp() / "options.yaml"
-    file.write_text(scenario.to_yaml(), "utf-8", newline="\n")
-    assert Scenario.load(file).strategy.options == options
-
-
-@pytest.mark.parametrize(
-    "word", ["1e5", "-1E-5", "1.e5", "1e5x", "null", "true", "0x1", "1:30", "2020-01-01", "é", "~"]
-)
-def test_words_that_look_like_numbers_stay_words(tmp_path: Path, word):
-    scenario = Scenario(data={"dataset": word})
-    file = tmp_path / "words.yaml"
-    file.write_text(scenario.to_yaml(), "utf-8")
-    assert Scenario.load(file).data.dataset == word
 
 
 def test_the_digest_tells_scenarios_apart_and_nothing_else(tmp_path: Path):
@@ -414,32 +331,22 @@ def test_the_digest_tells_scenarios_apart_and_nothing_else(tmp_path: Path):
     }
     digests = {made.replace({key: value}).digest for key, value in changed.items()}
     assert len(digests | {made.digest}) == len(changed) + 1
-    order = [
-        made.replace({"push.channel.options": dict(pairs)}) for pairs in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)])
-    ]
-    assert order[0].digest == order[1].digest
+    options = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    one, other = (made.replace({"push.channel.options": each}) for each in options)
+    assert one.digest == other.digest
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        ("seed", 7),
-        ("frame.pull", 3),
-        ("fleet.computing.slot", 0.5),
-        ("fleet.computing", None),
-        ("strategy.memory", "mean"),
-        ("push.channel.options", {"threshold_db": 3.0}),
-        ("training.epochs_by_strategy", {"fedavg": 2}),
-    ],
+    [("seed", 7), ("frame.pull", 3), ("fleet.computing.slot", 0.5), ("push.channel.options", {"threshold_db": 3.0})],
 )
 def test_an_override_changes_its_field_and_no_other(key, value):
-    plain_one = Scenario.load("quickstart")
-    for changed in (Scenario.load("quickstart", {key: value}), plain_one.replace({key: value})):
+    base = Scenario.load("quickstart")
+    for changed in (Scenario.load("quickstart", {key: value}), base.replace({key: value})):
         assert _value(changed, key) == value
-        section = key.split(".")[0]
-        without = {section}
-        assert changed.model_dump(exclude=without) == plain_one.model_dump(exclude=without)
-    assert plain_one == Scenario.load("quickstart")
+        others = {key.split(".")[0]}
+        assert changed.model_dump(exclude=others) == base.model_dump(exclude=others)
+    assert base == Scenario.load("quickstart")
 
 
 def test_overrides_add_to_a_section_and_leave_the_source_as_it_is():
@@ -500,15 +407,9 @@ def test_numbers_of_numpy_are_plain_numbers(tmp_path):
         "strategy.options": {"a": np.arange(3), "b": range(2), "c": (1, np.bool_(True)), "d": np.float64(0.1)},
     }
     scenario = Scenario.load("quickstart", given)
-    assert scenario == Scenario.load(
-        "quickstart",
-        {
-            "seed": 3,
-            "data": {"alpha": 0.5},
-            "frame.pull": 4,
-            "strategy.options": {"a": [0, 1, 2], "b": [0, 1], "c": [1, True], "d": 0.1},
-        },
-    )
+    options = {"a": [0, 1, 2], "b": [0, 1], "c": [1, True], "d": 0.1}
+    same = {"seed": 3, "data": {"alpha": 0.5}, "frame.pull": 4, "strategy.options": options}
+    assert scenario == Scenario.load("quickstart", same)
     assert type(scenario.seed) is type(scenario.frame.pull) is int
     file = tmp_path / "mine.yaml"
     file.write_text(scenario.to_yaml())
@@ -553,14 +454,12 @@ def test_the_json_schema_describes_every_field():
 @pytest.mark.parametrize(
     ("fields", "rounds", "slots", "part"),
     [
-        ({"rounds": 60}, 15, 400, 0.25),
-        ({"rounds": 60, "time_budget": 800}, 15, 400, 0.5),
-        ({"rounds": 60, "time_budget": 800}, 45, 400, 0.75),
-        ({"rounds": 60, "strategy": {"name": "ps-alone"}}, 1, 0, 1.0),
-        ({"rounds": 60, "time_budget": 800}, 61, 810, 1.0),
+        ({}, 15, 400, 0.25),
+        ({"time_budget": 800}, 15, 400, 0.5),
+        ({"time_budget": 800}, 45, 400, 0.75),
+        ({"time_budget": 800}, 61, 810, 1.0),
+        ({"strategy": {"name": "ps-alone"}}, 1, 0, 1.0),
     ],
 )
-def test_the_part_done_is_that_of_rounds_or_of_the_time_budget(
-    fields: dict[str, object], rounds: int, slots: int, part: float
-) -> None:
-    assert Scenario(**fields).part_done(rounds, slots) == part
+def test_the_part_done_is_that_of_rounds_or_of_the_time_budget(fields, rounds, slots, part):
+    assert Scenario(rounds=60, **fields).part_done(rounds, slots) == part

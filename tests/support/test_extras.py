@@ -42,12 +42,8 @@ def test_the_table_is_that_of_the_project() -> None:
     "words",
     [
         ["run", "quickstart"],
-        ["compare", "quickstart"],
-        ["sweep", "quickstart", "--grid", "frame.pull=1,2"],
         ["show", "."],
-        ["reproduce", "fig2"],
         ["equal-slots", "irsa"],
-        ["serve", "quickstart", "--broker", "mqtt://127.0.0.1"],
         ["device", "--ue", "1", "--broker", "mqtt://127.0.0.1"],
     ],
     ids=" ".join,

@@ -21,18 +21,9 @@ def test_streams_are_equal_if_and_only_if_their_keys_are(one, other):
 
 def test_numbers_are_kept_apart():
     """(1, 23), (12, 3), (123) and the seed's own digits are different streams."""
-    streams = [
-        stream(0, "x", 1, 23),
-        stream(0, "x", 12, 3),
-        stream(0, "x", 123),
-        stream(0, "x", 1, 2, 3),
-        stream(1, "x", 23),
-        stream(0, "x"),
-        stream(0, "x", 0),
-        stream(0, "x", 0, 0),
-        stream(0, "y", 1, 23),
-    ]
-    assert len({generator.random() for generator in streams}) == len(streams)
+    keys = [(0, "x", *numbers) for numbers in [(1, 23), (12, 3), (123,), (1, 2, 3), (), (0,), (0, 0)]]
+    keys += [(1, "x", 23), (0, "y", 1, 23)]
+    assert len({stream(*key).random() for key in keys}) == len(keys)
 
 
 def test_neighbouring_streams_are_uncorrelated():

@@ -6,27 +6,17 @@ import os
 import subprocess
 import sys
 
-CODE = """
-from threadpoolctl import threadpool_info
-from fedslot.support.threads import Threads
+import pytest
 
+# Numba calls SciPy's BLAS, which must be limited even though Numba is loaded within a run
+COMPILED = """
 with Threads(2):
     import fedslot.learning.sgd_kernels
     print({pool["num_threads"] for pool in threadpool_info()})
 """
-
-
-def test_products_of_compiled_code_use_one_thread() -> None:
-    """Numba calls SciPy's BLAS, which must be limited even though Numba is loaded within a run."""
-    found = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "{1}"
-
-
+# OpenMP counts threads per calling thread; with more than one, MKL's products differ in their last digits
 NEW_THREADS = """
 import ctypes
-from threadpoolctl import threadpool_info
-from fedslot.support.threads import Threads
-
 with Threads(2) as threads:
     libraries = [ctypes.CDLL(pool["filepath"]) for pool in threadpool_info() if pool["user_api"] == "openmp"]
     assert libraries
@@ -34,9 +24,9 @@ with Threads(2) as threads:
 """
 
 
-def test_new_threads_of_a_pool_use_one_thread_of_openmp() -> None:
-    """OpenMP counts threads per calling thread; with more than one, MKL's products differ in their last digits."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "3"}
-    command = [sys.executable, "-c", NEW_THREADS]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert found.stdout.strip() == "{1}"
+@pytest.mark.parametrize("code", [COMPILED, NEW_THREADS], ids=["compiled", "new threads"])
+def test_libraries_use_one_thread(code: str) -> None:
+    imports = "from threadpoolctl import threadpool_info; from fedslot.support.threads import Threads\n"
+    command, environment = [sys.executable, "-c", imports + code], {**os.environ, "OMP_NUM_THREADS": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "{1}"

@@ -10,7 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedslot.rounds.round import schedule
 from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
 from fedslot.valuation import GTG, Cyclic, Exact, Game, exact
@@ -347,7 +346,7 @@ def _real_games() -> list[Table]:
     now = simulation.start()
     for _, after, _ in simulation.rounds():
         if now.round % 3 == 0:
-            pulled = schedule(simulation.ps.strategy, simulation.scenario, now.state, now.round).pull
+            pulled = simulation.ps.schedule(now).pull
             trained = simulation.train(now.model, pulled, now.round)
             models = torch.cat([now.model.unsqueeze(0), trained.models])
             weights = torch.from_numpy(coalition_weights(members, trained.sizes)).to(models)

@@ -25,12 +25,13 @@ from fedslot.messages import UEs
 from fedslot.rounds.held_out import HeldOut
 from fedslot.rounds.local_training import Trained
 from fedslot.rounds.ps import PS
-from fedslot.rounds.round import Round, backlogged, cell, refuse_asking
+from fedslot.rounds.round import Round, backlogged, cell
 from fedslot.runs.callbacks import Callback, Callbacks
 from fedslot.runs.provenance import FORMAT, Fingerprints, part_fingerprints
 from fedslot.runs.records import RunFolder, checksum, round_table
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
+from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError
 
 
@@ -74,8 +75,7 @@ class ParameterServer:
         frames: bool = True,
     ) -> None:
         strategy = scenario.strategy.make(cell(scenario))
-        _check(scenario)
-        refuse_asking(strategy, scenario)
+        _check(scenario, strategy)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.own_aggregation = aggregate is not None
         self.ps = PS(scenario, model, held_out, strategy, aggregate or scenario.aggregation.make())
@@ -220,8 +220,10 @@ class ParameterServer:
         return {"made by": "deployment", **FORMAT, "held-out samples": checksum(samples), **part_fingerprints(parts)}
 
 
-def _check(scenario: Scenario) -> None:
-    """Refuse a scenario that only the simulator can run."""
+def _check(scenario: Scenario, strategy: Strategy[Any]) -> None:
+    """Refuse a scenario that only the simulator can run; there is no message that asks UEs for their losses."""
+    if isinstance(strategy, Asking):
+        raise InputError("strategy.name", scenario.strategy.name, "a strategy that asks UEs nothing, in a deployment")
     if scenario.trains_alone:
         raise InputError("strategy.name", scenario.strategy.name, "one that hears UEs, in a deployment")
     if scenario.pools_data:

@@ -36,8 +36,7 @@ class Fleet:
 
         owners: (n,) the UE that has each training sample; None: they are divided as the scenario says.
         """
-        seed, ues = scenario.seed, scenario.data.ues
-        data = scenario.data
+        seed, data, ues = scenario.seed, scenario.data, scenario.data.ues
         shares: Shares
         if owners is not None:
             shares = Partition.of(owners)

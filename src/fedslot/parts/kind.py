@@ -10,33 +10,21 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
 
 from fedslot.parts.registry import own_part, source_digest
-from fedslot.support.errors import InputError, did_you_mean, one_of, reason, refusing_exit, whole_number
+from fedslot.support.errors import InputError, did_you_mean, one_of, reason, refusing_exit, say_allowed
 
 T = TypeVar("T")
 
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a part.
-
-    default: its default value; `inspect.Parameter.empty` if it must be given. type: its annotation; Any without one.
-    """
-
-    name: str
-    default: Any
-    type: Any
 
 
 @dataclass(frozen=True)
@@ -90,14 +78,24 @@ class Kind(Generic[T]):
         fedslot.support.errors.InputError: net.name: 'mlp' is not allowed; it must be one of cnn, or package.module:Name
         """
         field = field or self.field
+        path, allowed = name, f"one of {', '.join(self.names())}, or package.module:Name"
         if name in self.builtin:
-            builtin: Callable[..., T] = own_part(self.builtin[name])
-            return builtin
-        if ":" not in name and (point := self._entry_point(name)) is not None:
-            return _load(field, name, point.value, f"a part that {origin(point)} can load")
-        if ":" not in name:
-            raise InputError(field, name, one_of(name, self.names(), ", or package.module:Name"))
-        return _load(field, name, name, f"one of {', '.join(self.names())}, or package.module:Name")
+            path = self.builtin[name]
+        elif ":" not in name:
+            point = self._entry_point(name)
+            if point is None:
+                raise InputError(field, name, one_of(name, self.names(), ", or package.module:Name"))
+            path, allowed = point.value, f"a part that {origin(point)} can load"
+        try:
+            with refusing_exit():
+                part: Callable[..., T] = own_part(path)
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            if name in self.builtin:
+                raise
+            raise InputError(field, name, f"{allowed} that can be imported ({error})") from None
+        if not callable(part):
+            raise InputError(field, name, f"{allowed} that can be called, not a {type(part).__name__}")
+        return part
 
     def fingerprint(self, name: str) -> str | None:
         """Return a text that changes with the source of a part; None if it is built in, empty if there is no source."""
@@ -110,16 +108,13 @@ class Kind(Generic[T]):
         assert point is not None
         return f"{origin(point)} {source_digest(point.value)}"
 
-    def options(self, name: str) -> dict[str, Option]:
-        """Return the options of a part by name: the parameters that the caller does not pass itself."""
-        parameters, types = _parameters(self.find(name), len(self.arguments))
-        named = [parameter for parameter in parameters if parameter.kind in NAMED]
-        return {each.name: Option(each.name, each.default, types.get(each.name, Any)) for each in named}
+    def options(self, name: str) -> dict[str, inspect.Parameter]:
+        """Return the options of a part by name, with Any as the annotation where that is missing or unusable."""
+        return {option.name: option for option in self._parameters(name) if option.kind in NAMED}
 
     def takes(self, name: str, option: str) -> bool:
         """Return whether a part has an option."""
-        parameters, _ = _parameters(self.find(name), len(self.arguments))
-        return option in self.options(name) or any(each.kind is each.VAR_KEYWORD for each in parameters)
+        return option in self.options(name) or self._takes_all(name)
 
     def bind(self, name: str, options: Mapping[str, Any]) -> Callable[..., T]:
         """Return the class or function with its options set; refuse options that it does not take."""
@@ -156,14 +151,21 @@ class Kind(Generic[T]):
         """Return the first entry point with a name."""
         return next((point for point in self.entry_points() if point.name == name), None)
 
+    def _parameters(self, name: str) -> list[inspect.Parameter]:
+        """Return the parameters of a part that the caller does not pass itself."""
+        parameters = _signature(self.find(name))
+        passed = [each.name for each in parameters if each.kind in POSITIONAL][: len(self.arguments)]
+        return [each for each in parameters if each.name not in passed]
+
+    def _takes_all(self, name: str) -> bool:
+        return any(each.kind is each.VAR_KEYWORD for each in self._parameters(name))
+
     def _check(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return options as a part takes them, with the types of its parameters."""
         if not options and name in self.builtin:
             return {}
-        parameters, _ = _parameters(self.find(name), len(self.arguments))
         known = self.options(name)
-        loose = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-        model = _model(list(known.values()), loose)
+        model = _model(known, "allow" if self._takes_all(name) else "forbid")
         try:
             checked = model.model_validate(dict(options))
         except ValidationError as error:
@@ -188,21 +190,7 @@ class Kind(Generic[T]):
         if first["type"] == "invalid_key":
             return InputError(f"{self.section}.options", first["input"], "a word, as every option is")
         same = [each for each in error.errors() if str(each["loc"][0]) == option]
-        allowed = " or ".join(dict.fromkeys(each["msg"].removeprefix("Input should be ") for each in same))
-        allowed = allowed.replace("a valid integer", whole_number(first["input"])).replace("a valid ", "a ")
-        return InputError(field, first["input"], allowed)
-
-
-def _load(field: str, name: str, path: str, allowed: str) -> Callable[..., Any]:
-    """Import a part that is not built in, and refuse what cannot be imported or called."""
-    try:
-        with refusing_exit():
-            part: Callable[..., Any] = own_part(path)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(field, name, f"{allowed} that can be imported ({error})") from None
-    if not callable(part):
-        raise InputError(field, name, f"{allowed} that can be called, not a {type(part).__name__}")
-    return part
+        return InputError(field, first["input"], say_allowed(same))
 
 
 def origin(point: metadata.EntryPoint) -> str:
@@ -210,38 +198,31 @@ def origin(point: metadata.EntryPoint) -> str:
     return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-def _parameters(part: Callable[..., Any], skipped: int) -> tuple[list[inspect.Parameter], dict[str, Any]]:
-    """Return the parameters of a part after the first `skipped`, and the types of those whose annotation is usable."""
+def _signature(part: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a part, with Any as the annotation of those that pydantic cannot check."""
     try:
-        parameters = list(inspect.signature(part).parameters.values())
+        signature = inspect.signature(part)
     except (ValueError, TypeError):  # of classes written in C, Python does not know them
-        return [inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)], {}
-    passed = [parameter for parameter in parameters if parameter.kind in POSITIONAL][:skipped]
-    return [parameter for parameter in parameters if parameter not in passed], _types(part)
+        return [inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)]
+    with suppress(Exception):  # names that exist only for type checkers, for example
+        signature = inspect.signature(part, eval_str=True)
+    parameters = signature.parameters.values()
+    return [each if _is_checkable(each.annotation) else each.replace(annotation=Any) for each in parameters]
 
 
-def _types(part: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a part's parameters; those that pydantic cannot check are left out."""
+def _is_checkable(annotation: Any) -> bool:
     try:
-        hints = get_type_hints(part.__init__ if isinstance(part, type) else part, include_extras=True)  # type: ignore[misc]
-    except Exception:  # names that exist only for type checkers, for example
-        return {}
-    return {name: hint for name, hint in hints.items() if name != "return" and _checkable(hint)}
-
-
-def _checkable(hint: Any) -> bool:
-    try:
-        TypeAdapter(hint)
+        TypeAdapter(annotation)
     except (PydanticUserError, TypeError, RuntimeError):
         return False
-    return True
+    return not isinstance(annotation, str)
 
 
-def _model(options: list[Option], loose: bool) -> type[BaseModel]:
-    """Return a pydantic model of options; loose: others are allowed too."""
-    fields: dict[str, Any] = {}
-    for option in options:
-        default = ... if option.default is inspect.Parameter.empty else None
-        fields[f"option_{option.name}"] = (option.type, Field(default, alias=option.name))
-    config = ConfigDict(**{**STRICT, "extra": "allow" if loose else "forbid", "protected_namespaces": ()})
+def _model(options: Mapping[str, inspect.Parameter], extra: Literal["allow", "forbid"]) -> type[BaseModel]:
+    """Return a pydantic model of options; extra: whether others are allowed too."""
+    fields: dict[str, Any] = {
+        f"option_{name}": (option.annotation, Field(... if option.default is option.empty else None, alias=name))
+        for name, option in options.items()
+    }
+    config = ConfigDict(extra=extra, strict=True, allow_inf_nan=False, protected_namespaces=())
     return create_model("Options", __config__=config, **fields)

@@ -30,12 +30,12 @@ _digests: dict[str, str | None] = {}
 def own_part(name: str) -> Any:
     """Return the object with the name `package.module:Name`: as it was given, or else imported."""
     if name not in _given:
-        module, _, attribute = name.partition(":")
-        here = _module(module)
-        found = reduce(getattr, attribute.split("."), here)
-        if here.__name__ != "__main__":
-            return found
-        _given[name] = found  # other processes cannot import it
+        path, _, attribute = name.partition(":")
+        module = _module(path)
+        part = reduce(getattr, attribute.split("."), module)
+        if module.__name__ != "__main__":
+            return part
+        _given[name] = part  # other processes cannot import it
     return _given[name]
 
 
@@ -52,7 +52,8 @@ def part_name(part: object) -> object:
     if module is None or qualified is None:
         raise InputError("part", part, "a class, a function or a name")
     name = f"{module}:{qualified}"
-    if module != "__main__" and _attribute(sys.modules.get(module), qualified) is part:
+    importable: Any = reduce(lambda at, each: getattr(at, each, None), qualified.split("."), sys.modules.get(module))
+    if module != "__main__" and importable is part:
         _given.pop(name, None)
         return name
     if "<" in qualified and _given.get(name, part) is not part:
@@ -112,11 +113,6 @@ def _source(part: Any) -> str:
         if not methods:
             raise
         return "".join(map(inspect.getsource, methods))
-
-
-def _attribute(module: ModuleType | None, qualified: str) -> Any:
-    """Return an attribute of a module, or None."""
-    return reduce(lambda found, name: getattr(found, name, None), qualified.split("."), module)
 
 
 def _module(name: str) -> ModuleType:

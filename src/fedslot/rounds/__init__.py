@@ -2,7 +2,7 @@
 
 simulation.py      Algorithm 1
 ps.py              the parameter server's side of a round, the same in the simulator and in every deployment
-round.py           the single steps of a round, its record, and the state between rounds
+round.py           the record of a round, the state between rounds, what strategies know, backlogged UEs
 local_training.py  the training of the received UEs
 held_out.py        the PS's samples: test, validation, values of updates
 trace.py           what happened in each slot of a frame

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import Any
 
 from fedslot.data.sources import divides_itself
 from fedslot.parts.kinds import LINKS
@@ -19,7 +21,6 @@ ALONE = (  # what counts where the PS trains alone
     "data.validation_samples",
     *(f"training.{name}" for name in ("model.name", "model.options", "lr", "momentum", "engine", "device")),
 )
-CHANNEL = ("push.channel.name", "push.channel.options")
 NOISE = ("fleet.noise_law.name", "fleet.noise_law.options", "fleet.noise_order")
 
 
@@ -33,27 +34,18 @@ def without_effect(scenario: Scenario) -> dict[str, str]:
     """
     if scenario.trains_alone:
         return {key: f"under {scenario.strategy.name}" for key in keys() if key not in ALONE}
-    return dict(
-        [
-            *_by_strategy(scenario),
-            *_by_valuation(scenario),
-            *_by_training(scenario),
-            *_by_data(scenario),
-            *_by_radio(scenario),
-        ]
-    )
+    return {key: reason for group, reason in _groups(scenario) for key in group}
 
 
 def notes(scenarios: Sequence[Scenario], base: Scenario) -> list[str]:
     """Return a line for each field that differs from `base` in some scenario and has no effect in any of them."""
-    set_by_user = {key for scenario in scenarios for key in keys() if _get(scenario, key) != _get(base, key)}
     reasons = [without_effect(scenario) for scenario in scenarios]
-    lines = []
-    for key in keys():
-        if key in set_by_user and all(key in found for found in reasons):
-            told = dict.fromkeys(found[key] for found in reasons)
-            lines.append(f"{key} has no effect {' and '.join(told)}")
-    return lines
+    changed = [key for key in keys() if any(_get(scenario, key) != _get(base, key) for scenario in scenarios)]
+    return [
+        f"{key} has no effect {' and '.join(dict.fromkeys(each[key] for each in reasons))}"
+        for key in changed
+        if all(key in each for each in reasons)
+    ]
 
 
 def base_of(source: str) -> Scenario:
@@ -62,66 +54,53 @@ def base_of(source: str) -> Scenario:
     return Scenario.load(named) if isinstance(named, str) and named in all_presets() else Scenario()
 
 
-def _by_strategy(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    name, push = scenario.strategy.name, scenario.push
-    uses: Sequence[str] | None = getattr(STRATEGIES.find(name), "uses", None)
+def _groups(scenario: Scenario) -> Iterator[tuple[Iterable[str], str]]:
+    """Yield groups of fields without effect, each with its reason; the last reason for a field counts."""
+    name, push, fleet, training = scenario.strategy.name, scenario.push, scenario.fleet, scenario.training
+    strategy, under = STRATEGIES.find(name), f"under {name}"
+    uses: Sequence[str] | None = getattr(strategy, "uses", None)
     pushing = [key for key in keys() if key.startswith("push.")]
-    if uses is not None and "strategy.warmup" in uses and scenario.rounds <= scenario.warmup_rounds:
-        yield from ((key, "where all rounds are warm-up") for key in ("frame.pull", *pushing))
     if uses is not None:
-        yield from ((key, f"under {name}") for key in STRATEGY_FIELDS if key not in uses)
+        if "strategy.warmup" in uses and scenario.rounds <= scenario.warmup_rounds:
+            yield ["frame.pull", *pushing], "where all rounds are warm-up"
+        yield [key for key in STRATEGY_FIELDS if key not in uses], under
         if "push" not in uses:
-            yield from ((key, f"under {name}") for key in pushing)
+            yield pushing, under
         elif "frame.pull" in uses and scenario.frame.pull == scenario.frame.slots:
-            yield from ((key, "without push slots") for key in pushing)
+            yield pushing, "without push slots"
     if push.arrivals is not None:
-        yield "push.contenders", "with push.arrivals"
+        yield ["push.contenders"], "with push.arrivals"
     elif push.contenders == 0:
-        yield from ((key, "without contenders") for key in ("push.probability", *CHANNEL))
+        yield ["push.probability", "push.channel.name", "push.channel.options"], "without contenders"
 
-
-def _by_valuation(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    name = scenario.strategy.name
-    if getattr(STRATEGIES.find(name), "needs_values", True) is False:
-        yield from ((key, f"under {name}") for key in keys() if key.startswith("valuation."))
-
-
-def _by_training(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    name, training = scenario.strategy.name, scenario.training
+    if getattr(strategy, "needs_values", True) is False:
+        yield [key for key in keys() if key.startswith("valuation.")], under
     if training.optimizer.name != "sgd":
-        yield "training.momentum", f"with {training.optimizer.name}"
+        yield ["training.momentum"], f"with {training.optimizer.name}"
     if name in training.epochs_by_strategy:
-        yield "training.epochs", "beside training.epochs_by_strategy"
+        yield ["training.epochs"], "beside training.epochs_by_strategy"
     else:
-        yield "training.epochs_by_strategy", f"under {name}"
-    if all(link.name != "noise" for link in scenario.chain) and all(link.name in LINKS for link in scenario.chain):
-        yield from ((key, "without noise in chain") for key in ("fleet.noise", *NOISE))
-    elif scenario.fleet.noise == 0:
-        yield from ((key, "without fleet.noise") for key in NOISE)
-    elif scenario.fleet.noise_law.name == "equal":
-        yield "fleet.noise_order", "with equal noise"
+        yield ["training.epochs_by_strategy"], under
+
+    if all(link.name in LINKS and link.name != "noise" for link in scenario.chain):
+        yield ["fleet.noise", *NOISE], "without noise in chain"
+    elif fleet.noise == 0:
+        yield NOISE, "without fleet.noise"
+    elif fleet.noise_law.name == "equal":
+        yield ["fleet.noise_order"], "with equal noise"
     if scenario.pools_data and name in STRATEGIES:
-        yield from (
-            (key, "where the PS pools the data") for key in ("fleet.stragglers", "chain", "fleet.noise", *NOISE)
-        )
+        yield ["fleet.stragglers", "chain", "fleet.noise", *NOISE], "where the PS pools the data"
 
-
-def _by_radio(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    if scenario.radio.bits_per_slot is None:
-        yield "radio.bits_per_parameter", "without radio.bits_per_slot"
-
-
-def _by_data(scenario: Scenario) -> Iterator[tuple[str, str]]:
     divided, partition = ("data.alpha", "data.sizes", "data.samples_per_ue"), scenario.data.partition.name
     if divides_itself(scenario.data.dataset):
-        yield from ((key, "beside ue_train") for key in (*divided, "data.partition.name", "data.partition.options"))
+        yield [*divided, "data.partition.name", "data.partition.options"], "beside ue_train"
     elif partition != "dirichlet":
-        yield from ((key, f"with {partition}") for key in divided)
+        yield divided, f"with {partition}"
+    if scenario.radio.bits_per_slot is None:
+        yield ["radio.bits_per_parameter"], "without radio.bits_per_slot"
 
 
 def _get(scenario: Scenario, key: str) -> object:
     """Return the value of a field; that of a section that is null is null."""
-    value: object = scenario
-    for name in key.split("."):
-        value = getattr(value, name, None)
-    return value
+    names: list[Any] = [scenario, *key.split(".")]
+    return reduce(lambda section, name: getattr(section, name, None), names)

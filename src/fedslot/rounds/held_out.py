@@ -65,31 +65,29 @@ class HeldOut:
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)
             losses, accuracies = measure(weights)
-            found = -losses if options.utility == "loss" else accuracies
-            return finite(found, self.scenario, round).cpu().numpy()
+            worths = -losses if options.utility == "loss" else accuracies
+            return finite(worths, self.scenario, round).cpu().numpy()
 
         # a capture channel can bring more than one update a slot
         if options.name == "exact" and len(updates) > MOST_EXACT_PLAYERS:
             raise RefusedError(f"round {round}: {len(updates)} UEs are too many for valuation.name exact")
         geometry = Geometry(sizes, self._inner_products(updates - model))
-        found = self.method(Game(len(updates), utility, geometry), stream(self.scenario.seed, VALUATION, round))
+        valuation = self.method(Game(len(updates), utility, geometry), stream(self.scenario.seed, VALUATION, round))
         part = f"round {round}: valuation.name {options.name} must return"
-        if not isinstance(found, Valuation):
-            raise RefusedError(f"{part} a Valuation, not {shorten(found)}")
-        arrays = [array for array in (found.values, found.errors) if isinstance(array, np.ndarray)]
+        if not isinstance(valuation, Valuation):
+            raise RefusedError(f"{part} a Valuation, not {shorten(valuation)}")
+        arrays = [array for array in (valuation.values, valuation.errors) if isinstance(array, np.ndarray)]
         right = [array.shape == (len(updates),) and array.dtype.kind in "iuf" for array in arrays]
-        if right != [True, True] or not np.isfinite(found.values).all():
-            raise RefusedError(
-                f"{part} a finite value and a standard error for each of the {len(updates)} received UEs"
-            )
-        return found
+        if right != [True, True] or not np.isfinite(valuation.values).all():
+            wanted = f"a finite value and a standard error for each of the {len(updates)} received UEs"
+            raise RefusedError(f"{part} {wanted}")
+        return valuation
 
     def _inner_products(self, steps: Tensor) -> NDArray[np.float64]:
         """Return the inner products (Y, Y) of steps (Y, P), summed in float64."""
         blocks = torch.split(steps, PARAMETERS, dim=1)
-        parts = self.threads.map(lambda block: block.double() @ block.double().mT, blocks)
-        found: NDArray[np.float64] = torch.stack(parts).sum(dim=0).cpu().numpy()
-        return found
+        products = self.threads.map(lambda block: block.double() @ block.double().mT, blocks)
+        return np.asarray(torch.stack(products).sum(dim=0).cpu())
 
 
 class HeldOutCounts(NamedTuple):

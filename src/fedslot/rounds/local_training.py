@@ -82,7 +82,7 @@ class LocalTraining:
 
     def train(self, start: Tensor, received: UEs, round: int) -> Trained:
         """Train UEs on their own samples, without sending."""
-        return Trained(self.trainer(start, self._jobs(received, round)), received, self.fleet.sizes[received])
+        return Trained(self.trainer(start, self.jobs(received, round)), received, self.fleet.sizes[received])
 
     def send(self, start: Tensor, trained: Trained, round: int, links: Memory = NO_MEMORY) -> Trained:
         """Pass the models of UEs through the update chain; they are changed in place."""
@@ -112,17 +112,20 @@ class LocalTraining:
 
     def stacks(self, received: UEs, round: int) -> list[list[int]]:
         """Return which of the received UEs, by position, are trained in one batch; each batch can run anywhere."""
-        return self.trainer.stacks(self._jobs(received, round))
+        return self.trainer.stacks(self.jobs(received, round))
 
-    def _jobs(self, received: UEs, round: int) -> list[Job]:
-        return [local_job(self.scenario, self.fleet, ue, round) for ue in received.tolist()]
-
-
-def local_job(scenario: Scenario, fleet: Fleet, ue: int, round: int) -> Job:
-    """Return the local training of one UE in one round."""
-    seed = scenario.seed
-    shuffle, dropout = stream(seed, SHUFFLE, round, ue), torch_seed(seed, DROPOUT, round, ue)
-    return Job(fleet.shares.share(ue), int(fleet.epochs[ue]), shuffle, dropout)
+    def jobs(self, received: UEs, round: int) -> list[Job]:
+        """Return the local training of each received UE."""
+        fleet, seed = self.fleet, self.scenario.seed
+        return [
+            Job(
+                fleet.shares.share(ue),
+                int(fleet.epochs[ue]),
+                stream(seed, SHUFFLE, round, ue),
+                torch_seed(seed, DROPOUT, round, ue),
+            )
+            for ue in received.tolist()
+        ]
 
 
 @dataclass(frozen=True)
@@ -134,14 +137,12 @@ class PooledTraining:
     trainer: Trainer
 
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
-        ues, seed = received.tolist(), self.scenario.seed
-        if not ues:
+        if not len(received):
             return Trained(start.new_empty(0, len(start)), received, received, received)
-        samples = np.concatenate([self.fleet.shares.share(ue) for ue in ues])
+        samples, seed = np.concatenate([self.fleet.shares.share(ue) for ue in received.tolist()]), self.scenario.seed
         key = round, self.fleet.ues  # the PS counts as one more UE
         job = Job(samples, self.scenario.epochs, stream(seed, SHUFFLE, *key), torch_seed(seed, DROPOUT, *key))
-        models = self.trainer(start, [job])
-        return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([len(samples)]), np.array([0]))
+        return _train_at_ps(self.scenario, self.trainer, start, job, round)
 
 
 class LoneTraining:
@@ -159,15 +160,18 @@ class LoneTraining:
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
         epochs, seed = max(1, min(LONE_EPOCHS, LONE_PASSES // self.samples)), self.scenario.seed
         job = Job(np.arange(self.samples), epochs, stream(seed, ALONE), torch_seed(seed, ALONE))
-        models = self.trainer(start, [job])
-        return Trained(finite(models, self.scenario, round), np.array([-1]), np.array([self.samples]), np.array([0]))
+        return _train_at_ps(self.scenario, self.trainer, start, job, round)
+
+
+def _train_at_ps(scenario: Scenario, trainer: Trainer, start: Tensor, job: Job, round: int) -> Trained:
+    model = finite(trainer(start, [job]), scenario, round)
+    return Trained(model, np.array([-1]), np.array([len(job.share)]), np.array([0]))
 
 
 def make_model(scenario: Scenario, data: Dataset) -> Model:
     """Build the network of a scenario for its data."""
-    options = scenario.training
-    model = options.model
-    return Model.build(model.name, data.x_train.shape[1:], data.classes, scenario.seed, options.device, model.options)
+    part, device = scenario.training.model, scenario.training.device
+    return Model.build(part.name, data.x_train.shape[1:], data.classes, scenario.seed, device, part.options)
 
 
 def make_chain(scenario: Scenario) -> Chain:
@@ -177,12 +181,11 @@ def make_chain(scenario: Scenario) -> Chain:
 
 def make_trainer(scenario: Scenario, model: Model, data: Dataset, threads: Threads = ONE_THREAD) -> Trainer:
     """Build the trainer of a scenario's network on its training samples."""
-    samples, engine = tensors(model, data.x_train, data.y_train), scenario.training.engine
-    return Trainer(model, *samples, recipe_of(scenario), engine, threads)
+    x, y = tensors(model, data.x_train, data.y_train)
+    return Trainer(model, x, y, recipe_of(scenario), scenario.training.engine, threads)
 
 
 def recipe_of(scenario: Scenario) -> Recipe:
     """Return the recipe of a scenario's local training."""
-    options = scenario.training
-    chosen = options.optimizer
-    return Recipe(options.lr, options.momentum, options.batches, options.proximal, chosen.name, chosen.options)
+    training, part = scenario.training, scenario.training.optimizer
+    return Recipe(training.lr, training.momentum, training.batches, training.proximal, part.name, part.options)

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.access.clock import Clock
+from fedslot.access.clock import Clock, Cost
 from fedslot.aggregation import Aggregate, Aggregation, Updates
 from fedslot.learning.models import Model
-from fedslot.messages import Grant, Receipt
-from fedslot.rounds.checks import check_aggregate, check_state
-from fedslot.rounds.held_out import HeldOut, no_values
+from fedslot.messages import Grant, Measured, Receipt, UEs
+from fedslot.rounds.checks import check_aggregate, check_grant, check_state, check_traced, distinct_ues
+from fedslot.rounds.held_out import HeldOut, finite, no_values
 from fedslot.rounds.local_training import Trained
-from fedslot.rounds.round import (
-    Losses,
-    Round,
-    Snapshot,
-    add,
-    ask,
-    first_waiting,
-    frame_fits,
-    measure,
-    observe,
-    record,
-    schedule,
-    still_waiting,
-    trace,
-)
+from fedslot.rounds.round import ROUNDING, Round, Snapshot, first_waiting, overhead, still_waiting
 from fedslot.rounds.states import state_arrays
-from fedslot.rounds.trace import Event
+from fedslot.rounds.trace import Event, trace_frame
 from fedslot.scenario import Scenario
-from fedslot.strategies import Strategy
+from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import RefusedError
+from fedslot.support.rng import ASK, SCHEDULE, stream
 from fedslot.valuation import Valuation
 
+Losses = Callable[[UEs], NDArray[np.float64]]
+"""Maps UEs (n,) to their local losses (n,) of the global model."""
 Excuse = Callable[[str, Exception], None]
 """Is told which step failed, `values` or `aggregate`, and why; the round then goes on without it."""
 
@@ -56,8 +47,7 @@ class Step(NamedTuple):
 class PS:
     """The parameter server of a scenario.
 
-    network: the network whose parameters are trained. held_out: the PS's samples.
-    clock: computes what frames cost.
+    network: the network whose parameters are trained. held_out: the PS's samples. clock: computes what frames cost.
     """
 
     scenario: Scenario
@@ -80,14 +70,28 @@ class PS:
 
     def ask(self, now: Snapshot, losses: Losses) -> Snapshot:
         """Return the snapshot after the strategy asked UEs for their losses; unchanged if it asks none."""
-        return replace(now, state=ask(self.strategy, self.scenario, now.state, now.round, losses))
+        if not isinstance(self.strategy, Asking):
+            return now
+        part, ues = self._strategy_in(now), self.scenario.data.ues
+        asked = distinct_ues(self.strategy.ask(now.state, now.round, stream(self.scenario.seed, ASK, now.round)), ues)
+        if asked is None:
+            raise RefusedError(f"{part} may ask each UE from 0 to {ues - 1} once")
+        answers = finite(torch.from_numpy(losses(asked)), self.scenario, now.round)
+        state = self.strategy.hear(now.state, asked, answers.numpy())
+        check_state(part, "hear", state, now.state)
+        return replace(now, state=state)
 
     def grant(self, now: Snapshot) -> Grant | None:
         """Return the grant of the next frame; None if the rounds or a budget of the scenario are used up."""
         if now.round >= self.scenario.most_rounds:
             return None
-        grant = schedule(self.strategy, self.scenario, now.state, now.round)
-        return grant if frame_fits(self.scenario, self.clock, now, grant) else None
+        grant = self.schedule(now)
+        return grant if self._fits(now, grant) else None
+
+    def schedule(self, now: Snapshot) -> Grant:
+        """Return the strategy's grant, with the overhead of asking; one that no frame can hold is refused."""
+        grant = self.strategy.schedule(now.state, now.round, stream(self.scenario.seed, SCHEDULE, now.round))
+        return replace(check_grant(self._strategy_in(now), grant, self.scenario), overhead=overhead(self.strategy))
 
     def close(
         self,
@@ -104,31 +108,47 @@ class PS:
         ready: (K,) computing time of each UE in slots, if it is known.
         excuse: is told what failed, and the model stays as it is, or values are 0; None: such errors are raised.
         """
-        scenario, round = self.scenario, now.round
         valuation = self._value(now, receipt, trained, excuse)
         updates = self._gather(now, trained, valuation)
         new = self._aggregate(now, updates, excuse)
-        receipt = replace(receipt, measured=measure(self.strategy, updates))
-        state = observe(self.strategy, scenario, now.state, receipt, valuation.values, round)
+        receipt = replace(receipt, measured=self._measure(updates))
+        state = self.strategy.observe(now.state, replace(receipt, attempts=None), valuation.values)
+        check_state(self._strategy_in(now), "observe", state, now.state)
 
         cost = self.clock.cost(receipt, ready)
-        spent, seconds, joules = add(now, cost)
-        waiting = still_waiting(scenario, now.waiting, receipt.received, now.slots_spent, spent)
+        spent = now.slots_spent + cost.spent
         after = Snapshot(
-            round + 1,
+            now.round + 1,
             spent,
-            waiting,
+            still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent),
             new.broadcast,
             new.report,
             state,
             new.state,
-            seconds_spent=seconds,
-            joules_spent=joules,
-            links=trained.links,
+            now.seconds_spent + (cost.seconds or 0.0),
+            now.joules_spent + (cost.joules or 0.0),
+            trained.links,
         )
-        values = valuation.values if self.strategy.needs_values else None
-        frame = trace(scenario, round, receipt, state, new.state, values)
-        return Step(record(self.held_out, round, receipt, valuation, after, began, cost, new.val_loss), after, frame)
+        row = self._record(after, receipt, valuation, cost, new.val_loss, began)
+        return Step(row, after, self._trace(now.round, receipt, after, valuation))
+
+    def _strategy_in(self, now: Snapshot) -> str:
+        return f"round {now.round}: strategy {self.scenario.strategy.name}"
+
+    def _fits(self, now: Snapshot, grant: Grant) -> bool:
+        """Return whether a frame may begin: all of its slots, and the asking before it, fit into the budgets of time.
+
+        The energy of a frame is not known before it. The first frame that uses up the budget of joules is the last one.
+        """
+        scenario, uplink = self.scenario, grant.uplink_slots(self.scenario.frame.slots)
+        slots, seconds, joules = scenario.time_budget, scenario.seconds_budget, scenario.joules_budget
+        downlinks = 1 if uplink else 0
+        longest = self.clock.radio.seconds(grant.overhead + uplink, downlinks) or 0.0
+        return (
+            (slots is None or now.slots_spent + grant.overhead + downlinks + uplink <= slots)
+            and (seconds is None or now.seconds_spent + longest <= seconds * (1 + ROUNDING))
+            and (joules is None or now.joules_spent < joules)
+        )
 
     def _value(self, now: Snapshot, receipt: Receipt, trained: Trained, excuse: Excuse | None) -> Valuation:
         """Value the received updates on the PS's validation samples; zeros if the strategy needs no values."""
@@ -182,3 +202,54 @@ class PS:
         if not all(np.isfinite(array).all() for array in state_arrays(new.state).values()):
             raise ArithmeticError("the aggregation's state is not finite")
         return replace(new, val_loss=loss)
+
+    def _measure(self, updates: Updates) -> Measured | None:
+        """Return the measurements of a round's updates, if there are any and the strategy needs them."""
+        if not getattr(self.strategy, "needs_measurements", False) or not len(updates.local):
+            return None
+        responses, gain = updates.responses.double(), updates.statistics.noise_gain(updates.start)
+        return Measured(updates.noise, (responses @ responses.mT).cpu().numpy(), gain)
+
+    def _trace(self, round: int, receipt: Receipt, after: Snapshot, valuation: Valuation) -> list[Event]:
+        """Return the rows of a frame in `frames.csv`.
+
+        The states of the strategy and of the aggregation may have a method `traced`, which returns by name (`value`,
+        `noise`) what the PS knows of each UE, (K,); the strategy goes first.
+        """
+        scenario = self.scenario
+        known: dict[str, NDArray[np.float64]] = {}
+        for kind, name, state in (
+            ("aggregation", scenario.aggregation.name, after.aggregation),
+            ("strategy", scenario.strategy.name, after.state),
+        ):
+            if callable(traced := getattr(state, "traced", None)):
+                known |= check_traced(f"round {round}: the state of {kind} {name}", traced(), scenario.data.ues)
+        values = valuation.values if self.strategy.needs_values else None
+        return trace_frame(round, receipt, **known, update_values=values)
+
+    def _record(
+        self, after: Snapshot, receipt: Receipt, valuation: Valuation, cost: Cost, val_loss: float | None, began: float
+    ) -> Round:
+        """Return the record of a round. val_loss: of the reported model, if the aggregation measured it."""
+        test_loss, test_accuracy = self.held_out.test.evaluate(after.report)
+        return Round(
+            round=after.round - 1,
+            test_accuracy=test_accuracy,
+            test_loss=test_loss,
+            val_loss=self.held_out.validation.evaluate(after.report)[0] if val_loss is None else val_loss,
+            slots=receipt.slots,
+            pulled=len(receipt.pulled),
+            wasted=len(receipt.wasted),
+            contenders=receipt.contenders,
+            push_received=len(receipt.pushed),
+            collided=len(receipt.collided),
+            cost_max=cost.max,
+            cost_frame=cost.frame,
+            cost_sum=cost.sum,
+            slots_spent=after.slots_spent,
+            air_seconds=cost.seconds,
+            joules=cost.joules,
+            utilities=valuation.utilities,
+            value_error=float(max(valuation.errors, default=0.0)),
+            seconds=time.perf_counter() - began,
+        )

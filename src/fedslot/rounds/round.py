@@ -1,39 +1,27 @@
-"""The steps of a round that the simulator and every deployment share, and the state between rounds."""
+"""The record of a round, the state between rounds, what strategies know of the cell, and which UEs are backlogged."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.access.clock import Clock, Cost
 from fedslot.access.frame import draw_backlogged
-from fedslot.aggregation import Updates
-from fedslot.messages import Grant, Measured, Receipt, UEs
+from fedslot.messages import Grant, UEs
 from fedslot.planning.cell import Barring
 from fedslot.planning.planner import plan
-from fedslot.rounds.checks import check_grant, check_state, check_traced, distinct_ues
-from fedslot.rounds.held_out import HeldOut, finite
-from fedslot.rounds.trace import Event, trace_frame
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Cell, Split, Strategy
 from fedslot.support.checks import check_whole
-from fedslot.support.errors import InputError, RefusedError
-from fedslot.support.rng import ARRIVALS, ASK, BACKLOGGED, SCHEDULE, stream
+from fedslot.support.rng import ARRIVALS, BACKLOGGED, stream
 from fedslot.updates import Memory
-from fedslot.valuation import Valuation
 
 ROUNDING = 1e-9  # by which a sum of seconds may exceed a budget
-Losses = Callable[[UEs], NDArray[np.float64]]
-"""Maps UEs (n,) to their local losses (n,) of the global model."""
 
 
 @dataclass(frozen=True)
@@ -127,16 +115,19 @@ def splits(scenario: Scenario, limit: float) -> list[Split]:
     On the collision channel this is exact, on others it is simulated. With `push.arrivals`, those contend that become
     backlogged in a frame of full length.
     """
-    push, ues, slots = scenario.push, scenario.data.ues, scenario.frame.slots
-    expected = scenario.expected_contenders
-    contenders = ues if expected is None else expected
-    channel = push.channel.make()
+    push, ues, slots, expected = scenario.push, scenario.data.ues, scenario.frame.slots, scenario.expected_contenders
     barring: Barring = "best" if push.probability == "auto" else push.probability
-    pulls = range(min(slots, ues, math.floor(limit) - 1) + 1)
-    found = plan(
-        slots, contenders, pulls=pulls, ues=ues, frame_limit=limit, barring=barring, channel=channel, frames=1000
+    planned = plan(
+        slots,
+        ues if expected is None else expected,
+        pulls=range(min(slots, ues, math.floor(limit) - 1) + 1),
+        ues=ues,
+        frame_limit=limit,
+        barring=barring,
+        channel=push.channel.make(),
+        frames=1000,
     )
-    return [Split(split.pull, split.push, split.probability, split.expected_received_push) for split in found.splits]
+    return [Split(split.pull, split.push, split.probability, split.expected_received_push) for split in planned.splits]
 
 
 def overhead(strategy: Strategy[Any]) -> int:
@@ -145,69 +136,6 @@ def overhead(strategy: Strategy[Any]) -> int:
         return 0
     check_whole(f"overhead of {type(strategy).__name__}", strategy.overhead)
     return int(strategy.overhead)
-
-
-def frame_fits(scenario: Scenario, clock: Clock, now: Snapshot, grant: Grant) -> bool:
-    """Return whether a frame may begin: all of its slots, and the asking before it, fit into the budgets of time.
-
-    The energy of a frame is not known before it. The first frame that uses up the budget of joules is the last one.
-    """
-    uplink, seconds, joules = grant.uplink_slots(scenario.frame.slots), scenario.seconds_budget, scenario.joules_budget
-    downlinks = 1 if uplink else 0
-    slots, budget = now.slots_spent + grant.overhead + downlinks + uplink, scenario.time_budget
-    longest = clock.radio.seconds(grant.overhead + uplink, downlinks) or 0.0
-    return (
-        (budget is None or slots <= budget)
-        and (seconds is None or now.seconds_spent + longest <= seconds * (1 + ROUNDING))
-        and (joules is None or now.joules_spent < joules)
-    )
-
-
-def add(now: Snapshot, cost: Cost) -> tuple[int, float, float]:
-    """Return slots, seconds and joules spent after a frame, from those before it and its cost."""
-    seconds, joules = cost.seconds or 0.0, cost.joules or 0.0
-    return now.slots_spent + cost.spent, now.seconds_spent + seconds, now.joules_spent + joules
-
-
-def ask(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int, losses: Losses) -> Any:
-    """Return the state of a strategy after it asked UEs for their losses; unchanged if it asks none."""
-    if not isinstance(strategy, Asking):
-        return state
-    part, ues = f"round {round}: strategy {scenario.strategy.name}", scenario.data.ues
-    asked = distinct_ues(strategy.ask(state, round, stream(scenario.seed, ASK, round)), ues)
-    if asked is None:
-        raise RefusedError(f"{part} may ask each UE from 0 to {ues - 1} once")
-    answers = finite(torch.from_numpy(losses(asked)), scenario, round)
-    heard = strategy.hear(state, asked, answers.numpy())
-    check_state(part, "hear", heard, state)
-    return heard
-
-
-def observe(
-    strategy: Strategy[Any],
-    scenario: Scenario,
-    state: Any,
-    receipt: Receipt,
-    values: NDArray[np.float64],
-    round: int,
-) -> Any:
-    """Return the state of a strategy after a frame; values: (Y,) in the order of `receipt.received`."""
-    new = strategy.observe(state, replace(receipt, attempts=None), values)
-    check_state(f"round {round}: strategy {scenario.strategy.name}", "observe", new, state)
-    return new
-
-
-def refuse_asking(strategy: Strategy[Any], scenario: Scenario) -> None:
-    """Refuse a strategy that asks UEs for their losses: deployments have no message for it."""
-    if isinstance(strategy, Asking):
-        raise InputError("strategy.name", scenario.strategy.name, "a strategy that asks UEs nothing, in a deployment")
-
-
-def schedule(strategy: Strategy[Any], scenario: Scenario, state: Any, round: int) -> Grant:
-    """Return the strategy's grant, with the overhead of asking; one that no frame can hold is refused."""
-    grant = strategy.schedule(state, round, stream(scenario.seed, SCHEDULE, round))
-    grant = check_grant(f"round {round}: strategy {scenario.strategy.name}", grant, scenario)
-    return replace(grant, overhead=overhead(strategy))
 
 
 def first_waiting(scenario: Scenario) -> NDArray[np.bool_]:
@@ -219,9 +147,8 @@ def backlogged(scenario: Scenario, grant: Grant, waiting: NDArray[np.bool_], rou
     """Return the UEs that happen to have an update to push in this frame. waiting: as in `Snapshot`."""
     if scenario.push.arrivals is not None:
         return np.setdiff1d(np.flatnonzero(waiting), grant.pull)
-    contenders = scenario.push.contenders
-    number = None if contenders == "ready" else contenders
-    return draw_backlogged(number, scenario.data.ues, grant.pull, stream(scenario.seed, BACKLOGGED, round))
+    rng = stream(scenario.seed, BACKLOGGED, round)
+    return draw_backlogged(scenario.expected_contenders, scenario.data.ues, grant.pull, rng)
 
 
 def still_waiting(
@@ -241,75 +168,3 @@ def still_waiting(
         rng = stream(scenario.seed, ARRIVALS, slot)
         after[rng.integers(len(after), size=rng.poisson(rate))] = True
     return after
-
-
-def measure(strategy: Strategy[Any], updates: Updates) -> Measured | None:
-    """Return the measurements of a round's updates, if there are any and the strategy needs them."""
-    if not getattr(strategy, "needs_measurements", False) or not len(updates.local):
-        return None
-    responses, gain = updates.responses.double(), updates.statistics.noise_gain(updates.start)
-    return Measured(updates.noise, (responses @ responses.mT).cpu().numpy(), gain)
-
-
-def trace(
-    scenario: Scenario,
-    round: int,
-    receipt: Receipt,
-    state: Any,
-    aggregation: Any,
-    values: NDArray[np.float64] | None,
-) -> list[Event]:
-    """Return the rows of a frame in `frames.csv`.
-
-    values: (Y,) of this round's updates, in the order of `receipt.received`; None if they were not valued.
-
-    state, aggregation: the states of the strategy and of the aggregation after the round. Each may have a method
-    `traced`, which returns by name (`value`, `noise`) what the PS knows of each UE, (K,); the strategy goes first.
-    """
-    known: dict[str, NDArray[np.float64]] = {}
-    for kind, name, part in (
-        ("aggregation", scenario.aggregation.name, aggregation),
-        ("strategy", scenario.strategy.name, state),
-    ):
-        if callable(traced := getattr(part, "traced", None)):
-            known |= check_traced(f"round {round}: the state of {kind} {name}", traced(), scenario.data.ues)
-    return trace_frame(round, receipt, **known, update_values=values)
-
-
-def record(
-    held_out: HeldOut,
-    round: int,
-    receipt: Receipt,
-    valuation: Valuation,
-    now: Snapshot,
-    began: float,
-    cost: Cost,
-    val_loss: float | None = None,
-) -> Round:
-    """Return the record of a round.
-
-    now: the snapshot after it. cost: of its frame. began: the `time.perf_counter` at its beginning.
-    val_loss: of the reported model, if the aggregation measured it.
-    """
-    test_loss, test_accuracy = held_out.test.evaluate(now.report)
-    return Round(
-        round=round,
-        test_accuracy=test_accuracy,
-        test_loss=test_loss,
-        val_loss=held_out.validation.evaluate(now.report)[0] if val_loss is None else val_loss,
-        slots=receipt.slots,
-        pulled=len(receipt.pulled),
-        wasted=len(receipt.wasted),
-        contenders=receipt.contenders,
-        push_received=len(receipt.pushed),
-        collided=len(receipt.collided),
-        cost_max=cost.max,
-        cost_frame=cost.frame,
-        cost_sum=cost.sum,
-        slots_spent=now.slots_spent,
-        air_seconds=cost.seconds,
-        joules=cost.joules,
-        utilities=valuation.utilities,
-        value_error=float(max(valuation.errors, default=0.0)),
-        seconds=time.perf_counter() - began,
-    )

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedslot.support.errors import RefusedError
-
 
 def as_array(value: Any) -> NDArray[Any]:
     """Convert a tensor, an array or a number into an array."""
@@ -20,12 +18,7 @@ def as_array(value: Any) -> NDArray[Any]:
 
 def state_arrays(state: Any) -> dict[str, NDArray[Any]]:
     """Return copies of the fields of a state, a dataclass of tensors, arrays and numbers, as arrays by name."""
-    arrays = {field.name: as_array(getattr(state, field.name)).copy() for field in fields(state)}
-    for name, array in arrays.items():
-        if array.dtype.hasobject:
-            kind = type(getattr(state, name)).__name__
-            raise RefusedError(f"the field {name} of a {type(state).__name__} must be an array or a number, not {kind}")
-    return arrays
+    return {field.name: as_array(getattr(state, field.name)).copy() for field in fields(state)}
 
 
 def restore_state(pattern: Any, saved: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:

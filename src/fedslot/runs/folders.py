@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from fedslot.support.errors import RefusedError, nearest
 
 LOCK = ".lock"
-LEFTOVERS = ".*.[0-9]*.tmp"
+LEFTOVERS = ".*.[0-9]*.tmp"  # temporary files of a killed `write_atomically`
 IMAGES = ("png", "pdf")
 SYSTEM_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
@@ -85,42 +85,33 @@ KINDS = (COMPARISON, SWEEP, REPRODUCTION, EQUAL_SLOTS, RUN)
 
 
 @dataclass(frozen=True)
-class Begun:
-    """Results that a claim began, in a folder that held none. made: whether the folder itself was created for them."""
+class Claim:
+    """The right to write into a folder, which no other process has until it is released or this process ends.
+
+    begun: whether the results are new, in a folder that held none. made: whether the folder itself is new, too.
+    """
 
     path: Path
     kind: Kind
+    held: AcquireReturnProxy[FileLock]
+    begun: bool
     made: bool
-
-    @property
-    def has_runs(self) -> bool:
-        """Whether there are runs among the results."""
-        return any(True for pattern in self.kind.runs for _ in self.path.glob(pattern))
-
-
-class Claim:
-    """The right to write into a folder, which no other process has until it is released or this process ends."""
-
-    def __init__(self, lock: FileLock) -> None:
-        self._lock = lock
-        self.begun: Begun | None = None
 
     def release(self) -> None:
         """Leave the folder to others."""
-        self._lock.release()
+        self.held.lock.release()
 
     def withdraw(self) -> None:
         """Release the folder as it was: delete the results that were begun, unless there are runs among them."""
-        begun = self.begun
-        if begun is None or begun.has_runs:
+        if not self.begun or any(True for pattern in self.kind.runs for _ in self.path.glob(pattern)):
             self.release()
             return
-        _delete(begun.path, begun.kind)
-        (begun.path / begun.kind.marker).unlink(missing_ok=True)
+        _delete(self.path, self.kind)
+        (self.path / self.kind.marker).unlink(missing_ok=True)
         self.release()
-        (begun.path / LOCK).unlink(missing_ok=True)
-        if begun.made:
-            _remove_if_empty(begun.path)
+        (self.path / LOCK).unlink(missing_ok=True)
+        if self.made:
+            _remove_if_empty(self.path)
 
     def __enter__(self) -> Claim:
         return self
@@ -147,30 +138,30 @@ def claim(
         raise RefusedError("--resume continues what a folder holds, --force deletes it; give one of them")
     with refusing(path):
         refuse_foreign(path, kind, resume or force)
-        begun: Begun | None = Begun(path, kind, made=not path.exists())
+        made = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         held = lock(path)
         try:
             refuse_foreign(path, kind, resume or force)  # again: nothing changes from now on
-            clear_leftovers(path)
+            for file in path.glob(LEFTOVERS):
+                file.unlink(missing_ok=True)
             if force:
                 _delete(path, kind)
-            elif (path / kind.marker).exists():
+            goes_on = not force and (path / kind.marker).exists()
+            if goes_on:
                 check()
-                begun = None
             write_atomically(path / kind.marker, description)
-            held.begun = begun
         except BaseException:
-            held.release()
+            held.lock.release()
             raise
-    return held
+    return Claim(path, kind, held, begun=not goes_on, made=made)
 
 
 def refuse_foreign(path: Path, kind: Kind, ours: bool) -> None:
     """Refuse a folder that is not empty, unless results of this kind may be there (`ours`) and are."""
     if path.exists() and not path.is_dir():
         raise RefusedError(f"{path} is a file; give a folder for the results")
-    if not path.is_dir() or is_empty(path):
+    if not path.is_dir() or set(path.iterdir()) <= {path / LOCK, *path.glob(LEFTOVERS)}:
         return
     holds = next((known.name for known in KINDS if (path / known.marker).is_file()), "other things")
     if holds != kind.name:
@@ -202,17 +193,6 @@ def no_folder(path: Path) -> RefusedError:
     return RefusedError(f"{path} is no folder; give the folder that --out named{hint}")
 
 
-def is_empty(folder: Path) -> bool:
-    """Return whether a folder holds nothing but its lock and temporary files of a killed `write_atomically`."""
-    return set(folder.iterdir()) <= {folder / LOCK, *folder.glob(LEFTOVERS)}
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Delete temporary files of a killed `write_atomically`."""
-    for file in folder.glob(LEFTOVERS):
-        file.unlink(missing_ok=True)
-
-
 def write_atomically(file: Path, content: str | bytes) -> None:
     """Write a file completely or not at all: write a temporary file beside it, then rename that."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
@@ -230,14 +210,12 @@ def write_atomically(file: Path, content: str | bytes) -> None:
         raise
 
 
-def lock(path: Path) -> Claim:
-    """Lock a folder. The system releases the lock of a process that ends in any way; the file stays."""
-    file = FileLock(path / LOCK)
+def lock(path: Path) -> AcquireReturnProxy[FileLock]:
+    """Lock a folder, for a `with` block. The system releases the lock of a process that ends; the file stays."""
     try:
-        file.acquire(timeout=0)
+        return FileLock(path / LOCK).acquire(timeout=0)
     except Timeout:
         raise RefusedError(f"{path} is in use by another process; wait for its end or give another folder") from None
-    return Claim(file)
 
 
 def _delete(path: Path, kind: Kind) -> None:

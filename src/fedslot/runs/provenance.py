@@ -9,7 +9,6 @@ from fedslot.scenario import PartSection, Scenario
 from fedslot.support.errors import RefusedError
 
 NO_SOURCE = "no source"
-DATA = "data.dataset"
 FORMAT = {"format": "2"}  # of checkpoints and rows; a run is continued by a version that writes the same
 
 Fingerprints = Mapping[str, str]
@@ -22,7 +21,7 @@ def fingerprints(scenario: Scenario) -> Fingerprints:
     return {
         "made by": "simulation",
         **FORMAT,
-        **({} if own is None else {DATA: own}),
+        **({} if own is None else {"data.dataset": own}),
         **part_fingerprints(scenario.parts),
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,25 +31,14 @@ from fedslot.support.errors import RefusedError
 SCENARIO, ROUNDS, FRAMES = "scenario.yaml", "rounds.csv", "frames.csv"
 CHECKPOINT, SUMMARY = "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, FRAMES, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
-PLAIN = (
-    "round",
-    "slots_spent",
-    "seconds_spent",
-    "joules_spent",
-    "waiting",
-    "model",
-    "report",
-)  # fields of a snapshot that are arrays or numbers
-STATES = ("state", "aggregation")  # the others, dataclasses
+# fields of a snapshot: arrays and numbers, dataclasses
+PLAIN = ("round", "slots_spent", "seconds_spent", "joules_spent", "waiting", "model", "report")
+STATES = ("state", "aggregation")
 LINKED_UES, LINKS = "links.ues", "links.states"  # the states of the UEs' update chains
 _PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
 EXACTLY: Any = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}  # from then on always, and the word warns
-LENGTH = (
-    "rounds",
-    "time_budget",
-    "seconds_budget",
-    "joules_budget",
-)  # fields of a scenario that may change when a run is continued
+# fields of a scenario that may change when a run is continued
+LENGTH = ("rounds", "time_budget", "seconds_budget", "joules_budget")
 HEADERS = {
     ROUNDS: (",".join(field.name for field in fields(Round)) + "\n").encode(),
     FRAMES: (",".join(Event._fields) + "\n").encode(),
@@ -93,7 +82,6 @@ class RunFolder:
 
         frames: whether to write `frames.csv`, which is there for all rounds or none: a run goes on as it began.
         """
-        snapshot_arrays(start)  # refuses a state that could not be saved
         self._now, self._made_of = start, made_of
         kept = {name: HEADERS[name] for name in HEADERS if frames or name == ROUNDS}
 
@@ -175,7 +163,7 @@ class RunFolder:
         self._rows[ROUNDS].append([astuple(round)])
         self._last = now, self._written()  # in one step, so that Ctrl-C cannot come between them
 
-    def _written(self) -> dict[str, Written]:
+    def _written(self) -> dict[str, tuple[int, str]]:
         return {name: rows.written for name, rows in self._rows.items()}
 
     def save(self, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
@@ -203,26 +191,24 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, which marks the run as finished, with the checksum of all rows."""
-        hashes = {HASHES[name]: written.digest for name, written in self._last[1].items()}
+        hashes = {HASHES[name]: digest for name, (_, digest) in self._last[1].items()}
         held = {**hashes, "made_of": dict(self._made_of)}
         write_atomically(self.path / SUMMARY, json.dumps({**summary, **held}, indent=2) + "\n")
 
     def close(self) -> None:
         """Close the files and leave the folder to others."""
-        self._close_files()
+        for rows in self._rows.values():
+            rows.close()
+        self._rows = {}
         if self._claim is not None:
             self._claim.release()
 
     def withdraw(self) -> None:
         """Close the files and leave the folder as it was before `open`, without the run if that is new."""
-        self._close_files()
-        if self._claim is not None:
-            self._claim.withdraw()
-
-    def _close_files(self) -> None:
-        for rows in self._rows.values():
-            rows.close()
-        self._rows = {}
+        claim, self._claim = self._claim, None  # which is needed longer than the files
+        self.close()
+        if claim is not None:
+            claim.withdraw()
 
     def holds(self, scenario: Scenario, made_of: Fingerprints) -> bool:
         """Return whether the folder holds a finished run of this scenario, with this data, and with rows unchanged."""
@@ -310,13 +296,6 @@ class RunFolder:
                 raise RefusedError(f"{self.path} holds {what}")
 
 
-class Written(NamedTuple):
-    """The rows in a file: their number, and the SHA-256 of the whole file."""
-
-    rows: int
-    digest: str
-
-
 class RowWriter:
     """Appends rows to a CSV file, without a buffer, and hashes all that it holds."""
 
@@ -335,9 +314,9 @@ class RowWriter:
             rest = rest[self._file.write(rest) :]
 
     @property
-    def written(self) -> Written:
-        """The number and the hash of all rows."""
-        return Written(self._count, self._hash.hexdigest())
+    def written(self) -> tuple[int, str]:
+        """The number of rows, and the SHA-256 of the whole file."""
+        return self._count, self._hash.hexdigest()
 
     def sync(self) -> None:
         """Make sure that the rows written so far survive a crash of the machine."""

@@ -35,26 +35,11 @@ def new_key(key: str) -> str:
     return key
 
 
-def rename_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a scenario's fields, sections inside one another, with today's names of keys that only moved."""
-    fields = dict(fields)
-    push, valuation = fields.get("push"), fields.get("valuation")
-    if isinstance(push, dict) and "channel_options" in push:
-        channel = push.get("channel", {})
-        channel = dict(channel) if isinstance(channel, dict) else {"name": channel}
-        channel["options"] = push["channel_options"]
-        fields["push"] = {**{key: push[key] for key in push if key != "channel_options"}, "channel": channel}
-    if isinstance(valuation, dict) and "method" in valuation:
-        fields["valuation"] = {"name" if key == "method" else key: value for key, value in valuation.items()}
-    return fields
-
-
 def read_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a scenario's fields with today's keys; options that its valuation method does not take are dropped."""
-    fields = rename_keys(fields)
+    """Return fields with the valuation's options in their section; those that its method does not take are dropped."""
     valuation = fields.get("valuation")
     if not isinstance(valuation, dict) or not valuation.keys() & OPTIONS.keys():
-        return fields
+        return dict(fields)
     name, options = valuation.get("name", "kriging"), valuation.get("options", {})
     known = VALUATIONS.options(name) if isinstance(name, str) and name in VALUATIONS else {}
     section = {key: value for key, value in valuation.items() if key not in OPTIONS}
@@ -63,7 +48,7 @@ def read_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
         given = {key: valuation[key] for key in OPTIONS if key in valuation}
         taken = {key: value for key, value in given.items() if key in options or value != OPTIONS[key]}
         section["options"] = options | {key: value for key, value in taken.items() if key in known}
-    return fields | {"valuation": section}
+    return {**fields, "valuation": section}
 
 
 def old_keys(fields: Mapping[str, Any]) -> list[str]:

@@ -19,26 +19,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fedslot.parts import kinds
 from fedslot.parts.kind import Kind
-from fedslot.parts.kinds import (
-    AGGREGATIONS,
-    CHANNELS,
-    COST_RULES,
-    LINKS,
-    MODELS,
-    NOISE_LAWS,
-    OPTIMIZERS,
-    PARTITIONS,
-    STRATEGIES,
-    VALUATIONS,
-)
 from fedslot.parts.registry import part_name
 from fedslot.scenario.aliases import read_aliases
 from fedslot.scenario.hints import one_line
-from fedslot.scenario.overrides import flatten, override
+from fedslot.scenario.overrides import flatten, merge_overrides, nest
 from fedslot.scenario.sources import own_file, read_fields
 from fedslot.support.errors import InputError
-from fedslot.support.plain import LARGEST_INT, check_plain, plain
+from fedslot.support.plain import LARGEST_INT, check_plain
 from fedslot.support.yaml_text import write_yaml
 
 MOST = 10**9  # numbers of UEs, samples, slots, rounds, epochs: products of two of them fit into 64 bits
@@ -66,6 +55,7 @@ class PartSection(Section):
     kind: ClassVar[Kind[Any]]
     name: Part
     options: dict[str, Any] = {}
+    """Options of the part: the keyword parameters of its class or function."""
 
     @model_validator(mode="before")
     @classmethod
@@ -87,72 +77,66 @@ def _name(kind: Kind[Any], default: str, more: str = "") -> Any:
     return Field(default, description=f"Name of {kind.noun}: {names}, or `package.module:Name`. {more}".strip())
 
 
-def _options(kind: Kind[Any], more: str = "") -> Any:
-    """Return the field with the options of a part."""
-    return Field(
-        {}, description=f"Options of {kind.noun}: the keyword parameters of its class or function. {more}".strip()
-    )
+def _options(example: str) -> Any:
+    """Return the field with the options of a part, whose description has an example."""
+    return Field({}, description=f"Options of the part: the keyword parameters of its class or function. {example}")
 
 
 class PartitionPart(PartSection):
     """How the training samples are divided among the UEs."""
 
-    kind = PARTITIONS
+    kind = kinds.PARTITIONS
     name: Part = _name(
-        PARTITIONS,
+        kind,
         "dirichlet",
         "`dirichlet` goes by `data.alpha`, `data.sizes` and `data.samples_per_ue`; your own function is called with "
         "(labels, ues, rng), and returns the owner of each sample or a list of index arrays.",
     )
-    options: dict[str, Any] = _options(PARTITIONS)
 
 
 class NoiseLaw(PartSection):
     """How the noise differs between UEs."""
 
-    kind = NOISE_LAWS
+    kind = kinds.NOISE_LAWS
     name: Part = _name(
-        NOISE_LAWS,
+        kind,
         "linear",
         "The standard deviation of UE k of 0..K-1 is k * sigma / K with `linear`, as in the paper; with `half`, 0 for "
         "one half of the UEs and sigma for the other; with `equal`, sigma. Your own function is called with (ues, "
         "sigma), and returns an array (K,).",
     )
-    options: dict[str, Any] = _options(NOISE_LAWS)
 
 
 class ChannelPart(PartSection):
     """The channel of the push slots."""
 
-    kind = CHANNELS
-    name: Part = _name(CHANNELS, "collision")
-    options: dict[str, Any] = _options(CHANNELS, "E.g. `{threshold_db: 3.0}` for `capture`.")
+    kind = kinds.CHANNELS
+    name: Part = _name(kind, "collision")
+    options: dict[str, Any] = _options("E.g. `{threshold_db: 3.0}` for `capture`.")
 
 
 class ModelPart(PartSection):
     """The network that is trained."""
 
-    kind = MODELS
+    kind = kinds.MODELS
     name: Part = _name(
-        MODELS,
+        kind,
         "mlp",
         "`mlp` has 50 and 25 hidden units; your own factory is called with (input shape, classes) and returns an "
         "`nn.Module`.",
     )
-    options: dict[str, Any] = _options(MODELS)
 
 
 class OptimizerPart(PartSection):
     """The optimiser of local training."""
 
-    kind = OPTIMIZERS
+    kind = kinds.OPTIMIZERS
     name: Part = _name(
-        OPTIMIZERS,
+        kind,
         "sgd",
         "Your own factory is called with (parameters, lr) for each UE and round, and returns a "
         "`torch.optim.Optimizer`; `momentum` is then not used.",
     )
-    options: dict[str, Any] = _options(OPTIMIZERS)
 
 
 class Data(Section):
@@ -299,8 +283,8 @@ class Training(Section):
 class Strategy(PartSection):
     """The strategy, which grants the pull slots."""
 
-    kind = STRATEGIES
-    name: Part = _name(STRATEGIES, "push-pull", "`push-pull` is the paper's; under `ps-alone` no UE is heard.")
+    kind = kinds.STRATEGIES
+    name: Part = _name(kind, "push-pull", "`push-pull` is the paper's; under `ps-alone` no UE is heard.")
     warmup: int | None = Field(None, ge=0, le=MOST)
     """Number of warm-up rounds, in which all slots pull: every UE once, then the most valued. Null: until every UE
     was pulled once. Used by `push-pull`, `planned`, `only-pull` and `greedy-shap`."""
@@ -308,15 +292,15 @@ class Strategy(PartSection):
     """Weight of the old value in the exponential smoothing; `mean`: the running mean instead."""
     share: Probability = 0.1
     """Share of the UEs that send their data to the PS under `centralized`."""
-    options: dict[str, Any] = _options(STRATEGIES, "E.g. `{exploration: 2.0}` for `ucb`.")
+    options: dict[str, Any] = _options("E.g. `{exploration: 2.0}` for `ucb`.")
 
 
 class Valuation(PartSection):
     """How the PS values the received updates."""
 
-    kind = VALUATIONS
+    kind = kinds.VALUATIONS
     name: Part = _name(
-        VALUATIONS,
+        kind,
         "kriging",
         "Shapley values by `kriging` (predicts most utilities), `cyclic` (makes no assumptions), `gtg` (the paper's) "
         "or `exact`; `leave-one-out` or `banzhaf` values.",
@@ -325,37 +309,36 @@ class Valuation(PartSection):
     """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
     samples: int | None = Field(None, ge=1, le=MOST)
     """Number of validation samples on which utilities are evaluated, a fixed random subset; null means all."""
-    options: dict[str, Any] = _options(VALUATIONS, "E.g. `{utilities_per_ue: 8}` for `kriging`.")
+    options: dict[str, Any] = _options("E.g. `{utilities_per_ue: 8}` for `kriging`.")
 
 
 class Aggregation(PartSection):
     """How the PS combines the received updates into the next global model."""
 
-    kind = AGGREGATIONS
-    name: Part = _name(AGGREGATIONS, "average", "`average` is the paper's; `filtered` weighs and filters by noise.")
-    options: dict[str, Any] = _options(AGGREGATIONS, "E.g. `{lr: 0.05}` for `fedadam`.")
+    kind = kinds.AGGREGATIONS
+    name: Part = _name(kind, "average", "`average` is the paper's; `filtered` weighs and filters by noise.")
+    options: dict[str, Any] = _options("E.g. `{lr: 0.05}` for `fedadam`.")
 
 
 class LinkPart(PartSection):
     """A link of the update chain."""
 
-    kind = LINKS
-    name: Part = _name(LINKS, "noise")
-    options: dict[str, Any] = _options(LINKS, "E.g. `{norm: 1.0}` for `clip`.")
+    kind = kinds.LINKS
+    name: Part = _name(kind, "noise")
+    options: dict[str, Any] = _options("E.g. `{norm: 1.0}` for `clip`.")
 
 
 class CostRulePart(PartSection):
     """The slots that a frame spends."""
 
-    kind = COST_RULES
+    kind = kinds.COST_RULES
     name: Part = _name(
-        COST_RULES,
+        kind,
         "max",
         "With `max`, those up to the last received one; with `frame`, all that were announced. Your own function is "
         "called with the `Receipt` of a frame, and returns a whole number of slots, at least 1. The downlink slot "
         "counts in both. The costs by `max` and `frame` are always recorded.",
     )
-    options: dict[str, Any] = _options(COST_RULES)
 
 
 class Scenario(Section):
@@ -389,7 +372,7 @@ class Scenario(Section):
 
     def __init__(self, **fields: Any) -> None:
         try:
-            super().__init__(**read_aliases(plain(fields)))
+            super().__init__(**read_aliases(nest(type(self), merge_overrides(type(self), fields))))
         except ValidationError as error:
             raise one_line(type(self), error) from None
 
@@ -407,9 +390,8 @@ class Scenario(Section):
             if self.fleet.computing is None:
                 raise InputError("push.contenders", "ready", "a number, unless fleet.computing gives times")
         elif contenders > ues - pull:
-            raise InputError(
-                "push.contenders", contenders, f"at most data.ues - frame.pull ({ues} - {pull} = {ues - pull})"
-            )
+            allowed = f"at most data.ues - frame.pull ({ues} - {pull} = {ues - pull})"
+            raise InputError("push.contenders", contenders, allowed)
         if self.time_budget is not None and self.time_budget < slots + 1:
             raise InputError("time_budget", self.time_budget, f"at least one frame, 1 + frame.slots ({slots + 1})")
         self._check_costs()
@@ -417,12 +399,8 @@ class Scenario(Section):
             allowed = f"average where the PS trains, as under {self.strategy.name}"
             raise InputError("aggregation.name", self.aggregation.name, allowed)
         if self.valuation.name == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
-            raise InputError(
-                "valuation.name",
-                "exact",
-                f"kriging, cyclic or gtg where more than {MOST_EXACT_PLAYERS} UEs may be received "
-                f"(frame.slots is {slots})",
-            )
+            where = f"where more than {MOST_EXACT_PLAYERS} UEs may be received (frame.slots is {slots})"
+            raise InputError("valuation.name", "exact", f"kriging, cyclic or gtg {where}")
         return self
 
     def _check_costs(self) -> None:
@@ -484,7 +462,7 @@ class Scenario(Section):
     @property
     def rule_label(self) -> str:
         """The cost rule in names of measures: `max`, `frame`, or `own` for a function."""
-        return self.cost_rule.name if self.cost_rule.name in COST_RULES else "own"
+        return self.cost_rule.name if self.cost_rule.name in kinds.COST_RULES else "own"
 
     def part_done(self, rounds: int, slots_spent: int, seconds: float = 0.0, joules: float = 0.0) -> float:
         """Return the part of a run that is done, from 0 to 1, by its rounds or by the budget that is used up most.
@@ -549,7 +527,7 @@ class Scenario(Section):
         given = source if isinstance(source, Mapping) else read_fields(source)
         if "grid" in given and not isinstance(source, Mapping):
             raise InputError("scenario", str(source), "a scenario; this is a study, which `fedslot sweep` runs")
-        return cls(**override(cls, {str(key): value for key, value in plain(given).items()}, _mapping(overrides or {})))
+        return cls(**merge_overrides(cls, given, _mapping(overrides or {})))
 
     def replace(self, overrides: Mapping[str, object]) -> Self:
         """Return a copy with some fields changed, by dotted keys.
@@ -561,7 +539,7 @@ class Scenario(Section):
         >>> changed.strategy.name, changed.frame.slots, changed.frame.pull
         ('fedavg', 12, 3)
         """
-        return type(self)(**override(type(self), self.model_dump(), _mapping(overrides)))
+        return type(self)(**merge_overrides(type(self), self.model_dump(), _mapping(overrides)))
 
     def to_yaml(self) -> str:
         """Return the complete scenario as YAML."""

@@ -7,7 +7,7 @@ import re
 from pydantic import BaseModel, ValidationError
 
 from fedslot.scenario.overrides import model_keys
-from fedslot.support.errors import InputError, did_you_mean, nearest, whole_number
+from fedslot.support.errors import InputError, did_you_mean, nearest, say_allowed
 
 
 def one_line(model: type[BaseModel], error: ValidationError) -> InputError:
@@ -30,14 +30,11 @@ def one_line(model: type[BaseModel], error: ValidationError) -> InputError:
         section = [key for key in known if key.startswith(f"{field}.")]
         name = "a name or " if f"{field}.options" in known else ""
         return InputError(field, first["input"], f"{name}a section with keys such as {', '.join(section[:3])}")
-    if first["type"] == "invalid_key":
-        return InputError(field, first["input"], "a word, as every key is")
-    same_field = [e for e in error.errors() if tuple(map(str, e["loc"][: len(parts)])) == tuple(parts)]
-    allowed = " or ".join(dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in same_field))
-    allowed = allowed.replace("a valid integer", whole_number(first["input"])).replace("a valid ", "a ")
+    same_field = [each for each in error.errors() if list(map(str, each["loc"][: len(parts)])) == parts]
+    allowed = say_allowed(same_field)
     if isinstance(first["input"], str):
-        words = [word for e in same_field for word in re.findall("'([^']+)'", e.get("ctx", {}).get("expected", ""))]
-        allowed += did_you_mean(first["input"], words)
+        expected = " ".join(str(each.get("ctx", {}).get("expected", "")) for each in same_field)
+        allowed += did_you_mean(first["input"], re.findall("'([^']+)'", expected))
     return InputError(field, first["input"], allowed)
 
 

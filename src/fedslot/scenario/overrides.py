@@ -1,4 +1,4 @@
-"""Dotted keys of a model: which there are, and overrides by them."""
+"""Dotted keys of a model: which there are, and overrides by them. Fields are merged by dotted keys, then nested."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, get_origin
 
 from pydantic import BaseModel
 
-from fedslot.scenario.aliases import new_key, rename_keys
+from fedslot.scenario.aliases import new_key
 from fedslot.support.errors import InputError
 from fedslot.support.plain import plain
 
@@ -59,26 +59,21 @@ def merge_overrides(model: type[BaseModel], *overrides: Mapping[str, object]) ->
     return fields
 
 
-def override(model: type[BaseModel], fields: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
-    """Return a copy of fields, sections inside one another, with overrides by dotted keys."""
-    fields = rename_keys(fields)
-    for key, value in merge_overrides(model, overrides).items():
-        _set(model, fields, key, value)
-    return fields
-
-
-def _set(model: type[BaseModel], fields: dict[str, Any], key: str, value: object) -> None:
-    *sections, last = key.split(".")
-    for depth, name in enumerate(sections):
-        inner = expand_name(model, ".".join(sections[: depth + 1]), fields.get(name))
-        if inner is None:
-            inner = fields[name] = {}
-        if not isinstance(inner, dict):
-            raise InputError(key, value, "a key of the scenario; `fedslot schema --keys` lists them")
-        fields[name] = fields = dict(inner)
-    names_no_field = value == {} and section_at(model, key) is not None
-    if fields.get(last) is None or not names_no_field:
-        fields[last] = value
+def nest(model: type[BaseModel], fields: Mapping[str, object]) -> dict[str, Any]:
+    """Return fields by dotted keys as sections inside one another; later ones win."""
+    nested: dict[str, Any] = {}
+    for key, value in fields.items():
+        *sections, last = key.split(".")
+        section = nested
+        for depth, name in enumerate(sections):
+            inner = expand_name(model, ".".join(sections[: depth + 1]), section.get(name))
+            if not isinstance(inner, dict | None):
+                raise InputError(key, value, "a key of the scenario; `fedslot schema --keys` lists them")
+            section[name] = section = dict(inner or {})
+        names_no_field = value == {} and section_at(model, key) is not None
+        if section.get(last) is None or not names_no_field:
+            section[last] = value
+    return nested
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

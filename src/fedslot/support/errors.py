@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import Any
 
 
 class InputError(ValueError):
@@ -135,6 +136,12 @@ def whole_number(value: object) -> str:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         return f"a whole number, written {int(value)}"
     return "a whole number"
+
+
+def say_allowed(errors: Sequence[Any]) -> str:
+    """Return what is allowed in a field according to the errors that pydantic lists about it, at least one."""
+    allowed = " or ".join(dict.fromkeys(error["msg"].removeprefix("Input should be ") for error in errors))
+    return allowed.replace("a valid integer", whole_number(errors[0]["input"])).replace("a valid ", "a ")
 
 
 def shorten(value: object, limit: int = 60) -> str:

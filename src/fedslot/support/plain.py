@@ -27,17 +27,14 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump()
     if isinstance(value, Mapping):
-        return {_plain_key(key): plain(inner, depth + 1) for key, inner in value.items()}
+        # a tuple, as YAML reads a list that is a key, stays one, since a list cannot be a key
+        keys = [key.tolist() if hasattr(key, "tolist") else key for key in value]
+        return {key: plain(inner, depth + 1) for key, inner in zip(keys, value.values(), strict=True)}
     if isinstance(value, list | tuple) or (isinstance(value, range) and len(value) <= LONGEST_RANGE):
         return [plain(inner, depth + 1) for inner in value]
     if isinstance(value, PurePath):
         return str(value)
     return value.tolist() if hasattr(value, "tolist") else value  # of NumPy, PyTorch or pandas
-
-
-def _plain_key(key: Any) -> Any:
-    """Convert a NumPy number; a tuple, as YAML reads a list that is a key, stays one, since a list cannot be a key."""
-    return key.tolist() if hasattr(key, "tolist") else key
 
 
 def check_plain(field: str, value: object, depth: int = 0) -> None:

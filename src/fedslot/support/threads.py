@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Self, TypeVar
 
 import scipy.linalg.cython_blas  # noqa: F401 - Numba's np.dot calls it; only a loaded BLAS can be limited to a thread
@@ -40,9 +39,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(self.count, initializer=_use_one_thread) if self.count > 1 else None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None

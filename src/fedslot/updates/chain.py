@@ -87,21 +87,17 @@ class Chain:
         before = [link.init(start) for link in self.links]
         if state is not None:
             before = list(torch.split(state, [len(part) for part in before]))
-        for position, (link, own) in enumerate(zip(self.links, before, strict=True)):
+        for position, (name, link, own) in enumerate(zip(self.names, self.links, before, strict=True)):
             update, new = link.apply(update, replace(sender, position=position), own)
-            self._check(position, update, new, start, own)
+            part = f"link {name} must return from apply()"
+            if not isinstance(update, Outgoing) or not _alike(update.model, start):
+                raise RefusedError(f"{part} an Outgoing with a model ({len(start)},) of {start.dtype}")
+            if not isinstance(update.bits, int) or update.bits < 0:
+                raise RefusedError(f"{part} an update with a whole number of bits, not {update.bits!r}")
+            if not _alike(new, own):
+                raise RefusedError(f"{part} a state ({len(own)},) of {own.dtype}, as before")
             after.append(new)
         return update, torch.cat(after)
-
-    def _check(self, position: int, update: object, state: object, start: Tensor, before: Tensor) -> None:
-        """Refuse anything but an update of the model's shape with a number of bits, and a state like the one before."""
-        part = f"link {self.names[position]} must return from apply()"
-        if not isinstance(update, Outgoing) or not _alike(update.model, start):
-            raise RefusedError(f"{part} an Outgoing with a model ({len(start)},) of {start.dtype}")
-        if not isinstance(update.bits, int) or update.bits < 0:
-            raise RefusedError(f"{part} an update with a whole number of bits, not {update.bits!r}")
-        if not _alike(state, before):
-            raise RefusedError(f"{part} a state ({len(before)},) of {before.dtype}, as before")
 
 
 def _alike(given: object, pattern: Tensor) -> bool:
