@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.messages import Grant, Receipt, UEs
+from fedslot.messages import Grant, NoState, Receipt, UEs
 
 S = TypeVar("S")
 Uses = Sequence[str]
@@ -27,10 +27,7 @@ Uses = Sequence[str]
 
 
 class Split(NamedTuple):
-    """A split of a frame: `pull` pull slots, `push` push slots, the probability of contending, the expected pushes.
-
-    pushes: expected number of received pushes.
-    """
+    """Numbers of pull and push slots, the probability of contending, and the expected number of received pushes."""
 
     pull: int
     push: int
@@ -123,3 +120,19 @@ class Asking(Strategy[S], Protocol[S]):
     def hear(self, state: S, ues: UEs, losses: NDArray[np.float64]) -> S:
         """Return the state after their answers. losses: (n,) mean loss on the training samples of each UE asked."""
         ...
+
+
+class Stateless:
+    """A strategy that learns nothing from what is received; subclasses define `schedule`."""
+
+    needs_values = False
+    uses: ClassVar[Uses] = ()
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+
+    def init(self) -> NoState:
+        return NoState()
+
+    def observe(self, state: NoState, receipt: Receipt, values: NDArray[np.float64]) -> NoState:
+        return state
