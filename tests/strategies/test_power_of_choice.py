@@ -8,7 +8,6 @@ from scipy import stats
 
 from fedslot.messages import Receipt
 from fedslot.strategies import STRATEGIES, Asking, Cell
-from fedslot.support.errors import InputError
 
 NONE = np.empty(0, dtype=np.int64)
 CELL = Cell(ues=6, slots=2, pull=1, sizes=np.array([10, 20, 30, 40, 50, 60]))
@@ -83,10 +82,3 @@ def test_only_candidates_are_pulled(ues, slots, data):
 def test_what_asking_costs(candidates, answer_slots, overhead):
     cell = Cell(ues=100, slots=10, pull=1)
     assert _make(cell, candidates=candidates, answer_slots=answer_slots).overhead == overhead
-
-
-@pytest.mark.parametrize("candidates", [1, 7, 10**400])
-def test_candidates_are_as_many_as_slots_at_least_and_ues_at_most(candidates):
-    with pytest.raises(InputError, match="from 2 to 6") as caught:
-        _make(CELL, candidates=candidates)
-    assert caught.value.field == "strategy.options.candidates"

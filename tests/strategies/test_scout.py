@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedslot import Grant, InputError, Scenario
+from fedslot import Grant, Scenario
 from fedslot.rounds.simulation import Simulation
 from fedslot.strategies import STRATEGIES, Cell
 from fedslot.strategies.survey import Survey
@@ -74,11 +74,6 @@ def test_frames_grow_until_ues_that_train_slowly_are_ready(name: str):
     received = [round.pulled for round in rounds[10:]]
     assert np.mean(received) >= 1
     assert np.mean([count > 0 for count in received]) > 0.8
-
-
-def test_the_horizon_has_limits():
-    with pytest.raises(InputError, match=r"strategy\.options\.horizon: 0 is not allowed"):
-        STRATEGIES.make("scout", {"horizon": 0}, CELL)
 
 
 def test_noisy_ues_are_found_and_left_out():
