@@ -54,8 +54,7 @@ class Entry:
 
 def _idx_files(*pins: tuple[int, str]) -> tuple[Pinned, ...]:
     """Return the four gzipped idx files of MNIST's family, from the size and the hash of each."""
-    names = formats.IDX_NAMES.values()
-    return tuple(Pinned(f"{name}.gz", size, sha256) for name, (size, sha256) in zip(names, pins, strict=True))
+    return tuple(Pinned(f"{name}.gz", *pin) for name, pin in zip(formats.IDX_NAMES, pins, strict=True))
 
 
 CATALOGUE: dict[str, Entry] = {
@@ -109,7 +108,7 @@ CATALOGUE: dict[str, Entry] = {
             Package(
                 label="Debian package dataset-fashion-mnist",
                 client=lambda folder: apt_download("dataset-fashion-mnist", folder),
-                read=lambda archive: formats.idx_tar(archive, "usr/share/datasets/fashion-mnist", ".gz"),
+                read=lambda archive: formats.idx_tar(archive, "./usr/share/datasets/fashion-mnist", ".gz"),
             ),
         ),
     ),
