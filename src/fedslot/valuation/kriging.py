@@ -120,8 +120,8 @@ def _kernel(a: Floats, b: Floats, length: float) -> Floats:
     exponent -= 0.5 * (a**2).sum(axis=1)[:, None]
     exponent -= 0.5 * (b**2).sum(axis=1)
     exponent /= length
-    found: Floats = np.exp(exponent, out=exponent)
-    return found
+    kernel: Floats = np.exp(exponent, out=exponent)
+    return kernel
 
 
 def _corners(players: int) -> Members:
@@ -134,8 +134,8 @@ def _size_distribution(players: int) -> Floats:
     """Return probabilities (Y + 1,) of the sizes 2 to Y - 2 in the sample, in proportion to 1 / (size (Y - size))."""
     sizes = np.arange(players + 1)
     chances = np.where((sizes > 1) & (sizes < players - 1), 1 / np.maximum(sizes * (players - sizes), 1), 0)
-    found: Floats = chances / chances.sum()
-    return found
+    distribution: Floats = chances / chances.sum()
+    return distribution
 
 
 def _sample(players: int, budget: int, rng: np.random.Generator) -> Members:
