@@ -1,8 +1,9 @@
 """The built-in aggregations, by hand and against independent implementations."""
 
-import dataclasses
+import re
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import trim_mean
 
+from fedslot import InputError, Scenario
 from fedslot.aggregation import AGGREGATIONS, Aggregate, Updates
 
 Make = Callable[..., Updates]
@@ -247,14 +249,11 @@ def test_nothing_is_changed_in_place(updates, name):
 def through_arrays(state: Any) -> Any:
     """The state written as plain arrays and read back, as a checkpoint does."""
     fields: dict[str, Any] = {}
-    for field in dataclasses.fields(state):
-        value = getattr(state, field.name)
-        saved = value.numpy().copy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    for name, value in vars(state).items():
+        saved = np.asarray(value).copy()
         assert saved.dtype != object
-        if isinstance(value, torch.Tensor):
-            fields[field.name] = torch.from_numpy(saved)
-        else:
-            fields[field.name] = saved if isinstance(value, np.ndarray) else saved.item()
+        number = saved if saved.ndim else saved.item()
+        fields[name] = torch.from_numpy(saved) if isinstance(value, torch.Tensor) else number
     return type(state)(**fields)
 
 
@@ -268,3 +267,44 @@ def test_a_state_that_was_saved_goes_on_as_if_it_had_not_been(updates, name):
         now = aggregation.apply(state, updates((model + step)[None], model))
         model, state = now.broadcast, through_arrays(now.state)
     assert torch.equal(model, unbroken[-1].broadcast)
+
+
+# options
+
+
+WRONG = [
+    # name, options, option, words that say what is allowed
+    ("fedavgm", {"lr": 0}, "lr", "greater than 0"),
+    ("fedavgm", {"momentum": 1}, "momentum", "less than 1"),
+    ("fedadam", {"beta1": -0.1}, "beta1", "greater than or equal to 0"),
+    ("fedadam", {"tau": 0.0}, "tau", "greater than 0"),
+    ("trimmed-mean", {"fraction": 0.5}, "fraction", "less than 0.5"),
+    ("krum", {"selected": 0}, "selected", "greater than or equal to 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "option", "allowed"), WRONG, ids=str)
+def test_options_have_limits(name, options, option, allowed):
+    with pytest.raises(InputError, match=f"it must be {allowed}") as caught:
+        AGGREGATIONS.make(name, options)
+    assert caught.value.field == f"aggregation.options.{option}"
+
+
+def test_the_scenario_names_the_aggregation():
+    assert Scenario().aggregation.name == "average"
+    scenario = Scenario.load("quickstart", {"aggregation.name": "krum", "aggregation.options": {"selected": 3}})
+    assert scenario.aggregation.make().selected == 3
+    assert Scenario.load({**scenario.model_dump()}) == scenario
+    with pytest.raises(InputError, match=r"aggregation\.options.*must be plain"):
+        Scenario(aggregation={"options": {"lr": object()}})
+    with pytest.raises(InputError, match=r"aggregation\.option: .*did you mean aggregation\.options\?"):
+        Scenario(aggregation={"option": {}})
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_the_table_has_every_aggregation_with_its_defaults(name):
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "aggregation.md").read_text("utf-8")
+    row = re.search(rf"^\| `{name}` \| (.*?)\|", page, re.MULTILINE)
+    assert row is not None
+    options = dict(re.findall(r"`(\w+): ([\d.]+)`", row.group(1)))
+    assert {key: float(value) for key, value in options.items()} == vars(AGGREGATIONS.make(name, {}))
