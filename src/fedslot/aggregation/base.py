@@ -1,8 +1,5 @@
 """The protocol of an aggregation: two pure functions on explicit state.
 
-    init(model, ues) -> state               before the first round
-    apply(state, updates) -> Aggregate      the model to broadcast next, the model to report, the new state
-
 The state is a frozen dataclass of tensors, NumPy arrays and plain numbers, which is how a checkpoint saves it.
 `docs/how-to/own-parts.md` has a skeleton to copy.
 """
@@ -79,10 +76,8 @@ class Updates:
 class Aggregate(Generic[S]):
     """The result of an aggregation.
 
-    broadcast: (P,) the model from which the UEs train next.
-    report: (P,) the model that is evaluated and saved; the same one for most aggregations.
-    state: the aggregation's new state.
-    val_loss: validation loss of the reported model, if the aggregation measured it; it is not measured again.
+    broadcast: (P,) the model from which the UEs train next. report: (P,) the model that is evaluated and saved.
+    val_loss: validation loss of the reported model, if the aggregation measured it.
     """
 
     broadcast: Tensor

@@ -42,24 +42,23 @@ class FilterState:
     """Memory of the filter.
 
     noise: (K,) sum of the noise estimates of each UE. seen: (K,) their number.
-    energy: E. momentum: (P,) m, and variance: v, of its noise. rounds: those with a received update so far.
-    step: factor of the next step. means: (windows, P) running means of the models.
-    scale: (P,) c of the layer of each parameter, since the layers are not known at first. scale_variance: (P,) variance
-    of that estimate.
+    momentum: (P,) m. means: (windows, P) running means of the models. scale: (P,) c of the layer of each parameter,
+    since the layers are not known at first. scale_variance: (P,) variance of that estimate.
+    energy: E. variance: v. rounds: those with a received update so far. step: factor of the next step.
     first_loss: validation loss before the first round.
     """
 
     noise: NDArray[np.float64]
     seen: NDArray[np.int64]
-    energy: float
     momentum: Tensor
-    variance: float
-    rounds: int
-    step: float
     means: Tensor
     scale: Tensor
     scale_variance: Tensor
-    first_loss: float
+    energy: float = 0.0
+    variance: float = 0.0
+    rounds: int = 0
+    step: float = 1.0
+    first_loss: float = 0.0
 
     def traced(self) -> dict[str, NDArray[np.float64]]:
         """Return the noise estimates that `frames.csv` shows."""
@@ -79,20 +78,8 @@ class Filtered:
     horizon: Annotated[float, Field(gt=0, le=1e6)] = 30.0
 
     def init(self, model: Tensor, ues: int) -> FilterState:
-        zeros = torch.zeros_like(model)
-        return FilterState(
-            noise=np.zeros(ues),
-            seen=np.zeros(ues, dtype=np.int64),
-            energy=0.0,
-            momentum=zeros,
-            variance=0.0,
-            rounds=0,
-            step=1.0,
-            means=model.repeat(len(WINDOWS), 1),
-            scale=zeros,
-            scale_variance=zeros,
-            first_loss=0.0,
-        )
+        zeros, means = torch.zeros_like(model), model.repeat(len(WINDOWS), 1)
+        return FilterState(np.zeros(ues), np.zeros(ues, dtype=np.int64), zeros, means, zeros, zeros)
 
     def apply(self, state: FilterState, updates: Updates) -> Aggregate[FilterState]:
         round, complete = state.rounds + 1, updates.statistics.complete

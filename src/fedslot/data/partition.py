@@ -21,8 +21,7 @@ Sizes = Literal["power-law", "equal"]
 class Partition:
     """A partition of the training samples: every sample belongs to one UE.
 
-    samples: (n,) indices of training samples, those of UE 0 first, then those of UE 1, ...
-    offsets: (K + 1,) where each UE's samples begin and end.
+    samples: (n,) indices, those of UE 0 first, then those of UE 1, ... offsets: (K + 1,) where each UE's begin and end.
     """
 
     samples: NDArray[np.int64]
@@ -49,8 +48,7 @@ class Draws:
 
     A share is drawn on demand, from the UE's own random stream; UEs that are never asked for cost nothing.
 
-    by_label: indices of the training samples of each label.
-    sizes: (K,) number of training samples of each UE.
+    by_label: indices of the training samples of each label. sizes: (K,) number of training samples of each UE.
     """
 
     by_label: list[NDArray[np.int64]]
@@ -154,7 +152,7 @@ def split(labels: NDArray[np.int64], ues: int, alpha: float, sizes: Sizes, seed:
 
 
 def _weights(ues: int, sizes: Sizes, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return relative sizes (K,): draws with density 3x^2 on (0, 1), or all equal."""
+    """Return relative sizes (K,): with density 3x^2 on (0, 1), or all equal."""
     return np.cbrt(rng.random(ues)) if sizes == "power-law" else np.ones(ues)
 
 

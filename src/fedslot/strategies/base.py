@@ -1,12 +1,7 @@
 """The interface of strategies: small pure functions on explicit state.
 
-    init() -> state                              before the first round
-    schedule(state, round, rng) -> Grant         who is pulled, and whether the other slots are open
-    observe(state, receipt, values) -> state     what the PS learns from the frame
-
-The state is a frozen dataclass of NumPy arrays, so that a checkpoint can save it. A strategy never sees
-data, models or channels, so the same object serves the simulator and a deployment. `docs/how-to/own-parts.md` has
-a skeleton to copy.
+The state is a frozen dataclass of NumPy arrays, so that a checkpoint can save it. A strategy never sees data, models or
+channels, so the same object serves the simulator and a deployment. `docs/how-to/own-parts.md` has a skeleton to copy.
 """
 
 from __future__ import annotations
@@ -45,8 +40,7 @@ class Cell:
     warmup: first rounds in which all slots pull; None means one full pass over the UEs.
     memory: weight of the old value in the smoothing, or "mean" for the running mean.
     share: share of the UEs that send their data under `centralized`.
-    sizes: (K,) training samples of each UE, which devices tell when they register; None if not known.
-    outlook: what contention is expected to bring, see `splits`; None: nothing.
+    sizes: (K,) training samples of each UE; None if not known. outlook: makes the `splits`; None: nobody pushes.
     """
 
     ues: int

@@ -18,8 +18,7 @@ Utility = Callable[[Members], Floats]
 class Valuation:
     """Values of the players of one game.
 
-    values: (Y,) the values.
-    errors: (Y,) standard errors; 0 where the values are exact, NaN where one sample gives no estimate.
+    errors: (Y,) standard errors of the values (Y,); 0 where they are exact, NaN where one sample gives no estimate.
     utilities: number of coalition utilities that were evaluated.
     """
 
@@ -103,9 +102,7 @@ class Game:
 class ValuationMethod(Protocol):
     """Values the players of a game, drawing random numbers from the given generator only."""
 
-    def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
-        """Return the values of the players, their standard errors, and the number of utilities that were evaluated."""
-        ...
+    def __call__(self, game: Game, rng: np.random.Generator) -> Valuation: ...
 
 
 def coalition_weights(members: Members, sizes: NDArray[np.int64]) -> Floats:
