@@ -35,18 +35,6 @@ def _ledger(*values: float) -> Ledger:
 # what the PS remembers
 
 
-def test_smoothing_by_hand():
-    """memory 0.75: 8, then 0.75 * 8 + 0.25 * 4 = 7, then 0.75 * 7 + 0.25 * (-1) = 5."""
-    ledger = Ledger.blank(3)
-    seen = []
-    for value in (8.0, 4.0, -1.0):
-        ledger = ledger.smooth(_receipt(1), np.array([value]), 0.75)
-        seen.append(ledger.value[1])
-    assert seen == [8.0, 7.0, 5.0]
-    assert ledger.seen.tolist() == [0, 3, 0]
-    assert ledger.value[[0, 2]].tolist() == [-np.inf, -np.inf]
-
-
 def test_a_ledger_with_fields_of_its_own_keeps_them():
     @dataclass(frozen=True)
     class Aged(Ledger):
