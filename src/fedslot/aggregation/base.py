@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
-from fedslot.messages import UEs
+from fedslot.messages import NoState, UEs
 
 S = TypeVar("S")
 
@@ -98,6 +98,20 @@ class Aggregation(Protocol[S]):
     def apply(self, state: S, updates: Updates) -> Aggregate[S]:
         """Return the models after a round in which at least one update was received."""
         ...
+
+
+class Stateless:
+    """An aggregation without memory, whose model is both broadcast and reported; subclasses define `model`."""
+
+    def init(self, model: Tensor, ues: int) -> NoState:
+        return NoState()
+
+    def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:
+        model = self.model(updates)
+        return Aggregate(model, model, state)
+
+    def model(self, updates: Updates) -> Tensor:
+        raise NotImplementedError
 
 
 def noise_estimates(steps: Tensor) -> NDArray[np.float64]:

@@ -112,7 +112,7 @@ def _outline(name: str, changed: int, size: int) -> Outline:
 
 
 def check_exists(name_or_path: str) -> None:
-    """Refuse a data set that is not there, without reading it."""
+    """Refuse a data set that is absent, without reading it."""
     if name_or_path in CATALOGUE:
         cache.check_exists(name_or_path)
     elif name_or_path != "digits" and not _own_file(name_or_path).is_file():
