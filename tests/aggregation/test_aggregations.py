@@ -196,12 +196,6 @@ def test_an_outlier_moves_the_average(updates):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_update_is_enough(updates, name):
-    for count in (1, 2, 3):
-        assert np.isfinite(once(name, updates(random_steps(count, 4)))).all()
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_changed_in_place(updates, name):
     received = updates(random_steps(5, 4), start=[1.0, 2.0, 3.0, 4.0])
     start, local = received.start.clone(), received.local.clone()

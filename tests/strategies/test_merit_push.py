@@ -63,16 +63,8 @@ def test_where_all_are_welcome_in_the_pool_barring_follows_the_load():
 
 
 def test_the_first_threshold_is_the_most_noise_that_was_seen():
-    receipt = Receipt(
-        np.array([3, 5]),
-        np.array([1, 2]),
-        NONE,
-        NONE,
-        NONE,
-        NONE,
-        slots=3,
-        measured=Measured(np.array([0.2, 0.3]), np.eye(2), 1e-6),
-    )
+    measured = Measured(np.array([0.2, 0.3]), np.eye(2), 1e-6)
+    receipt = Receipt(np.array([3, 5]), np.array([1, 2]), NONE, NONE, NONE, NONE, slots=3, measured=measured)
     state = STRATEGIES.make("merit-push", {}, CELL).observe(PushSurvey.blank(6), receipt, np.zeros(2))
     assert state.threshold >= 0.3
     assert math.isfinite(state.threshold)

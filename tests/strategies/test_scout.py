@@ -35,11 +35,6 @@ def test_a_frame_pulls_the_cleanest_and_one_unseen():
     assert grant.slots == 3
 
 
-def test_when_all_are_known_the_frame_is_the_pool_alone():
-    grant = _schedule(_known([0.0] * 8, [1] * 8))
-    assert (len(grant.pull), grant.slots) == (2, 2)
-
-
 def test_noise_makes_frames_longer():
     """With all UEs alike, r = spread 1 + noise 100 sigma^2, relative to progress 1; the best is Y (Y + 1) >= r."""
     assert [_schedule(_known([sigma] * 8, [1] * 8, energy=2.0)).slots for sigma in (0.0, 0.2, 0.3)] == [2, 2, 3]
