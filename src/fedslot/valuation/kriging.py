@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -39,11 +39,8 @@ class Kriging:
     utilities_per_ue: number of utilities to evaluate, divided by the number of players; 3 at least.
     """
 
+    semivalue = staticmethod(shapley)
     utilities_per_ue: Annotated[int, Field(ge=3, le=100)] = 5
-
-    def semivalue(self, players: int) -> Floats:
-        """Return the weights (Y,) of the marginal contributions, by size."""
-        return shapley(players)
 
     def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
         players = game.players
@@ -86,12 +83,10 @@ class Kriging:
 class Banzhaf(Kriging):
     """Banzhaf values: the mean marginal contribution to a coalition, all coalitions being equally likely."""
 
-    def semivalue(self, players: int) -> Floats:
-        return banzhaf(players)
+    semivalue = staticmethod(banzhaf)
 
 
-@dataclass(frozen=True)
-class _Fit:
+class _Fit(NamedTuple):
     """Kriging with a constant mean from utilities at n points.
 
     length: squared length of the kernel.
