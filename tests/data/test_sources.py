@@ -62,20 +62,6 @@ def test_digits_of_all_versions_are_the_same() -> None:
     assert whole.hexdigest() == "ba5bf25cf21a240d61016b33d2026ee9a12647ef8e6a4dbdba76fcdaf2349f87"
 
 
-def test_digits_split_by_plain_python() -> None:
-    """A sample of the list sorted by class is for training whenever the running share passes an integer."""
-    train, taken, rank = [], 0, 0
-    for count in PUBLISHED_COUNTS:
-        before = taken
-        for _ in range(count):
-            rank += 1
-            taken += rank * 1000 // 1797 > taken
-        train.append(taken - before)
-    digits = load("digits")
-    assert np.bincount(digits.y_train).tolist() == train
-    assert (digits.x_train.shape, digits.x_test.shape) == ((1000, 1, 8, 8), (797, 1, 8, 8))
-
-
 def test_arrays_cannot_be_written(tmp_path: Path) -> None:
     for data in (load("digits"), load(saved(tmp_path, good()))):
         for array in (data.x_train, data.y_train, data.x_test, data.y_test):
