@@ -120,6 +120,7 @@ DEFECTS: list[tuple[Arrays, str]] = [
     ({"y_train": Y - 1}, "numbered from 0 without gaps"),
     ({"y_train": Y + 1}, "numbered from 0 without gaps"),
     ({"y_train": Y * 2}, "numbered from 0 without gaps"),
+    ({"y_train": np.where(Y == 0, -1, Y)}, "numbered from 0 without gaps"),
     ({"y_train": Y * 0}, "at least two classes"),
     ({"y_test": Y_TEST + 1}, "y_test with classes of y_train only, 0 to 2"),
     ({"y_test": Y_TEST - 1}, "y_test with classes of y_train only"),
