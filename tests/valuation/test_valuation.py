@@ -76,16 +76,6 @@ def test_exact_is_the_mean_over_all_orders(table):
     assert found.utilities == 2**table.players
 
 
-def test_known_games():
-    """Airport: runways of cost 1, 2 and 4. Majority of three with a veto player. Gloves: two left, one right."""
-    cost = Table([max([c for player, c in enumerate((1, 2, 4)) if code >> player & 1], default=0) for code in range(8)])
-    np.testing.assert_allclose(exact(cost.game()).values, [1 / 3, 1 / 3 + 1 / 2, 1 / 3 + 1 / 2 + 2])
-    veto = Table([float(code & 1 and code != 1) for code in range(8)])
-    np.testing.assert_allclose(exact(veto.game()).values, [2 / 3, 1 / 6, 1 / 6])
-    gloves = Table([min((code & 1) + (code >> 1 & 1), code >> 2 & 1) for code in range(8)])
-    np.testing.assert_allclose(exact(gloves.game()).values, [1 / 6, 1 / 6, 2 / 3])
-
-
 EFFICIENT = {"exact": Exact(), "cyclic": Cyclic(), "gtg": GTG(between=0, within=0)}
 
 
