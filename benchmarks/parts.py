@@ -22,7 +22,7 @@ from fedslot.rounds.round import Snapshot
 from fedslot.rounds.simulation import Simulation
 from fedslot.runs.execution import run
 from fedslot.support.threads import Threads
-from fedslot.valuation.coalitions import coalition_weights
+from fedslot.valuation.game import coalition_weights
 
 Works = dict[str, Callable[[], object]]
 ROUND = 50  # from which single parts are taken: in the middle of a run, at the scenario's own noise

@@ -19,7 +19,7 @@ from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
 from fedslot.support.rng import VALUATION, stream
 from fedslot.valuation import GTG, Game, Valuation
-from fedslot.valuation.coalitions import coalition_weights
+from fedslot.valuation.game import coalition_weights
 
 
 def simulation(scenario: Scenario) -> Simulation:

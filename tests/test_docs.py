@@ -39,10 +39,3 @@ def test_pages_and_examples_import_public_names_only(file: Path) -> None:
         assert hasattr(home, "__path__"), f"{module} is no package"
         assert {name.strip() for name in names.split(",")} <= set(home.__all__), module
     assert not re.search(r"import fedslot\.", file.read_text("utf-8"))
-
-
-def test_the_public_names_are_there() -> None:
-    for name in fedslot.__all__:
-        assert getattr(fedslot, name) is not None
-    with pytest.raises(AttributeError):
-        fedslot.nonsense  # type: ignore[attr-defined]  # noqa: B018

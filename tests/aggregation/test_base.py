@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -27,19 +26,3 @@ def test_noise_is_estimated_where_it_dominates():
     received = Updates(model, model.initial, local, *known, val_losses=lambda models: [0.0] * len(models))
     np.testing.assert_allclose(received.noise, deviations, rtol=0.04)
     assert received.noise.dtype == received.norms.dtype == np.float64
-
-
-def test_the_layer_view_of_the_steps():
-    model = Model(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 4)))
-    local = model.initial + torch.arange(2.0)[:, None]
-    inputs = torch.zeros(5, 3)
-    known = np.arange(2), np.ones(2, int), np.zeros(2), inputs, LayerStatistics(model, inputs)
-    received = Updates(model, model.initial, local, *known, val_losses=lambda models: [0.0] * len(models))
-    layers = model.unflatten(received.steps)
-    assert {name: tuple(layer.shape) for name, layer in layers.items()} == {
-        "0.weight": (2, 2, 3),
-        "0.bias": (2, 2),
-        "2.weight": (2, 4, 2),
-        "2.bias": (2, 4),
-    }
-    assert all(layer[0].abs().max() == 0 and layer[1].mean() == pytest.approx(1, abs=1e-5) for layer in layers.values())

@@ -11,70 +11,67 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedslot.learning.evaluation import IMAGES, Evaluator
-from fedslot.learning.models import Model
+from fedslot.learning.models import Model, cnn, mlp
 from fedslot.support.threads import Threads
 
 SHAPE, CLASSES = (1, 8, 8), 4
 
 
-def one_linear_layer(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
-
-
-def dropout(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Dropout(0.5), nn.ReLU(), nn.Linear(6, classes))
-
-
-def tied_weights(shape, classes):
+def tied_weights():
     one, two = nn.Linear(64, 64), nn.Linear(64, 64)
     two.weight = one.weight
-    return nn.Sequential(nn.Flatten(), one, nn.ReLU(), two, nn.ReLU(), nn.Linear(64, classes))
+    return nn.Sequential(nn.Flatten(), one, nn.ReLU(), two, nn.ReLU(), nn.Linear(64, CLASSES))
 
 
-def without_bias(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6, bias=False), nn.ReLU(), nn.Linear(6, classes))
-
-
-def named_convolutions(shape, classes):
+def named_convolutions():
     relu = nn.ReLU()
     parts = {"a": nn.Conv2d(1, 3, 3, stride=2, padding="valid"), "b": relu, "c": nn.Conv2d(3, 2, 2), "d": relu}
-    return nn.Sequential(OrderedDict(**parts, e=nn.Flatten(), f=nn.Linear(8, classes)))
+    return nn.Sequential(OrderedDict(**parts, e=nn.Flatten(), f=nn.Linear(8, CLASSES)))
 
 
-def convolution_without_bias(shape, classes):
-    return nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(72, classes))
-
-
-def reflecting_convolution(shape, classes):
-    first = nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect")
-    return nn.Sequential(first, nn.ReLU(), nn.Flatten(), nn.Linear(128, classes))
-
-
-def grouped_convolution(shape, classes):
+def grouped_convolution():
     layers = [nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Tanh(), nn.Conv2d(4, 6, 3, groups=2, padding="same"), nn.ReLU()]
     tail = [nn.AvgPool2d(3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(6, 5, bias=False), nn.ReLU(inplace=True)]
-    return nn.Sequential(*layers, *tail, nn.Linear(5, classes))
+    return nn.Sequential(*layers, *tail, nn.Linear(5, CLASSES))
 
 
-def normalised_convolution(shape, classes):
-    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(144, classes))
-
-
-def flattened_in_part(shape, classes):
-    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(2), nn.Linear(36, 1), nn.Flatten(), nn.Linear(2, classes))
-
-
-class residual(nn.Module):
-    def __init__(self, shape, classes):
+class Residual(nn.Module):
+    def __init__(self):
         super().__init__()
-        self.inside, self.out = nn.Linear(64, 64), nn.Linear(64, classes)
+        self.inside, self.out = nn.Linear(64, 64), nn.Linear(64, CLASSES)
 
     def forward(self, x):
         return self.out(x.flatten(1) + self.inside(x.flatten(1)).tanh())
 
 
+def perceptron(first, *others):
+    return nn.Sequential(nn.Flatten(), first, *others, nn.Linear(6, CLASSES))
+
+
+def convolution(first, *others, width):
+    return nn.Sequential(first, *others, nn.Flatten(), nn.Linear(width, CLASSES))
+
+
+NETWORKS = {
+    "mlp": lambda: mlp(SHAPE, CLASSES),
+    "cnn": lambda: cnn(SHAPE, CLASSES),
+    "one linear layer": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, CLASSES)),
+    "dropout": lambda: perceptron(nn.Linear(64, 6), nn.Dropout(0.5), nn.ReLU()),
+    "tied weights": tied_weights,
+    "without bias": lambda: perceptron(nn.Linear(64, 6, bias=False), nn.ReLU()),
+    "named convolutions": named_convolutions,
+    "reflecting": lambda: convolution(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"), nn.ReLU(), width=128),
+    "convolution without bias": lambda: convolution(nn.Conv2d(1, 2, 3, bias=False), nn.ReLU(), width=72),
+    "grouped convolution": grouped_convolution,
+    "normalised convolution": lambda: convolution(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), width=144),
+    "flattened in part": lambda: convolution(nn.Conv2d(1, 2, 3), nn.Flatten(2), nn.Linear(36, 1), width=2),
+    "residual": Residual,
+}
+
+
 def case(name: str, samples: int = 90, averages: int = 11, models: int = 5):
-    model = Model.build(name if name in {"mlp", "cnn"} else f"{__name__}:{name}", SHAPE, CLASSES, seed=0)
+    torch.manual_seed(0)
+    model = Model(NETWORKS[name]())
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(samples, *SHAPE, generator=generator)
     y = torch.randint(0, CLASSES, (samples,), generator=generator)
@@ -102,23 +99,6 @@ def assert_equal_measures(found: torch.Tensor, expected: torch.Tensor, samples: 
     assert found.dtype == torch.float64
     torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(found[1], expected[1], rtol=0, atol=1.01 / samples)
-
-
-NETWORKS = [
-    "mlp",
-    "cnn",
-    "one_linear_layer",
-    "dropout",
-    "tied_weights",
-    "without_bias",
-    "named_convolutions",
-    "reflecting_convolution",
-    "convolution_without_bias",
-    "grouped_convolution",
-    "normalised_convolution",
-    "flattened_in_part",
-    "residual",
-]
 
 
 @pytest.mark.parametrize("name", NETWORKS)

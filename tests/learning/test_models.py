@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -20,98 +18,58 @@ class _Named(nn.Module):
         return self.out(x.flatten(1))
 
 
-def batch_norm(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
-
-
-def batch_norm_without_buffers(shape, classes):
-    norm = nn.BatchNorm1d(4, track_running_stats=False)
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), norm, nn.Linear(4, classes))
-
-
-def too_few_scores(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes - 1))
-
-
-def scores_per_pixel(shape, classes):
-    return nn.Linear(8, classes)
-
-
-def wrong_inputs(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(63, classes))
-
-
-def double_precision(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes)).double()
-
-
-def frozen(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5).requires_grad_(False), nn.Linear(5, classes))
-
-
-def no_parameters(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(classes))
-
-
-def layer_used_twice(shape, classes):
-    layer = nn.Linear(8, 8)
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), layer, nn.ReLU(), layer, nn.Linear(8, classes))
-
-
-def no_module(shape, classes):
-    return 3
-
-
-class tuple_of_scores(_Named):
+class _TupleOfScores(_Named):
     def forward(self, x):
         return super().forward(x), 1
 
 
-def one_argument(shape):
-    return _Named(shape, 10)
-
-
-def broken_inside(shape, classes):
-    raise KeyError("deep\nwithin")
-
-
-class breaks_on_samples(_Named):
+class _BreaksOnSamples(_Named):
     def forward(self, x):
         return x["image"]
 
 
-def _build(name: str, shape=SHAPE) -> Model:
-    return Model.build(name if ":" in name or name in {"mlp", "cnn"} else f"{__name__}:{name}", shape, CLASSES, seed=0)
+def _layers(*parts):
+    return nn.Sequential(nn.Flatten(), *parts)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("batch_norm", "GroupNorm or LayerNorm"),
-        ("batch_norm_without_buffers", "GroupNorm or LayerNorm"),
-        ("too_few_scores", "10 scores, not (9,)"),
-        ("scores_per_pixel", "10 scores, not (1, 8, 10)"),
-        ("wrong_inputs", "samples of shape (1, 8, 8)"),
-        ("double_precision", "samples of shape (1, 8, 8)"),
-        ("frozen", "without frozen parameters"),
-        ("no_parameters", "parameters to train"),
-        ("layer_used_twice", "no layer in two places"),
-        ("no_module", "a network, a torch.nn.Module, not a int"),
-        ("tuple_of_scores", "a tensor of scores, not a tuple"),
-        ("one_argument", "(shape, classes)"),
-        ("broken_inside", "deep"),
-        ("breaks_on_samples", "samples of shape"),
-        ("no_such_factory", "has no attribute 'no_such_factory'"),
-        ("math:pi", "that can be called"),
-        ("torch.nn:Linear", "(shape, classes)"),
-    ],
-)
-def test_networks_that_cannot_serve_are_refused_with_one_line(name, reason):
+TWICE = nn.Linear(8, 8)
+REFUSED = [
+    (lambda: _layers(nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, CLASSES)), "GroupNorm or LayerNorm"),
+    (lambda: _layers(nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, CLASSES)), "GroupNorm or LayerNorm"),
+    (lambda: _layers(nn.Linear(64, CLASSES - 1)), "10 scores, not (9,)"),
+    (lambda: nn.Linear(8, CLASSES), "10 scores, not (1, 8, 10)"),
+    (lambda: _layers(nn.Linear(63, CLASSES)), "samples of shape (1, 8, 8)"),
+    (lambda: _layers(nn.Linear(64, CLASSES)).double(), "samples of shape (1, 8, 8)"),
+    (lambda: _layers(nn.Linear(64, 5).requires_grad_(False), nn.Linear(5, CLASSES)), "without frozen parameters"),
+    (lambda: _layers(nn.AdaptiveAvgPool1d(CLASSES)), "parameters to train"),
+    (lambda: _layers(nn.Linear(64, 8), TWICE, TWICE, nn.Linear(8, CLASSES)), "no layer in two places"),
+    (lambda: 3, "a network, a torch.nn.Module, not a int"),
+    (lambda: _TupleOfScores(SHAPE, CLASSES), "a tensor of scores, not a tuple"),
+    (lambda: _BreaksOnSamples(SHAPE, CLASSES), "samples of shape"),
+    (lambda: {}["deep\nwithin"], "deep"),
+]
+
+
+def refused(shape, classes, *, number: int):
+    return REFUSED[number][0]()
+
+
+def _build(name: str, **options) -> Model:
+    return Model.build(name, SHAPE, CLASSES, seed=0, options=options)
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)), ids=lambda number: REFUSED[number][1])
+def test_networks_that_cannot_serve_are_refused_with_one_line(number):
     with pytest.raises(InputError) as caught:
-        _build(name)
+        _build(f"{__name__}:refused", number=number)
     assert caught.value.field == "training.model"
-    assert reason in str(caught.value)
+    assert REFUSED[number][1] in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_factory_takes_a_shape_and_the_number_of_classes():
+    with pytest.raises(InputError, match=r"training\.model: .*\(shape, classes\)"):
+        _build("torch.nn:Linear")
 
 
 @pytest.mark.parametrize("device", ["", "gpu", "cuda:99", "meta", "cpu,cpu"])
@@ -166,7 +124,7 @@ def test_the_initial_model_has_the_default_scale():
 
 
 def test_flat_vectors_and_tensors_are_two_views_of_one_thing():
-    model = _build("_Named")
+    model = _build(f"{__name__}:_Named")
     rows = torch.zeros(3, model.size)
     named = model.unflatten(rows)
     assert {name: tuple(tensor.shape) for name, tensor in named.items()} == {
@@ -182,17 +140,6 @@ def test_scores_are_those_of_the_module():
     model = _build("mlp")
     x = torch.randn(5, *SHAPE)
     torch.testing.assert_close(model.logits(model.unflatten(model.initial), x), model.module(x))
-
-
-def test_factories_are_found_where_users_put_them(tmp_path, monkeypatch):
-    (tmp_path / "users_networks.py").write_text(
-        "from torch import nn\n"
-        "def tiny(shape, classes):\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes))\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    assert _build("users_networks:tiny").size == 650
-    sys.modules.pop("users_networks")
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 2, 7, 9), (3, 1, 2, 3)])

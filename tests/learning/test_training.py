@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from fedslot.learning.compiled_training import CompiledTraining
 from fedslot.learning.jobs import Job, Recipe
-from fedslot.learning.models import Model
+from fedslot.learning.models import Model, cnn, mlp
 from fedslot.learning.training import Trainer
 from fedslot.support.errors import InputError
 from fedslot.support.threads import Threads
@@ -22,65 +22,25 @@ SHAPE, CLASSES, SAMPLES = (1, 8, 8), 4, 300
 _generator = torch.Generator().manual_seed(0)
 X = torch.randn(SAMPLES, *SHAPE, generator=_generator)
 Y = torch.randint(0, CLASSES, (SAMPLES,), generator=_generator)
-RAGGED = [
-    (11, 3),
-    (2, 4),
-    (47, 1),
-    (1, 2),
-    (30, 3),
-    (8, 4),
-    (5, 3),
-]  # (samples, epochs); fewer samples than minibatches
+RAGGED = [(11, 3), (2, 4), (47, 1), (1, 2), (30, 3), (8, 4), (5, 3)]  # (samples, epochs); some of few samples
 
 
-def softmax_regression(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
-
-
-def shared_activation(shape, classes):
-    relu = nn.ReLU()
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), relu, nn.Linear(6, 5), relu, nn.Linear(5, classes))
-
-
-def in_place(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(inplace=True), nn.Linear(6, classes))
-
-
-def biases_first(shape, classes):
+def biases_first() -> nn.Module:
     """A plain perceptron, but orthogonal initialisation leaves its parameters in another order."""
     first = nn.utils.parametrizations.orthogonal(nn.Linear(64, 6))
     nn.utils.parametrize.remove_parametrizations(first, "weight")
-    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, classes))
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, CLASSES))
 
 
-def tanh_and_norm(shape, classes):
-    parts = OrderedDict(
-        flat=nn.Flatten(), into=nn.Linear(64, 6), act=nn.Tanh(), norm=nn.LayerNorm(6), out=nn.Linear(6, classes)
-    )
-    return nn.Sequential(parts)
-
-
-def linear_on_rows_of_pixels(shape, classes):
-    return nn.Sequential(nn.Linear(8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, classes))
-
-
-def flattened_from_axis_2(shape, classes):
-    return nn.Sequential(nn.Flatten(2), nn.Linear(64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3, classes))
-
-
-def without_bias(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6, bias=False), nn.ReLU(), nn.Linear(6, classes, bias=False))
-
-
-def tied_weights(shape, classes):
+def tied_weights() -> nn.Module:
     one, two = nn.Linear(64, 64), nn.Linear(64, 64)
     two.weight = one.weight
-    return nn.Sequential(nn.Flatten(), one, nn.ReLU(), two, nn.ReLU(), nn.Linear(64, classes))
+    return nn.Sequential(nn.Flatten(), one, nn.ReLU(), two, nn.ReLU(), nn.Linear(64, CLASSES))
 
 
-def weight_norm(shape, classes):
+def weight_norm() -> nn.Module:
     first = nn.utils.parametrizations.weight_norm(nn.Linear(64, 6))
-    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, classes))
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, CLASSES))
 
 
 class TripledLinear(nn.Linear):
@@ -88,101 +48,99 @@ class TripledLinear(nn.Linear):
         return 3 * super().forward(x)
 
 
-def layer_of_its_own(shape, classes):
-    return nn.Sequential(nn.Flatten(), TripledLinear(64, 6), nn.ReLU(), nn.Linear(6, classes))
-
-
-class _Skipping(nn.Sequential):
+class Skipping(nn.Sequential):
     def forward(self, x):
         return self[2](self[0](x.flatten(1)))
 
 
-def sequential_with_another_forward(shape, classes):
-    return _Skipping(nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, classes))
-
-
-def hooked(shape, classes):
+def hooked() -> nn.Module:
     first = nn.Linear(64, 6)
     first.register_forward_hook(lambda module, inputs, output: 2 * output)
-    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, classes))
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, CLASSES))
 
 
-class residual(nn.Module):
-    def __init__(self, shape, classes):
+class Residual(nn.Module):
+    def __init__(self):
         super().__init__()
-        self.inside, self.out = nn.Linear(64, 64), nn.Linear(64, classes)
+        self.inside, self.out = nn.Linear(64, 64), nn.Linear(64, CLASSES)
 
     def forward(self, x):
         return self.out(x.flatten(1) + self.inside(x.flatten(1)).tanh())
 
 
-class branching(residual):
+class Branching(Residual):
     """Branches on the values of its inputs."""
 
     def forward(self, x):
         return super().forward(x / 2 if x.abs().max().item() > 3 else x)
 
 
-class recurrent(nn.Module):
-    def __init__(self, shape, classes):
+class Recurrent(nn.Module):
+    def __init__(self):
         super().__init__()
-        self.rows, self.out = nn.LSTM(8, 5, batch_first=True), nn.Linear(5, classes)
+        self.rows, self.out = nn.LSTM(8, 5, batch_first=True), nn.Linear(5, CLASSES)
 
     def forward(self, x):
         return self.out(self.rows(x[:, 0])[0][:, -1])
 
 
-class with_unused_layer(nn.Module):
-    def __init__(self, shape, classes):
+class WithUnusedLayer(nn.Module):
+    def __init__(self):
         super().__init__()
-        self.inside, self.spare, self.out = nn.Conv2d(1, 2, 3), nn.Linear(3, 3), nn.Linear(72, classes)
+        self.inside, self.spare, self.out = nn.Conv2d(1, 2, 3), nn.Linear(3, 3), nn.Linear(72, CLASSES)
 
     def forward(self, x):
         return self.out(self.inside(x).relu().flatten(1))
 
 
-def convolutional(shape, classes):
-    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, classes))
-
-
-def dropout(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, classes))
-
-
-class functional_dropout(residual):
+class FunctionalDropout(Residual):
     def forward(self, x):
         return super().forward(nn.functional.dropout(x, 0.5, self.training))
 
 
-COMPILABLE = ["mlp", "softmax_regression", "shared_activation", "in_place"]
-OTHERS = [
-    "cnn",
-    "biases_first",
-    "tanh_and_norm",
-    "linear_on_rows_of_pixels",
-    "flattened_from_axis_2",
-    "without_bias",
-    "tied_weights",
-    "weight_norm",
-    "layer_of_its_own",
-    "sequential_with_another_forward",
-    "hooked",
-    "residual",
-    "branching",
-    "recurrent",
-    "with_unused_layer",
-    "convolutional",
-]
-RANDOM = ["dropout", "functional_dropout"]
+def perceptron(first: nn.Module, *others: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), first, *others, nn.Linear(6, CLASSES))
 
-CASES = [(name, engine) for name in COMPILABLE for engine in ("torch", "compiled")] + [
-    (name, "torch") for name in OTHERS
-]
+
+RELU = nn.ReLU()
+NETWORKS = {
+    "mlp": lambda: mlp(SHAPE, CLASSES),
+    "softmax regression": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, CLASSES)),
+    "shared activation": lambda: perceptron(nn.Linear(64, 5), RELU, nn.Linear(5, 6), RELU),
+    "in place": lambda: perceptron(nn.Linear(64, 6), nn.ReLU(inplace=True)),
+    "cnn": lambda: cnn(SHAPE, CLASSES),
+    "biases first": biases_first,
+    "tanh and norm": lambda: perceptron(nn.Linear(64, 6), nn.Tanh(), nn.LayerNorm(6)),
+    "named parts": lambda: nn.Sequential(OrderedDict(flat=nn.Flatten(), act=nn.Tanh(), out=nn.Linear(64, CLASSES))),
+    "linear on rows of pixels": lambda: nn.Sequential(nn.Linear(8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, CLASSES)),
+    "flattened from axis 2": lambda: nn.Sequential(
+        nn.Flatten(2), nn.Linear(64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3, CLASSES)
+    ),
+    "without bias": lambda: perceptron(nn.Linear(64, 6, bias=False), nn.ReLU()),
+    "tied weights": tied_weights,
+    "weight norm": weight_norm,
+    "layer of its own": lambda: perceptron(TripledLinear(64, 6), nn.ReLU()),
+    "sequential with another forward": lambda: Skipping(nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, CLASSES)),
+    "hooked": hooked,
+    "residual": Residual,
+    "branching": Branching,
+    "recurrent": Recurrent,
+    "with unused layer": WithUnusedLayer,
+    "convolutional": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, CLASSES)
+    ),
+    "dropout": lambda: perceptron(nn.Linear(64, 6), nn.ReLU(), nn.Dropout(0.5)),
+    "functional dropout": FunctionalDropout,
+}
+COMPILABLE = ["mlp", "softmax regression", "shared activation", "in place"]
+RANDOM = ["dropout", "functional dropout"]
+CASES = [(name, "torch") for name in NETWORKS if name not in RANDOM] + [(name, "compiled") for name in COMPILABLE]
 KINDS = [("mlp", "torch"), ("mlp", "compiled"), ("cnn", "torch")]  # one for each way of training
 
 
 def model_of(name: str) -> Model:
-    return Model.build(name if name in {"mlp", "cnn"} else f"{__name__}:{name}", SHAPE, CLASSES, seed=0)
+    torch.manual_seed(0)
+    return Model(NETWORKS[name]())
 
 
 def jobs_of(kinds: list[tuple[int, int]]) -> list[Job]:
@@ -272,7 +230,7 @@ def adam(parameters, lr):
     return torch.optim.Adam(parameters, lr)
 
 
-@pytest.mark.parametrize("network", ["mlp", "cnn", "with_unused_layer"])
+@pytest.mark.parametrize("network", ["mlp", "cnn", "with unused layer"])
 @pytest.mark.parametrize("proximal", [0.0, 0.3])
 def test_an_optimizer_of_ones_own(network, proximal):
     """Each UE gets a new one, whose moments begin at zero."""
@@ -294,12 +252,17 @@ class Langevin(torch.optim.SGD):
             parameter.add_(torch.randn_like(parameter), alpha=0.01)
 
 
-def test_random_numbers_of_an_optimizer_are_those_of_the_ue():
-    """The same in whatever order UEs are trained, and whatever was drawn before."""
-    model = model_of("mlp")
-    trainer = Trainer(model, X, Y, Recipe(0.1, 0.5, 5, optimizer=f"{__name__}:Langevin"))
+@pytest.mark.parametrize(
+    ("network", "optimizer"), [*((network, "sgd") for network in RANDOM), ("mlp", f"{__name__}:Langevin")]
+)
+def test_random_numbers_are_those_of_the_ue(network, optimizer):
+    """The same whoever else is trained and whatever was drawn before; the global generator is left alone."""
+    model = model_of(network)
+    trainer = Trainer(model, X, Y, Recipe(0.1, 0.5, 3, optimizer=optimizer))
     together = trainer(model.initial, jobs_of(RAGGED))
+    before = torch.get_rng_state()
     alone = torch.cat([trainer(model.initial, [job]) for job in jobs_of(RAGGED)])
+    assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(together, alone)
 
 
@@ -320,7 +283,7 @@ def test_what_is_no_optimizer_is_refused(optimizer, reason):
 
 def test_which_engine_is_used():
     recipe = Recipe(0.1, 0.5, 5)
-    engines = {name: Trainer(model_of(name), X, Y, recipe).engine for name in COMPILABLE + OTHERS + RANDOM}
+    engines = {name: Trainer(model_of(name), X, Y, recipe).engine for name in NETWORKS}
     assert {name for name, engine in engines.items() if engine == "compiled"} == set(COMPILABLE)
     assert Trainer(model_of("mlp"), X, Y, recipe, "torch").engine == "torch"
 
@@ -333,7 +296,7 @@ def test_without_numba_torch_is_used(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("network", "optimizer"), [("cnn", "sgd"), ("biases_first", "sgd"), ("mlp", "torch.optim:Adam")]
+    ("network", "optimizer"), [("cnn", "sgd"), ("biases first", "sgd"), ("mlp", "torch.optim:Adam")]
 )
 def test_what_cannot_be_compiled_is_refused(network, optimizer):
     with pytest.raises(InputError, match=r"training\.engine: 'compiled' is not allowed; it must be auto or torch"):
@@ -365,17 +328,6 @@ def test_an_update_depends_on_no_other_ues_data(network, engine):
     assert (updates[2] - updates[0]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("network", RANDOM)
-def test_dropout_is_reproducible_and_independent_of_who_else_is_trained(network):
-    model, recipe = model_of(network), Recipe(0.1, 0.5, 3)
-    together = Trainer(model, X, Y, recipe)(model.initial, jobs_of(RAGGED))
-    torch.manual_seed(12345)
-    before = torch.get_rng_state()
-    alone = torch.cat([Trainer(model, X, Y, recipe)(model.initial, [job]) for job in jobs_of(RAGGED)])
-    assert torch.equal(torch.get_rng_state(), before)  # the global generator is left alone
-    assert torch.equal(together, alone)
-
-
 def test_dropout_differs_by_seed():
     model, recipe = model_of("dropout"), Recipe(0.1, 0.5, 3)
     jobs = [Job(np.arange(40), 2, np.random.default_rng(0), dropout_seed) for dropout_seed in range(2)]
@@ -383,7 +335,7 @@ def test_dropout_differs_by_seed():
     assert (updates[0] - updates[1]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("network", "engine"), [*KINDS, ("tanh_and_norm", "torch"), ("dropout", "torch")])
+@pytest.mark.parametrize(("network", "engine"), [*KINDS, ("tanh and norm", "torch"), ("dropout", "torch")])
 def test_threads_change_nothing(network, engine):
     model, recipe = model_of(network), Recipe(0.1, 0.5, 3)
     results = []

@@ -13,8 +13,7 @@ from fedslot.messages import Grant
 from fedslot.planning.period import PushPeriod
 from fedslot.rounds.round import cell
 from fedslot.scenario import Scenario
-from fedslot.strategies import STRATEGIES, Cell, Ledger
-from fedslot.support.errors import InputError
+from fedslot.strategies import Ledger
 
 
 def scenario(ues: int, slots: int, contenders: int | str, limit: float | None = None, **push: object) -> Scenario:
@@ -118,9 +117,3 @@ def test_arrivals_say_how_many_contend() -> None:
     few, many = (cell(scenario(30, 9, 5, arrivals=rate)).splits(10)[0].pushes for rate in (0.1, 0.5))
     assert few == pytest.approx(1)
     assert many == pytest.approx(5 * (8 / 9) ** 4)
-
-
-@pytest.mark.parametrize("limit", [1, 0, -3, float("nan"), "long", True])
-def test_a_bad_limit_is_refused(limit: object) -> None:
-    with pytest.raises(InputError, match=r"strategy\.options\.frame_limit"):
-        STRATEGIES.make("planned", {"frame_limit": limit}, Cell(ues=9, slots=4, pull=2))

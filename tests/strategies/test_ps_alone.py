@@ -28,11 +28,13 @@ def test_it_learns_its_samples_and_nothing_else():
     np.testing.assert_array_equal(result.model, other.model)
 
 
-def test_it_takes_part_in_comparisons():
-    quick = Scenario.load("quickstart", {"rounds": 2, "data.validation_samples": 20})
+def test_in_comparisons_it_takes_the_plain_average():
+    quick = Scenario.load("quickstart", {"rounds": 2, "data.validation_samples": 20, "aggregation.name": "filtered"})
     comparison = compare(quick, ["ps-alone", "fedavg"], seeds=1, workers=1)
     assert [len(comparison.runs[name][0].rounds) for name in comparison.strategies] == [1, 2]
     assert comparison.horizon == comparison.runs["fedavg"][0].slots_spent
+    assert comparison.runs["ps-alone"][0].final_accuracy == run(_alone(20)).final_accuracy
+    assert comparison.runs["fedavg"][0].scenario.aggregation.name == "filtered"
 
 
 @pytest.mark.parametrize(
@@ -62,10 +64,3 @@ def test_labelled_and_unlabelled_samples_are_apart_from_the_test_set():
     assert (len(few.held_out.validation.y), len(few.held_out.inputs)) == (10, 35)
     np.testing.assert_array_equal(few.held_out.test.x, all_of_them.held_out.test.x)
     np.testing.assert_array_equal(few.held_out.inputs, all_of_them.held_out.inputs[:35])
-
-
-def test_in_a_comparison_the_control_takes_the_plain_average():
-    quick = Scenario.load("quickstart", {"rounds": 1, "data.validation_samples": 20, "aggregation.name": "filtered"})
-    found = compare(quick, ["ps-alone", "fedavg"], seeds=1, workers=1).runs
-    assert found["ps-alone"][0].final_accuracy == run(_alone(20)).final_accuracy
-    assert found["fedavg"][0].scenario.aggregation.name == "filtered"

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot.messages import Grant, Measured, Receipt
-from fedslot.strategies import STRATEGIES, Asking, Cell, Ledger, Split
+from fedslot.strategies import STRATEGIES, Asking, Cell, Ledger, NoState, Split
+from fedslot.strategies.fedavg import FedAvg
 from fedslot.support.errors import InputError
 
 CELL = Cell(ues=10, slots=4, pull=2, contenders=3)
@@ -32,18 +33,6 @@ def _ledger(*values: float) -> Ledger:
 
 
 # what the PS remembers
-
-
-def test_smoothing_by_hand():
-    """memory 0.75: 8, then 0.75 * 8 + 0.25 * 4 = 7, then 0.75 * 7 + 0.25 * (-1) = 5."""
-    ledger = Ledger.blank(3)
-    seen = []
-    for value in (8.0, 4.0, -1.0):
-        ledger = ledger.smooth(_receipt(1), np.array([value]), 0.75)
-        seen.append(ledger.value[1])
-    assert seen == [8.0, 7.0, 5.0]
-    assert ledger.seen.tolist() == [0, 3, 0]
-    assert ledger.value[[0, 2]].tolist() == [-np.inf, -np.inf]
 
 
 def test_a_ledger_with_fields_of_its_own_keeps_them():
@@ -78,11 +67,6 @@ def test_smoothing_is_a_weighted_sum_of_all_that_was_observed(values, memory):
     assert ledger.value[0] == pytest.approx(weights @ np.array(values), rel=1e-9, abs=1e-6)
 
 
-def test_without_memory_only_the_last_counts():
-    ledger = _ledger(3.0, 5.0).smooth(_receipt(1), np.array([-2.0]), 0.0)
-    assert ledger.value.tolist() == [3.0, -2.0]
-
-
 def test_values_go_to_the_ues_in_the_order_of_the_receipt():
     """Pushed UEs come behind the pulled ones."""
     receipt = Receipt(_ues(4, 1), _ues(1, 2), _ues(3), _ues(4), collided=_ues(0), wasted=_ues(2), slots=20)
@@ -92,16 +76,11 @@ def test_values_go_to_the_ues_in_the_order_of_the_receipt():
 
 
 def test_the_ledger_is_not_changed_in_place():
-    before = _ledger(1.0, 2.0)
-    before.smooth(_receipt(0, 1), np.array([9.0, 9.0]), 0.5)
-    assert before.value.tolist() == [1.0, 2.0]
-    assert before.seen.tolist() == [1, 1]
-
-
-def test_nothing_received_changes_nothing():
     before = _ledger(1.0, -np.inf)
     after = before.smooth(_receipt(), np.array([]), 0.5)
-    assert after.value.tolist() == before.value.tolist()
+    before.smooth(_receipt(0, 1), np.array([9.0, 9.0]), 0.5)
+    assert before.value.tolist() == after.value.tolist() == [1.0, -np.inf]
+    assert before.seen.tolist() == after.seen.tolist() == [1, 0]
 
 
 def test_the_spread_is_that_of_ues_with_a_value():
@@ -136,29 +115,21 @@ def test_the_full_pass_visits_each_ue_once(name, ues, slots):
         assert len(set(grant.pull.tolist())) == len(grant.pull) == min(slots, ues)
 
 
-def test_slots_left_over_by_the_pass_go_to_the_most_valued():
-    """Ten UEs, four slots, worth their index: the third frame has UEs 8 and 9, then 7 and 6."""
-    assert _warm_up_rounds("push-pull", CELL, 3)[2].pull.tolist() == [8, 9, 7, 6]
-
-
-def test_warm_up_goes_on_greedily_and_ends():
-    grants = _warm_up_rounds("push-pull", replace(CELL, warmup=5), 6)
-    assert [grant.pull.tolist() for grant in grants[3:5]] == [[9, 8, 7, 6]] * 2
-    assert not any(grant.push for grant in grants[:5])
-    assert grants[5].pull.tolist() == [9, 8]
-    assert grants[5].push
-
-
-def test_a_warm_up_shorter_than_the_pass_leaves_ues_unseen():
-    """One frame sees UEs 0 to 3; unseen ones are never preferred to seen ones."""
-    grants = _warm_up_rounds("push-pull", replace(CELL, warmup=1), 2)
-    assert grants[1].pull.tolist() == [3, 2]
-
-
-def test_without_warm_up_the_first_pulls_are_by_index():
-    grant = STRATEGIES.make("push-pull", {}, replace(CELL, warmup=0)).schedule(Ledger.blank(10), 0, _rng())
-    assert grant.pull.tolist() == [0, 1]
-    assert grant.push
+@pytest.mark.parametrize(
+    ("warmup", "round", "pull", "push"),
+    [
+        (None, 2, [8, 9, 7, 6], False),  # slots left over by the pass go to the most valued
+        (5, 3, [9, 8, 7, 6], False),
+        (5, 4, [9, 8, 7, 6], False),
+        (5, 5, [9, 8], True),
+        (1, 1, [3, 2], True),  # unseen UEs are never preferred to seen ones
+        (0, 0, [0, 1], True),
+    ],
+)
+def test_warm_up_by_hand(warmup, round, pull, push):
+    """Ten UEs, four slots, worth their index."""
+    grant = _warm_up_rounds("push-pull", replace(CELL, warmup=warmup), round + 1)[round]
+    assert (grant.pull.tolist(), grant.push) == (pull, push)
 
 
 STATE = _ledger(0.3, -np.inf, 0.9, 0.9, -0.5, 0.0, 0.3, -np.inf, 0.1, 0.2)
@@ -185,11 +156,8 @@ def test_fedavg_is_uniform_over_the_ues():
     assert ((counts - expected) ** 2 / expected).sum() * 9 / 6 < 27.88
     first = np.bincount(pulls[:, 0], minlength=10)
     assert ((first - 500) ** 2 / 500).sum() < 27.88  # nor does the order of slots favour anyone
-
-
-def test_fedavg_with_fewer_ues_than_slots_pulls_them_all():
-    grant = STRATEGIES.make("fedavg", {}, Cell(ues=3, slots=5, pull=1)).schedule(None, 0, _rng())
-    assert sorted(grant.pull.tolist()) == [0, 1, 2]
+    few = STRATEGIES.make("fedavg", {}, Cell(ues=3, slots=5, pull=1))
+    assert sorted(few.schedule(few.init(), 0, _rng()).pull.tolist()) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -200,18 +168,6 @@ def test_centralized_pulls_the_same_share_in_every_round(ues, slots, share, send
     strategy = STRATEGIES.make("centralized", {}, Cell(ues=ues, slots=slots, pull=0, share=share))
     grants = [strategy.schedule(strategy.init(), round, _rng(round)) for round in range(3)]
     assert all(grant.pull.tolist() == list(range(senders)) and not grant.push for grant in grants)
-
-
-def test_who_needs_values():
-    needs = {name: STRATEGIES.make(name, {}, CELL).needs_values for name in STRATEGIES}
-    assert {name for name in needs if needs[name]} == {
-        "greedy-shap",
-        "push-pull",
-        "planned",
-        "only-pull",
-        "ucb",
-        "s-fedavg",
-    }
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -241,11 +197,6 @@ def test_grants_are_valid_in_any_cell(name, ues, slots, data):
         )
 
 
-def test_barring_counts_only_ues_that_are_not_pulled():
-    assert Cell(ues=20, slots=20, pull=14, contenders=16, probability="auto").barring(14) == 1.0
-    assert Cell(ues=20, slots=16, pull=14, contenders=16, probability="auto").barring(14) == pytest.approx(2 / 6)
-
-
 @pytest.mark.parametrize(
     ("slots", "pull", "contenders", "expected"),
     [
@@ -255,22 +206,19 @@ def test_barring_counts_only_ues_that_are_not_pulled():
         (20, 10, 0, 1.0),
         (20, 20, 10, 1.0),  # no push slots: nothing to bar
         (20, 10, None, 10 / 90),  # all that are not pulled
+        (95, 90, 40, 5 / 10),
     ],
 )
 def test_automatic_barring_keeps_one_contender_per_push_slot(slots, pull, contenders, expected):
     cell = Cell(ues=100, slots=slots, pull=pull, contenders=contenders, probability="auto", warmup=0)
     grant = STRATEGIES.make("push-pull", {}, cell).schedule(Ledger.blank(100), 0, _rng())
     assert grant.probability == pytest.approx(expected)
-
-
-def test_a_fixed_barring_probability_is_passed_on():
-    cell = replace(CELL, probability=0.3, warmup=0)
-    assert STRATEGIES.make("push-pull", {}, cell).schedule(Ledger.blank(10), 0, _rng()).probability == 0.3
+    assert replace(cell, probability=0.3).barring(pull) == 0.3
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_state_is_arrays_and_survives_being_written_and_read(name):
-    """A strategy goes on as before from a copy of its state made field by field."""
+    """A strategy goes on as before from a copy of its state made field by field, which scheduling does not change."""
     strategy = STRATEGIES.make(name, {}, replace(CELL, warmup=2))
     state = strategy.init()
     for round in range(3):
@@ -285,77 +233,31 @@ def test_state_is_arrays_and_survives_being_written_and_read(name):
         assert (one.push, one.probability) == (other.push, other.probability)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_scheduling_is_a_pure_function(name):
-    strategy = STRATEGIES.make(name, {}, CELL)
-    state = strategy.init()
-    grants = [strategy.schedule(state, 3, _rng(5)) for _ in range(2)]
-    assert grants[0].pull.tolist() == grants[1].pull.tolist()
+LIMITS = {
+    "ucb": [{"exploration": -1}, {"exploration": 10**400}, {"exploration": float("nan")}],
+    "s-fedavg": [{"temperature": 0.001}],
+    "planned": [{"frame_limit": limit} for limit in (1, float("nan"), "long", True)],
+    "power-of-choice": [{"candidates": 3}, {"candidates": 11}, {"answer_slots": 2}],
+    "scout": [{"horizon": 0}],
+    "merit-push": [{"push": 0}, {"push": 1.5}, {"horizon": -1}],
+}
 
 
-@dataclass(frozen=True)
-class Turn:
-    next: np.ndarray
-
-
-class InTurn:
-    """A user's own strategy that pulls UEs in turn, in as many slots as its option says."""
-
-    needs_values = False
-
-    def __init__(self, cell: Cell, *, width: int = 3) -> None:
-        self.cell, self.width = cell, width
-
-    def init(self) -> Turn:
-        return Turn(np.array(0))
-
-    def schedule(self, state: Turn, round: int, rng: np.random.Generator) -> Grant:
-        return Grant((int(state.next) + np.arange(self.width)) % self.cell.ues)
-
-    def observe(self, state: Turn, receipt: Receipt, values: np.ndarray) -> Turn:
-        return Turn(state.next + self.width)
-
-
-class AsksOnly(InTurn):
-    def ask(self, state: Turn, round: int, rng: np.random.Generator) -> None: ...
-
-
-def test_a_strategy_of_ones_own_by_import_path():
-    strategy = STRATEGIES.make(f"{__name__}:InTurn", {"width": 4}, CELL)
-    state, pulls = strategy.init(), []
-    for round in range(3):
-        grant = strategy.schedule(state, round, _rng())
-        pulls.append(grant.pull.tolist())
-        state = strategy.observe(state, _receipt(*grant.pull), np.zeros(4))
-    assert pulls == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "least"), [("ucb", "exploration", 0), ("s-fedavg", "temperature", 0.01), ("scout", "horizon", 1)]
-)
-def test_options_have_limits(name, option, least):
-    for value in (least - 1, 10**400, float("nan")):
-        with pytest.raises(InputError) as caught:
-            STRATEGIES.make(name, {option: value}, CELL)
-        assert caught.value.field == f"strategy.options.{option}"
-    assert STRATEGIES.make(name, {option: least}, CELL)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("fedavq", "did you mean fedavg?"),
-        ("builtins:list", "a strategy that can be built from (cell)"),
-        ("builtins:repr", "it has no init"),
-        (f"{__name__}:AsksOnly", "it has no hear"),
-    ],
-)
-def test_what_is_no_strategy_is_refused_with_one_line(name, reason):
+@pytest.mark.parametrize(("name", "options"), [(name, options) for name in LIMITS for options in LIMITS[name]])
+def test_options_have_limits(name, options):
     with pytest.raises(InputError) as caught:
+        STRATEGIES.make(name, options, CELL)
+    assert caught.value.field == f"strategy.options.{next(iter(options))}"
+
+
+class AsksOnly(FedAvg):
+    def ask(self, state: NoState, round: int, rng: np.random.Generator) -> None: ...
+
+
+@pytest.mark.parametrize(("name", "missing"), [("builtins:repr", "init"), (f"{__name__}:AsksOnly", "hear")])
+def test_a_strategy_lacks_nothing(name, missing):
+    with pytest.raises(InputError, match=f"strategy.name: .*it has no {missing}"):
         STRATEGIES.make(name, {}, CELL)
-    assert caught.value.field == "strategy.name"
-    assert reason in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def _grants(name: str, cell: Cell) -> list[tuple[object, ...]]:
@@ -387,5 +289,6 @@ def test_strategies_use_exactly_the_fields_that_they_declare(name):
         "push"
     }
     assert any(push for _, push, *_ in plain) == ("push" in uses)
+    assert STRATEGIES.find(name).needs_values == ("strategy.memory" in uses)
     if "push" not in uses:
         assert _grants(name, replace(cell, contenders=1, probability=0.5)) == plain

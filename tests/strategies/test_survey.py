@@ -79,13 +79,6 @@ def test_rare_losses_and_absent_ues_do_not_lengthen_frames():
         survey = survey.add(receipt([0, 1, 2], all_three))
 
 
-def test_where_all_are_ready_no_further_ues_are_pulled():
-    survey, measured = Survey.blank(9), Measured(np.zeros(3), np.ones((3, 3)), 1.0)
-    for _ in range(50):
-        survey = survey.add(receipt([0, 1, 2], measured))
-        assert len(survey.further(np.arange(5), slots=9)) == 0
-
-
 @pytest.mark.parametrize("lengths", [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1e-12, 1e12]])
 def test_updates_that_change_nothing_are_measured_too(lengths):
     """A device may return the model as it came."""
@@ -148,11 +141,6 @@ def test_a_ue_is_welcome_if_the_pool_is_better_with_it(noise, spread, horizon, o
         return spread / len(chosen) + sum(x * x for x in chosen) / len(chosen) / horizon
 
     assert (error([*noise, other]) < error(noise)) == (other < limit)
-
-
-def test_without_noise_everyone_is_in_the_pool():
-    survey = replace(Survey.blank(5), seen=np.array([1, 1, 0, 1, 1]), energy=1.0, noise_gain=1.0)
-    assert sorted(survey.pool(100, 0.25).tolist()) == [0, 1, 3, 4]
 
 
 @given(st.floats(0.01, 2.3), st.floats(0.0, 9.0))

@@ -22,11 +22,11 @@ def _receipt(pulled: np.ndarray, wasted: np.ndarray = NONE) -> Receipt:
 def test_bounds_by_hand():
     """Values 1 and 3 have spread 1; with n = 1 and 7, t = 8, bonuses are sqrt(ln 8) = 1.44 and sqrt(ln 8 / 7) = 0.55.
 
-    Bounds are 2.44 and 3.55. Four times the exploration gives 6.77 and 5.18: the UE that is less known goes first.
+    Bounds are 2.44 and 3.55. Three times the exploration gives 5.33 and 4.63: the UE that is less known goes first.
     """
     state, cell = Ledger(np.array([1.0, 3.0]), np.array([1, 7])), Cell(ues=2, slots=1, pull=1)
     assert _pull(state, cell) == [1]
-    assert _pull(state, cell, exploration=4) == [0]
+    assert _pull(state, cell, exploration=3) == [0]
 
 
 def test_without_exploration_the_most_valued_are_pulled():
@@ -69,15 +69,3 @@ def test_every_ue_is_visited_even_if_some_are_never_ready(ues, slots, seed):
     assert set(pulled) == set(range(ues))
     assert (state.seen > 0).all()
     assert (state.value[never_ready] == 0).all()
-
-
-def test_every_ue_is_visited_again_and_again():
-    """The bonus of a UE that is left out grows with ln t, so that even the worst one has its turn."""
-    strategy = STRATEGIES.make("ucb", {"exploration": 4}, Cell(ues=5, slots=1, pull=1, memory="mean"))
-    state, worth = strategy.init(), np.array([0.0, 0.1, 0.2, 0.3, 0.4])
-    for round in range(400):
-        pull = strategy.schedule(state, round, np.random.default_rng(0)).pull
-        state = strategy.observe(state, _receipt(pull), worth[pull])
-    assert state.seen.min() > 3
-    assert state.seen.argmax() == 4
-    assert (np.diff(state.seen) >= 0).all()

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.aggregation.base import Aggregate, Updates
-from fedslot.messages import NoState
+from fedslot.aggregation.base import Stateless, Updates
 
 
 def average(local: Tensor, sizes: NDArray[np.int64]) -> Tensor:
@@ -24,12 +23,8 @@ def average(local: Tensor, sizes: NDArray[np.int64]) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average:
-    """The average is both broadcast and reported; there are no options."""
+class Average(Stateless):
+    """The data-weighted average; there are no options."""
 
-    def init(self, model: Tensor, ues: int) -> NoState:
-        return NoState()
-
-    def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:
-        model = average(updates.local, updates.sizes)
-        return Aggregate(model, model, state)
+    def model(self, updates: Updates) -> Tensor:
+        return average(updates.local, updates.sizes)

@@ -1,8 +1,5 @@
 """The protocol of an aggregation: two pure functions on explicit state.
 
-    init(model, ues) -> state               before the first round
-    apply(state, updates) -> Aggregate      the model to broadcast next, the model to report, the new state
-
 The state is a frozen dataclass of tensors, NumPy arrays and plain numbers, which is how a checkpoint saves it.
 `docs/how-to/own-parts.md` has a skeleton to copy.
 """
@@ -21,7 +18,7 @@ from torch import Tensor
 
 from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
-from fedslot.messages import UEs
+from fedslot.messages import NoState, UEs
 
 S = TypeVar("S")
 
@@ -79,10 +76,8 @@ class Updates:
 class Aggregate(Generic[S]):
     """The result of an aggregation.
 
-    broadcast: (P,) the model from which the UEs train next.
-    report: (P,) the model that is evaluated and saved; the same one for most aggregations.
-    state: the aggregation's new state.
-    val_loss: validation loss of the reported model, if the aggregation measured it; it is not measured again.
+    broadcast: (P,) the model from which the UEs train next. report: (P,) the model that is evaluated and saved.
+    val_loss: validation loss of the reported model, if the aggregation measured it.
     """
 
     broadcast: Tensor
@@ -103,6 +98,20 @@ class Aggregation(Protocol[S]):
     def apply(self, state: S, updates: Updates) -> Aggregate[S]:
         """Return the models after a round in which at least one update was received."""
         ...
+
+
+class Stateless:
+    """An aggregation without memory, whose model is both broadcast and reported; subclasses define `model`."""
+
+    def init(self, model: Tensor, ues: int) -> NoState:
+        return NoState()
+
+    def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:
+        model = self.model(updates)
+        return Aggregate(model, model, state)
+
+    def model(self, updates: Updates) -> Tensor:
+        raise NotImplementedError
 
 
 def noise_estimates(steps: Tensor) -> NDArray[np.float64]:

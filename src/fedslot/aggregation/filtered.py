@@ -30,7 +30,6 @@ from pydantic import Field
 from torch import Tensor
 
 from fedslot.aggregation.base import Aggregate, Updates
-from fedslot.learning.layer_statistics import Basis
 
 WINDOWS = (5, 20, 80)  # rounds over which models are averaged
 SMOOTHING = 0.2  # weight of a round in E
@@ -43,24 +42,23 @@ class FilterState:
     """Memory of the filter.
 
     noise: (K,) sum of the noise estimates of each UE. seen: (K,) their number.
-    energy: E. momentum: (P,) m, and variance: v, of its noise. rounds: those with a received update so far.
-    step: factor of the next step. means: (windows, P) running means of the models.
-    scale: (P,) c of the layer of each parameter, since the layers are not known at first. scale_variance: (P,) variance
-    of that estimate.
+    momentum: (P,) m. means: (windows, P) running means of the models. scale: (P,) c of the layer of each parameter,
+    since the layers are not known at first. scale_variance: (P,) variance of that estimate.
+    energy: E. variance: v. rounds: those with a received update so far. step: factor of the next step.
     first_loss: validation loss before the first round.
     """
 
     noise: NDArray[np.float64]
     seen: NDArray[np.int64]
-    energy: float
     momentum: Tensor
-    variance: float
-    rounds: int
-    step: float
     means: Tensor
     scale: Tensor
     scale_variance: Tensor
-    first_loss: float
+    energy: float = 0.0
+    variance: float = 0.0
+    rounds: int = 0
+    step: float = 1.0
+    first_loss: float = 0.0
 
     def traced(self) -> dict[str, NDArray[np.float64]]:
         """Return the noise estimates that `frames.csv` shows."""
@@ -80,24 +78,15 @@ class Filtered:
     horizon: Annotated[float, Field(gt=0, le=1e6)] = 30.0
 
     def init(self, model: Tensor, ues: int) -> FilterState:
-        zeros = torch.zeros_like(model)
-        return FilterState(
-            noise=np.zeros(ues),
-            seen=np.zeros(ues, dtype=np.int64),
-            energy=0.0,
-            momentum=zeros,
-            variance=0.0,
-            rounds=0,
-            step=1.0,
-            means=model.repeat(len(WINDOWS), 1),
-            scale=zeros,
-            scale_variance=zeros,
-            first_loss=0.0,
-        )
+        zeros, means = torch.zeros_like(model), model.repeat(len(WINDOWS), 1)
+        return FilterState(np.zeros(ues), np.zeros(ues, dtype=np.int64), zeros, means, zeros, zeros)
 
     def apply(self, state: FilterState, updates: Updates) -> Aggregate[FilterState]:
         round, complete = state.rounds + 1, updates.statistics.complete
-        noise, seen, sigma = _noise_levels(state, updates)
+        noise, seen, ues = state.noise.copy(), state.seen.copy(), updates.ues
+        noise[ues] += updates.noise
+        seen[ues] += 1
+        sigma = noise[ues] / seen[ues]
         weights, energy = _weights(state, updates, sigma)
         memory = self.momentum if complete else 0.0
         momentum = memory * state.momentum + (1 - memory) * torch.as_tensor(weights).to(updates.steps) @ updates.steps
@@ -157,33 +146,20 @@ class Filtered:
 
     def _filter(self, average: Tensor, power: float, scale: Tensor, updates: Updates) -> Tensor:
         """Return an average step (P,), with noise of a known variance, after the Wiener filter of each layer."""
-        statistics = updates.statistics
-        layers = zip(*map(statistics.matrices, (average, scale)), statistics.bases(updates.start), strict=True)
-        return statistics.flatten(
-            [self._filter_layer(matrix, basis, power, float(scale[0, 0])) for matrix, scale, basis in layers]
-        )
-
-    def _filter_layer(self, matrix: Tensor, basis: Basis, power: float, scale: float) -> Tensor:
         if power == 0:
-            return matrix
-        signal = self.horizon * scale * basis.energies
-        return (matrix @ basis.vectors * (signal / (signal + power))) @ basis.vectors.mT
+            return average
+        statistics, filtered = updates.statistics, []
+        layers = zip(*map(statistics.matrices, (average, scale)), statistics.bases(updates.start), strict=True)
+        for matrix, layer_scale, basis in layers:
+            signal = self.horizon * float(layer_scale[0, 0]) * basis.energies
+            filtered.append((matrix @ basis.vectors * (signal / (signal + power))) @ basis.vectors.mT)
+        return statistics.flatten(filtered)
 
     def _next_step(self, step: float, losses: list[float], first_loss: float) -> float:
         """Return the factor of the next step; losses: of the model and of its running means."""
         best = min(losses)
         too_long = losses[0] - best > TOO_LONG * min(best, max(first_loss - best, 0.0))
         return min(max(step * (SHORTER if too_long else LONGER), 1.0), self.step)
-
-
-def _noise_levels(
-    state: FilterState, updates: Updates
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return sums and numbers of the noise estimates of all UEs, (K,), and the mean of each received one's, (Y,)."""
-    noise, seen, ues = state.noise.copy(), state.seen.copy(), updates.ues
-    noise[ues] += updates.noise
-    seen[ues] += 1
-    return noise, seen, noise[ues] / seen[ues]
 
 
 def _weights(state: FilterState, updates: Updates, sigma: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:

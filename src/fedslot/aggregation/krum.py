@@ -14,12 +14,11 @@ from pydantic import Field
 from torch import Tensor
 
 from fedslot.aggregation.average import average
-from fedslot.aggregation.base import Aggregate, Updates
-from fedslot.messages import NoState
+from fedslot.aggregation.base import Stateless, Updates
 
 
 @dataclass(frozen=True, kw_only=True)
-class Krum:
+class Krum(Stateless):
     """The update, or average of updates, nearest to its neighbours.
 
     byzantine: number of received updates that may be arbitrary.
@@ -31,14 +30,10 @@ class Krum:
     byzantine: Annotated[int, Field(ge=0)] = 0
     selected: Annotated[int, Field(ge=1)] = 1
 
-    def init(self, model: Tensor, ues: int) -> NoState:
-        return NoState()
-
-    def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:
+    def model(self, updates: Updates) -> Tensor:
         scores = _scores(updates.steps, max(1, len(updates.local) - self.byzantine - 2))
         best = scores.argsort(stable=True)[: self.selected]  # equal scores: the one received first
-        model = average(updates.local[best], updates.sizes[best.cpu().numpy()])
-        return Aggregate(model, model, state)
+        return average(updates.local[best], updates.sizes[best.cpu().numpy()])
 
 
 def _scores(steps: Tensor, neighbours: int) -> Tensor:

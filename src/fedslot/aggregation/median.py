@@ -6,18 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedslot.aggregation.base import Aggregate, Updates
+from fedslot.aggregation.base import Stateless, Updates
 from fedslot.aggregation.trimmed_mean import trimmed_mean
-from fedslot.messages import NoState
 
 
 @dataclass(frozen=True, kw_only=True)
-class Median:
+class Median(Stateless):
     """The mean of the middle two where their number is even; there are no options."""
 
-    def init(self, model: Tensor, ues: int) -> NoState:
-        return NoState()
-
-    def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:
-        model = trimmed_mean(updates.local, (len(updates.local) - 1) // 2)
-        return Aggregate(model, model, state)
+    def model(self, updates: Updates) -> Tensor:
+        return trimmed_mean(updates.local, (len(updates.local) - 1) // 2)

@@ -8,8 +8,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fedslot.aggregation.base import Aggregate, Updates
-from fedslot.messages import NoState
+from fedslot.aggregation.base import Stateless, Updates
 
 
 def trimmed_mean(local: Tensor, trimmed: int) -> Tensor:
@@ -23,7 +22,7 @@ def trimmed_mean(local: Tensor, trimmed: int) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrimmedMean:
+class TrimmedMean(Stateless):
     """The mean of each parameter without its largest and smallest values.
 
     fraction: share of the received updates that is trimmed at each end, rounded down to whole updates.
@@ -31,9 +30,5 @@ class TrimmedMean:
 
     fraction: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
 
-    def init(self, model: Tensor, ues: int) -> NoState:
-        return NoState()
-
-    def apply(self, state: NoState, updates: Updates) -> Aggregate[NoState]:
-        model = trimmed_mean(updates.local, int(self.fraction * len(updates.local)))
-        return Aggregate(model, model, state)
+    def model(self, updates: Updates) -> Tensor:
+        return trimmed_mean(updates.local, int(self.fraction * len(updates.local)))

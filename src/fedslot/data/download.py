@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import textwrap
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -114,32 +115,29 @@ def apt_download(package: str, folder: Path) -> Path:
 
 
 def _client(program: str, *arguments: str, folder: Path, out: IO[bytes] | int = subprocess.DEVNULL) -> None:
-    found = shutil.which(program)  # the full path, as Windows needs it for npm.cmd
-    if found is None:
+    command = shutil.which(program)  # the full path, as Windows needs it for npm.cmd
+    if command is None:
         raise SourceError(f"{program} is not installed")
-    try:
-        ended = subprocess.run(
-            [found, *arguments],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.PIPE,
-            timeout=_CLIENT_LIMIT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SourceError(reason(error)) from error
-    if ended.returncode:
-        lines = ended.stderr.decode(errors="replace").splitlines()
-        told = [line for line in lines if re.match(r"npm (error|ERR!)|E:|dpkg-deb: error", line)] or lines[-1:]
-        raise SourceError(short(told[0] if told else f"{program} ended with code {ended.returncode}"))
+    result = subprocess.run(
+        [command, *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.PIPE,
+        timeout=_CLIENT_LIMIT,
+        check=False,
+    )
+    if result.returncode:
+        lines = result.stderr.decode(errors="replace").splitlines()
+        errors = [line for line in lines if re.match(r"npm (error|ERR!)|E:|dpkg-deb: error", line)] or lines[-1:]
+        raise SourceError(errors[0] if errors else f"{program} ended with code {result.returncode}")
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise SourceError(f"{len(found)} files {pattern} where one was expected")
-    return found[0]
+    files = list(folder.glob(pattern))
+    if len(files) != 1:
+        raise SourceError(f"{len(files)} files {pattern} where one was expected")
+    return files[0]
 
 
 def _size(path: Path) -> int:
@@ -153,10 +151,5 @@ def reason(error: BaseException) -> str:
     'Connection refused'
     """
     cause = getattr(error, "reason", None) or error
-    return short(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)
-
-
-def short(text: str, limit: int = 90) -> str:
-    """Return a text as one line of at most `limit` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."
+    text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+    return textwrap.shorten(text, 90, placeholder="...")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +17,11 @@ RAKING_SWEEPS = 50
 Sizes = Literal["power-law", "equal"]
 
 
-class Shares(Protocol):
-    """Which training samples each UE holds."""
-
-    def share(self, ue: int) -> NDArray[np.int64]:
-        """Return the indices of the training samples of one UE."""
-        ...
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """(K,) number of training samples of each UE."""
-        ...
-
-
 @dataclass(frozen=True)
 class Partition:
     """A partition of the training samples: every sample belongs to one UE.
 
-    samples: (n,) indices of training samples, those of UE 0 first, then those of UE 1, ...
-    offsets: (K + 1,) where each UE's samples begin and end.
+    samples: (n,) indices, those of UE 0 first, then those of UE 1, ... offsets: (K + 1,) where each UE's begin and end.
     """
 
     samples: NDArray[np.int64]
@@ -62,8 +48,7 @@ class Draws:
 
     A share is drawn on demand, from the UE's own random stream; UEs that are never asked for cost nothing.
 
-    by_label: indices of the training samples of each label.
-    sizes: (K,) number of training samples of each UE.
+    by_label: indices of the training samples of each label. sizes: (K,) number of training samples of each UE.
     """
 
     by_label: list[NDArray[np.int64]]
@@ -76,12 +61,16 @@ class Draws:
         rng = stream(self.seed, SHARE, ue)
         mix = rng.dirichlet(np.full(len(self.by_label), self.alpha))
         counts = rng.multinomial(self.sizes[ue], mix)
-        found = [rng.choice(own, min(n, len(own)), replace=False) for own, n in zip(self.by_label, counts, strict=True)]
-        samples = np.concatenate(found)
+        pairs = zip(self.by_label, counts, strict=True)
+        samples = np.concatenate([rng.choice(own, min(n, len(own)), replace=False) for own, n in pairs])
         if lacking := int(self.sizes[ue]) - len(samples):
             others = np.setdiff1d(np.concatenate(self.by_label), samples)
             samples = np.concatenate([samples, rng.choice(others, lacking, replace=False)])
         return samples
+
+
+Shares = Partition | Draws
+"""Which training samples each UE holds: `share(ue)` has their indices, `sizes` (K,) their numbers."""
 
 
 def draw(labels: NDArray[np.int64], ues: int, alpha: float, sizes: Sizes, mean_size: int, seed: int) -> Draws:
@@ -135,13 +124,7 @@ def check_ues(ues: int, samples: int) -> None:
         raise InputError("data.ues", ues, allowed)
 
 
-def split(
-    labels: NDArray[np.int64],
-    ues: int,
-    alpha: float,
-    sizes: Sizes,
-    seed: int,
-) -> Partition:
+def split(labels: NDArray[np.int64], ues: int, alpha: float, sizes: Sizes, seed: int) -> Partition:
     """Assign every training sample to one UE.
 
     Each UE draws a label mix from Dirichlet(alpha) and a size (density 3x^2 on (0, 1), or equal). The available
@@ -162,14 +145,14 @@ def split(
     offsets = np.concatenate([[0], counts.sum(axis=1).cumsum()])
     for label in range(len(totals)):
         # each UE's samples are ordered by label
-        starts = offsets[:-1] + counts[:, :label].sum(axis=1)
-        indices = _ranges(starts, counts[:, label])
+        starts, lengths = offsets[:-1] + counts[:, :label].sum(axis=1), counts[:, label]
+        indices = np.arange(totals[label]) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)
         samples[indices] = rng.permutation(np.flatnonzero(labels == label))
     return Partition(samples, offsets)
 
 
 def _weights(ues: int, sizes: Sizes, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return relative sizes (K,): draws with density 3x^2 on (0, 1), or all equal."""
+    """Return relative sizes (K,): with density 3x^2 on (0, 1), or all equal."""
     return np.cbrt(rng.random(ues)) if sizes == "power-law" else np.ones(ues)
 
 
@@ -199,9 +182,3 @@ def _fill_empty(counts: NDArray[np.int64]) -> None:
         label = counts[richest].argmax()
         counts[richest, label] -= 1
         counts[ue, label] += 1
-
-
-def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Concatenate `range(start, start + length)` for all pairs."""
-    ends = lengths.cumsum()
-    return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)

@@ -71,10 +71,9 @@ def load(name_or_path: str) -> Dataset:
 def _version(file: Path) -> tuple[int, int]:
     """Return the time of the last change and the size of a file; zeros if it is not there: reading it tells more."""
     try:
-        seen = file.stat()
+        return file.stat().st_mtime_ns, file.stat().st_size
     except OSError:
         return 0, 0
-    return seen.st_mtime_ns, seen.st_size
 
 
 @dataclass(frozen=True)
@@ -101,9 +100,8 @@ def outline(name_or_path: str) -> Outline:
     if name_or_path in CATALOGUE:
         entry = CATALOGUE[name_or_path]
         return Outline(entry.train, entry.test, entry.shape, entry.classes)
-    if name_or_path == "digits":
-        return _outline(name_or_path, 0, 0)
-    return _outline(name_or_path, *_version(_own_file(name_or_path)))
+    version = (0, 0) if name_or_path == "digits" else _version(_own_file(name_or_path))
+    return _outline(name_or_path, *version)
 
 
 @lru_cache(maxsize=64)  # combinations of a sweep may take turns with several files
@@ -114,7 +112,7 @@ def _outline(name: str, changed: int, size: int) -> Outline:
 
 
 def check_exists(name_or_path: str) -> None:
-    """Refuse a data set that is not there, without reading it."""
+    """Refuse a data set that is absent, without reading it."""
     if name_or_path in CATALOGUE:
         cache.check_exists(name_or_path)
     elif name_or_path != "digits" and not _own_file(name_or_path).is_file():
@@ -122,7 +120,7 @@ def check_exists(name_or_path: str) -> None:
 
 
 def divides_itself(name_or_path: str) -> bool:
-    """Tell whether a data set says itself which UE has which samples, without reading them."""
+    """Return whether a data set says itself which UE has which samples, without reading them."""
     try:
         with zipfile.ZipFile(_own_file(name_or_path)) as archive:
             return f"{OWNERS}.npy" in archive.namelist()
@@ -134,33 +132,21 @@ def digest(name_or_path: str) -> str | None:
     """Return the SHA-256 of a user's own file; None for data sets by name, which are checked when they are read."""
     if name_or_path in NAMES:
         return None
-    file = _own_file(name_or_path)
     try:
-        seen = file.stat()
-        return _digest(file, seen.st_mtime_ns, seen.st_size)
+        with _own_file(name_or_path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         _refuse(name_or_path, "a file that exists and may be read")
-
-
-@lru_cache(maxsize=64)  # many runs share a file
-def _digest(file: Path, changed: int, size: int) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=1)  # runs of a sweep share a data set; two of CIFAR-10's size would take too much memory
 def _load(name: str, file: Path, changed: int, size: int) -> Dataset:
     """Load from `file`; `changed` and `size` are part of the cache key, so that a new version is read again."""
-    if name in CATALOGUE:
-        arrays = cache.read(name)
-        return Dataset(
-            name,
-            _features(arrays.pop("x_train")),
-            arrays["y_train"].astype(np.int64),
-            _features(arrays.pop("x_test")),
-            arrays["y_test"].astype(np.int64),
-        )
-    return _own(name, file)
+    if name not in CATALOGUE:
+        return _own(name, file)
+    arrays = cache.read(name)
+    x_train, x_test = (_features(arrays.pop(key)) for key in ("x_train", "x_test"))
+    return Dataset(name, x_train, arrays["y_train"].astype(np.int64), x_test, arrays["y_test"].astype(np.int64))
 
 
 @lru_cache(maxsize=1)
@@ -189,7 +175,7 @@ def _own(name: str, file: Path) -> Dataset:
             _refuse(name, f"x_{part} that is not empty")
         if len(x) != len(y):
             _refuse(name, f"one label for each sample, not {len(y)} in y_{part} for {len(x)} in x_{part}")
-    x_train, x_test, y_train, y_test = (arrays[key] for key in ("x_train", "x_test", "y_train", "y_test"))
+    x_train, y_train, x_test, y_test = (arrays[key] for key in formats.ARRAYS)
     shape = x_train.shape[1:]
     if shape != x_test.shape[1:]:
         _refuse(name, f"samples of one shape, not {shape} in x_train and {x_test.shape[1:]} in x_test")
@@ -198,11 +184,11 @@ def _own(name: str, file: Path) -> Dataset:
         _refuse(name, f"samples of one scale: uint8, which is divided by 255, in both parts or in none, not {kinds}")
     if len(shape) == 3 and shape[2] <= 4 < shape[0]:
         _refuse(name, f"images with the channels first, not of shape {shape}")
-    known = np.unique(y_train)
-    if known[0] != 0 or known[-1] != len(known) - 1 or len(known) < 2:
+    classes = np.unique(y_train)
+    if not _counts_from_0(classes) or len(classes) < 2:
         _refuse(name, "y_train with at least two classes, numbered from 0 without gaps")
-    if not np.isin(y_test, known).all():
-        _refuse(name, f"y_test with classes of y_train only, 0 to {known[-1]}")
+    if not np.isin(y_test, classes).all():
+        _refuse(name, f"y_test with classes of y_train only, 0 to {classes[-1]}")
     x_train, x_test = _features(x_train), _features(x_test)
     if not (np.isfinite(x_train).all() and np.isfinite(x_test).all()):
         _refuse(name, "features that are finite in float32, without NaN")
@@ -210,19 +196,18 @@ def _own(name: str, file: Path) -> Dataset:
         x_train, x_test = x_train[:, None], x_test[:, None]
     owners = arrays.get(OWNERS)
     if owners is not None:
-        _check_owners(name, owners, len(y_train))
+        if owners.shape != y_train.shape or owners.dtype.kind not in "iu":
+            kind = f"{owners.dtype} of shape {owners.shape}"
+            _refuse(name, f"{OWNERS} of one integer for each of the {len(y_train)} training samples, not {kind}")
+        if not _counts_from_0(np.unique(owners)):
+            _refuse(name, f"{OWNERS} with UEs numbered from 0 without gaps, since each has a sample at least")
         owners = owners.astype(np.int64)
     return Dataset(name, x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64), owners)
 
 
-def _check_owners(name: str, owners: NDArray[Any], samples: int) -> None:
-    """Refuse a partition that does not give each training sample to a UE, and each UE a sample."""
-    if owners.shape != (samples,) or owners.dtype.kind not in "iu":
-        kind = f"{owners.dtype} of shape {owners.shape}"
-        _refuse(name, f"{OWNERS} of one integer for each of the {samples} training samples, not {kind}")
-    known = np.unique(owners)
-    if known[0] != 0 or known[-1] != len(known) - 1:
-        _refuse(name, f"{OWNERS} with UEs numbered from 0 without gaps, since each has a sample at least")
+def _counts_from_0(numbers: NDArray[Any]) -> bool:
+    """Return whether sorted, different integers are 0, 1, 2, ..."""
+    return bool(numbers[0] == 0 and numbers[-1] == len(numbers) - 1)
 
 
 def _own_file(path: str) -> Path:
@@ -233,15 +218,15 @@ def _own_file(path: str) -> Path:
 
 def _read_npz(name: str, file: Path) -> dict[str, NDArray[Any]]:
     try:
-        arrays = formats.npz(file, (*cache.ARRAYS, OWNERS))
+        arrays = formats.npz(file, (*formats.ARRAYS, OWNERS))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         _refuse(name, "a file that exists")
     except PermissionError:
         _refuse(name, "a file that may be read")
     except Exception:  # a damaged archive can raise any exception, an array of objects a ValueError
         _refuse(name, "an intact .npz of plain arrays, as numpy.savez writes it, without Python objects")
-    if missing := [key for key in cache.ARRAYS if key not in arrays]:
-        _refuse(name, f"an .npz with {', '.join(cache.ARRAYS)}; {', '.join(missing)} is missing")
+    if missing := [key for key in formats.ARRAYS if key not in arrays]:
+        _refuse(name, f"an .npz with {', '.join(formats.ARRAYS)}; {', '.join(missing)} is missing")
     return arrays
 
 

@@ -51,8 +51,8 @@ class Evaluator:
 
     def losses(self, models: Tensor) -> list[float]:
         """Return the mean losses of models (n, P), which are measured together."""
-        found: list[float] = self.averages(models)(torch.eye(len(models)).to(models))[0].tolist()
-        return found
+        losses: list[float] = self.averages(models)(torch.eye(len(models)).to(models))[0].tolist()
+        return losses
 
     @torch.no_grad()
     def averages(self, models: Tensor) -> Measure:
@@ -100,11 +100,11 @@ class Evaluator:
             """Return the pre-activations (R, hidden * b) of all models."""
             return torch.addmm(first_bias, first[:, self._nonzero[block]], self._x[block].mT).view(len(models), -1)
 
-        known = self.threads.map(first_layers, range(len(self._x)))
+        outputs = self.threads.map(first_layers, range(len(self._x)))
 
         def logits(block: int, weights: Tensor) -> Tensor:
             # samples along the last axis, so that operations over classes are over whole vectors
-            out = (weights @ known[block]).view(len(weights), hidden, -1)
+            out = (weights @ outputs[block]).view(len(weights), hidden, -1)
             for weight, bias in later:
                 mean_weight, mean_bias = torch.tensordot(weights, weight, 1), weights @ bias
                 out = torch.baddbmm(mean_bias.unsqueeze(2), mean_weight, out.relu_())

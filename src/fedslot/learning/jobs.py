@@ -16,9 +16,7 @@ Integers = NDArray[np.int64]
 class Job:
     """Local training of one UE.
 
-    share: (n,) indices of its training samples.
-    epochs: number of epochs that it completes.
-    rng: shuffles the samples before each epoch.
+    share: (n,) indices of its training samples. rng: shuffles them before each epoch.
     dropout_seed: seeds the network's own random numbers, if it draws any.
     """
 
@@ -36,8 +34,7 @@ class Job:
 class Recipe:
     """Hyperparameters of local training.
 
-    batches: minibatches per epoch, B.
-    proximal: FedProx's mu; adds mu / 2 * |w - w_global|^2 to the loss.
+    batches: minibatches per epoch, B. proximal: FedProx's mu; adds mu / 2 * |w - w_global|^2 to the loss.
     optimizer: `sgd`, or `package.module:factory`, called as factory(parameters, lr, **optimizer_options) ->
         torch.optim.Optimizer.
     """

@@ -43,7 +43,9 @@ class LayerStatistics:
     def __init__(self, model: Model, inputs: Tensor) -> None:
         self._model, self._inputs = model.copy(), inputs
         self._model.module.eval()
-        self._layers = self._in_call_order(_layers(self._model.module))
+        layers = _layers(self._model.module)
+        called = self._inputs_of(layers, self._model.initial, samples=1)
+        self._layers = {name: layers[name] for name in called} if len(called) == len(layers) else {}
         self._first: Basis | None = None
         self._last: tuple[Tensor, list[Basis]] | None = None
 
@@ -54,14 +56,14 @@ class LayerStatistics:
 
     def matrices(self, flat: Tensor) -> list[Tensor]:
         """View models or updates (..., P) as one matrix (..., out, d) per layer, the bias in its last column."""
-        named, found = self._model.unflatten(flat), []
+        named, matrices = self._model.unflatten(flat), []
         for name, layer in self._layers.items():
             weight = named[f"{name}weight"]
             matrix = weight.reshape(*weight.shape[: flat.dim()], -1)
             if layer.bias is not None:
                 matrix = torch.cat([matrix, named[f"{name}bias"].unsqueeze(-1)], dim=-1)
-            found.append(matrix)
-        return found
+            matrices.append(matrix)
+        return matrices
 
     def flatten(self, matrices: list[Tensor]) -> Tensor:
         """Return the flat vectors (..., P) whose `matrices` are given."""
@@ -77,7 +79,12 @@ class LayerStatistics:
     def bases(self, flat: Tensor) -> list[Basis]:
         """Return the principal directions of each layer's inputs under a model (P,)."""
         if self._last is None or self._last[0] is not flat:  # several parts ask in a round
-            self._last = flat, [self._first_basis(flat), *map(_basis, self._inputs_of_layers(flat, MOST_DEEPER)[1:])]
+            (name, layer), *deeper = self._layers.items()
+            if self._first is None:
+                most = MOST_SAMPLES if isinstance(layer, nn.Linear) else MOST_IMAGES
+                self._first = _basis(layer, self._inputs_of({name: layer}, flat, most)[name])
+            inputs = self._inputs_of(dict(deeper), flat, MOST_DEEPER)
+            self._last = flat, [self._first, *(_basis(layer, inputs[name]) for name, layer in deeper)]
         return self._last[1]
 
     def responses(self, updates: Tensor, flat: Tensor) -> Tensor:
@@ -99,56 +106,32 @@ class LayerStatistics:
         return float(sum(len(matrix) * basis.energies.sum() for matrix, basis in layers))
 
     @torch.no_grad()
-    def _in_call_order(self, layers: Mapping[str, Layer]) -> dict[str, Layer]:
-        """Return layers in the order in which the network calls them, the first with samples; none if not all."""
-        called: dict[str, Layer] = {}
+    def _inputs_of(self, layers: Mapping[str, Layer], flat: Tensor, samples: int) -> dict[str, Tensor]:
+        """Return the inputs of layers under a model (P,), in the order in which the network calls them."""
+        inputs: dict[str, Tensor] = {}
 
-        def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-            return lambda *_: called.update({name: layers[name]})
+        def store(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+            return lambda _, given: inputs.update({name: given[0]})
 
         with ExitStack() as hooks:
             for name, layer in layers.items():
-                hooks.callback(layer.register_forward_pre_hook(note(name)).remove)
-            if layers:
-                self._model.logits(self._model.unflatten(self._model.initial), self._inputs[:1])
-        return called if len(called) == len(layers) else {}
-
-    def _first_basis(self, flat: Tensor) -> Basis:
-        if self._first is None:
-            first = next(iter(self._layers.values()))
-            most = MOST_SAMPLES if isinstance(first, nn.Linear) else MOST_IMAGES
-            self._first = _basis(self._inputs_of_layers(flat, most, count=1)[0])
-        return self._first
-
-    @torch.no_grad()
-    def _inputs_of_layers(self, flat: Tensor, samples: int, count: int | None = None) -> list[Tensor]:
-        """Return the inputs (n, d) of the first `count` layers, a 1 appended where there is a bias."""
-        layers, seen = list(self._layers.items())[:count], dict[str, Tensor]()
-
-        def store(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-            return lambda _, given: seen.update({name: given[0]})
-
-        with ExitStack() as hooks:
-            for name, layer in layers:
                 hooks.callback(layer.register_forward_pre_hook(store(name)).remove)
-            self._model.logits(self._model.unflatten(flat), self._inputs[:samples])
-        return [_layer_inputs(layer, seen[name]) for name, layer in layers]
+            if layers:
+                self._model.logits(self._model.unflatten(flat), self._inputs[:samples])
+        return inputs
 
 
 def _layers(module: nn.Module) -> dict[str, Layer]:
     """Return the linear layers and plain convolutions by the prefix of their parameters; none if others have any."""
     layers: dict[str, Layer] = {}
     for name, part in module.named_modules():
-        if type(part) is nn.Linear or (type(part) is nn.Conv2d and _is_plain(part)):
+        # a plain convolution is a matrix product with the patches that `unfold` makes
+        plain = type(part) is nn.Conv2d and part.groups == 1 and part.padding_mode == "zeros"
+        if type(part) is nn.Linear or (plain and not isinstance(part.padding, str)):
             layers[f"{name}." if name else ""] = part
         elif any(True for _ in part.parameters(recurse=False)):
             return {}
     return layers
-
-
-def _is_plain(layer: nn.Conv2d) -> bool:
-    """Return whether a convolution is a matrix product with the patches that `unfold` makes."""
-    return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
 
 
 def _layer_inputs(layer: Layer, given: Tensor) -> Tensor:
@@ -163,7 +146,7 @@ def _layer_inputs(layer: Layer, given: Tensor) -> Tensor:
 
 def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
     """Return patches (n, d) of images (N, C, H, W) as the convolution sees them; only the chosen ones are copied."""
-    assert not isinstance(layer.padding, str)  # see _is_plain
+    assert not isinstance(layer.padding, str)  # see _layers
     down, across = layer.padding
     views = pad(images, (across, across, down, down))
     sizes = zip((2, 3), layer.kernel_size, layer.dilation, layer.stride, strict=True)
@@ -180,13 +163,13 @@ def _stride(count: int) -> int:
     return -(-count // MOST_INPUTS)
 
 
-def _basis(inputs: Tensor) -> Basis:
-    """Return the principal directions of inputs (n, d).
+def _basis(layer: Layer, given: Tensor) -> Basis:
+    """Return the principal directions of a layer's inputs.
 
     Few samples leave most directions without any energy. Ledoit and Wolf's (2004) shrinkage towards equal energies
     gives these what the samples cannot exclude.
     """
-    inputs = inputs.double()
+    inputs = _layer_inputs(layer, given).double()
     count, size = inputs.shape
     moments = inputs.mT @ inputs / count
     mean = moments.trace() / size

@@ -77,19 +77,15 @@ class Trainer:
 
 def choose_engine(model: Model, recipe: Recipe, engine: Engine | Literal["auto"]) -> Engine:
     """Return the engine that trains a network; refuse the compiled one where it cannot."""
-    obstacle = _why_not_compiled(model, recipe)
+    layers, obstacle = perceptron_layers(model.module), ""
+    if recipe.optimizer != "sgd":
+        obstacle = "only sgd is compiled"
+    elif not layers or list(model.shapes) != [f"{name}.{part}" for name in layers for part in ("weight", "bias")]:
+        obstacle = "only plain ReLU perceptrons are compiled"
+    elif model.initial.device.type != "cpu":
+        obstacle = "compiled code runs on a CPU only"
+    elif not is_installed("numba"):
+        obstacle = f"Numba is not installed (type: {how_to_install('fast')})"
     if engine == "compiled" and obstacle:
         raise InputError("training.engine", engine, f"auto or torch, since {obstacle}")
     return "torch" if engine == "torch" or obstacle else "compiled"
-
-
-def _why_not_compiled(model: Model, recipe: Recipe) -> str:
-    """Return the reason why the compiled engine cannot train a model; empty if it can."""
-    layers = perceptron_layers(model.module)
-    if recipe.optimizer != "sgd":
-        return "only sgd is compiled"
-    if not layers or list(model.shapes) != [f"{name}.{part}" for name in layers for part in ("weight", "bias")]:
-        return "only plain ReLU perceptrons are compiled"
-    if model.initial.device.type != "cpu":
-        return "compiled code runs on a CPU only"
-    return "" if is_installed("numba") else f"Numba is not installed (type: {how_to_install('fast')})"

@@ -18,7 +18,7 @@ from fedslot.support.errors import InputError, RefusedError, shorten
 from fedslot.support.rng import HELD_OUT, VALUATION, stream
 from fedslot.support.threads import ONE_THREAD, Threads
 from fedslot.valuation import Game, Geometry, Valuation
-from fedslot.valuation.coalitions import coalition_weights
+from fedslot.valuation.game import coalition_weights
 
 PARAMETERS = 8192  # per block of inner products
 

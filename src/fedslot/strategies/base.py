@@ -1,12 +1,7 @@
 """The interface of strategies: small pure functions on explicit state.
 
-    init() -> state                              before the first round
-    schedule(state, round, rng) -> Grant         who is pulled, and whether the other slots are open
-    observe(state, receipt, values) -> state     what the PS learns from the frame
-
-The state is a frozen dataclass of NumPy arrays, so that a checkpoint can save it. A strategy never sees
-data, models or channels, so the same object serves the simulator and a deployment. `docs/how-to/own-parts.md` has
-a skeleton to copy.
+The state is a frozen dataclass of NumPy arrays, so that a checkpoint can save it. A strategy never sees data, models or
+channels, so the same object serves the simulator and a deployment. `docs/how-to/own-parts.md` has a skeleton to copy.
 """
 
 from __future__ import annotations
@@ -14,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.messages import Grant, Receipt, UEs
+from fedslot.messages import Grant, NoState, Receipt, UEs
 
 S = TypeVar("S")
 Uses = Sequence[str]
@@ -27,10 +22,7 @@ Uses = Sequence[str]
 
 
 class Split(NamedTuple):
-    """A split of a frame: `pull` pull slots, `push` push slots, the probability of contending, the expected pushes.
-
-    pushes: expected number of received pushes.
-    """
+    """Numbers of pull and push slots, the probability of contending, and the expected number of received pushes."""
 
     pull: int
     push: int
@@ -48,8 +40,7 @@ class Cell:
     warmup: first rounds in which all slots pull; None means one full pass over the UEs.
     memory: weight of the old value in the smoothing, or "mean" for the running mean.
     share: share of the UEs that send their data under `centralized`.
-    sizes: (K,) training samples of each UE, which devices tell when they register; None if not known.
-    outlook: what contention is expected to bring, see `splits`; None: nothing.
+    sizes: (K,) training samples of each UE; None if not known. outlook: makes the `splits`; None: nobody pushes.
     """
 
     ues: int
@@ -123,3 +114,19 @@ class Asking(Strategy[S], Protocol[S]):
     def hear(self, state: S, ues: UEs, losses: NDArray[np.float64]) -> S:
         """Return the state after their answers. losses: (n,) mean loss on the training samples of each UE asked."""
         ...
+
+
+class Stateless:
+    """A strategy that learns nothing from what is received; subclasses define `schedule`."""
+
+    needs_values = False
+    uses: ClassVar[Uses] = ()
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+
+    def init(self) -> NoState:
+        return NoState()
+
+    def observe(self, state: NoState, receipt: Receipt, values: NDArray[np.float64]) -> NoState:
+        return state

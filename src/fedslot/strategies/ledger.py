@@ -68,3 +68,18 @@ def warm_up(cell: Cell, ledger: Ledger, round: int) -> UEs | None:
     next_in_turn = np.arange(round * cell.slots, min((round + 1) * cell.slots, cell.ues))
     others = ledger.top(cell.slots)
     return np.concatenate([next_in_turn, others[~np.isin(others, next_in_turn)]])[: cell.slots]
+
+
+class ByValue:
+    """A strategy on the smoothed values of the UEs; subclasses define `schedule`."""
+
+    needs_values = True
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+
+    def init(self) -> Ledger:
+        return Ledger.blank(self.cell.ues)
+
+    def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:
+        return state.smooth(receipt, values, self.cell.memory)

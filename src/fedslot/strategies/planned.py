@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedslot.messages import Grant, Receipt
+from fedslot.messages import Grant
 from fedslot.strategies.base import Cell, Uses
-from fedslot.strategies.ledger import Ledger, warm_up
+from fedslot.strategies.ledger import ByValue, Ledger, warm_up
 from fedslot.strategies.selection import top
 
 
-class Planned:
+class Planned(ByValue):
     """Pull the Q most valued UEs and open push slots; Q maximises the expected value of the frame within a cost limit.
 
     The value of a split is the sum of the Q highest values, plus the expected number of received pushes times the mean
@@ -31,16 +30,12 @@ class Planned:
     frames get short, and the model ends worse than that of `greedy-shap` (`docs/explanation/equal-slots.md`).
     """
 
-    needs_values = True
     uses: ClassVar[Uses] = ("push", "push.probability", "strategy.warmup", "strategy.memory")
 
     def __init__(self, cell: Cell, *, frame_limit: Annotated[float, Field(ge=2, le=1e9)] | None = None) -> None:
         limit = min(1.0 + cell.slots, frame_limit or math.inf)
-        self.cell = replace(cell, slots=math.floor(limit) - 1)  # a warm-up frame pulls with all slots that fit
+        super().__init__(replace(cell, slots=math.floor(limit) - 1))  # a warm-up frame pulls with all slots that fit
         self.splits = cell.splits(limit)
-
-    def init(self) -> Ledger:
-        return Ledger.blank(self.cell.ues)
 
     def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
         first = warm_up(self.cell, state, round)
@@ -63,6 +58,3 @@ class Planned:
         if split.pull + open_slots == 0:
             return Grant(order[:1], slots=1)
         return Grant(order[: split.pull], open_slots > 0, split.probability, slots=split.pull + open_slots)
-
-    def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:
-        return state.smooth(receipt, values, self.cell.memory)

@@ -5,24 +5,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedslot.messages import Grant, Receipt
-from fedslot.strategies.base import Cell, Uses
-from fedslot.strategies.ledger import Ledger, warm_up
+from fedslot.messages import Grant
+from fedslot.strategies.base import Uses
+from fedslot.strategies.ledger import ByValue, Ledger, warm_up
 
 
-class PushPull:
+class PushPull(ByValue):
     """All slots pull during warm-up; then Q slots pull the most valued UEs and M - Q are open to contention."""
 
-    needs_values = True
     uses: ClassVar[Uses] = ("frame.pull", "push", "push.probability", "strategy.warmup", "strategy.memory")
-
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-
-    def init(self) -> Ledger:
-        return Ledger.blank(self.cell.ues)
 
     def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
         first = warm_up(self.cell, state, round)
@@ -30,6 +22,3 @@ class PushPull:
             return Grant(first)
         best = state.top(self.cell.pull)
         return Grant(best, push=True, probability=self.cell.barring(len(best)))
-
-    def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:
-        return state.smooth(receipt, values, self.cell.memory)

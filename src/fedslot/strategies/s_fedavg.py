@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedslot.messages import Grant, Receipt
+from fedslot.messages import Grant
 from fedslot.strategies.base import Cell, Uses
-from fedslot.strategies.ledger import Ledger
+from fedslot.strategies.ledger import ByValue, Ledger
 from fedslot.strategies.selection import draw
 
 
-class SFedAvg:
+class SFedAvg(ByValue):
     """Pull M UEs, drawn without replacement with probabilities softmax(value / (temperature * spread)).
 
     The paper takes softmax(value); with differences of losses as values that is nearly uniform, so values are divided
@@ -22,18 +21,12 @@ class SFedAvg:
     beginning all UEs are equal; its first value counts in full. There is no warm-up.
     """
 
-    needs_values = True
     uses: ClassVar[Uses] = ("strategy.memory",)
 
     def __init__(self, cell: Cell, *, temperature: Annotated[float, Field(ge=0.01, le=1e6)] = 1.0) -> None:
-        self.cell, self.temperature = cell, temperature
-
-    def init(self) -> Ledger:
-        return Ledger.blank(self.cell.ues)
+        super().__init__(cell)
+        self.temperature = temperature
 
     def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
         value = np.where(state.seen > 0, state.value, 0.0)
         return Grant(draw(value / (self.temperature * state.spread), self.cell.slots, rng))
-
-    def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:
-        return state.smooth(receipt, values, self.cell.memory)

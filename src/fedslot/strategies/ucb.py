@@ -10,11 +10,11 @@ from pydantic import Field
 
 from fedslot.messages import Grant, Receipt
 from fedslot.strategies.base import Cell, Uses
-from fedslot.strategies.ledger import Ledger
+from fedslot.strategies.ledger import ByValue, Ledger
 from fedslot.strategies.selection import top
 
 
-class UCB:
+class UCB(ByValue):
     """Pull with all M slots: UEs without a value first, then those of the highest value + bonus.
 
     The bonus of UE k is exploration * spread * sqrt(ln t / n_k), where n_k counts the values observed of k and t those
@@ -23,14 +23,11 @@ class UCB:
     of UCB1.
     """
 
-    needs_values = True
     uses: ClassVar[Uses] = ("strategy.memory",)
 
     def __init__(self, cell: Cell, *, exploration: Annotated[float, Field(ge=0, le=1e6)] = 1.0) -> None:
-        self.cell, self.exploration = cell, exploration
-
-    def init(self) -> Ledger:
-        return Ledger.blank(self.cell.ues)
+        super().__init__(cell)
+        self.exploration = exploration
 
     def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
         known = state.seen > 0
@@ -43,4 +40,4 @@ class UCB:
     def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:
         # a wasted pull contributed nothing; as a value of 0 it counts as a visit, else the UE would be pulled forever
         wasted = receipt.wasted
-        return state.smooth(receipt, values, self.cell.memory).mix(wasted, np.zeros(len(wasted)), self.cell.memory)
+        return super().observe(state, receipt, values).mix(wasted, np.zeros(len(wasted)), self.cell.memory)

@@ -1,21 +1,20 @@
 """Values of received updates: Shapley values and other semivalues of cooperative games, exact or estimated.
 
-game.py        coalitions, their utilities (each evaluated at most once) and their geometry
-coalitions.py  averaging weights of coalition models
+game.py        coalitions, their averaging weights, utilities (each evaluated at most once) and geometry
 semivalues.py  weights of Shapley and Banzhaf values
 exact.py       all coalitions; leave-one-out values
 kriging.py     the default: few utilities, all others predicted; Shapley or Banzhaf values
 cyclic.py      permutations in cyclic blocks, without assumptions on utilities
 gtg.py         GTG-Shapley as in the paper
-methods.py     methods by name, or your own as `package.module:Name`
 """
 
+from fedslot.parts import kinds
+from fedslot.parts.kind import Kind
 from fedslot.valuation.cyclic import Cyclic
 from fedslot.valuation.exact import Exact, LeaveOneOut, exact
-from fedslot.valuation.game import Game, Geometry, Utility, Valuation
+from fedslot.valuation.game import Game, Geometry, Utility, Valuation, ValuationMethod
 from fedslot.valuation.gtg import GTG
 from fedslot.valuation.kriging import Banzhaf, Kriging
-from fedslot.valuation.methods import METHODS, ValuationMethod
 from fedslot.valuation.semivalues import banzhaf, shapley
 
 __all__ = [
@@ -35,3 +34,5 @@ __all__ = [
     "exact",
     "shapley",
 ]
+
+METHODS: Kind[ValuationMethod] = kinds.VALUATIONS

@@ -1,11 +1,10 @@
 """Shapley values from cyclic blocks: all permutations that go round a random circle in either direction.
 
-Put the players on a circle in random order. The Y permutations that start at each player in turn and go
-round clockwise, and the Y that go round anticlockwise, have the arcs of the circle as their prefixes:
-Y(Y - 1) arcs, the empty coalition and the grand coalition. So one block of Y(Y - 1) + 2 utilities gives every
-player 2Y marginal contributions, each player has every position exactly twice (stratified), and each
-permutation comes with its reverse (antithetic). Blocks are independent, unbiased estimates, and their scatter
-gives honest standard errors.
+Put the players on a circle in random order. The Y permutations that start at each player in turn and go round
+clockwise, and the Y that go round anticlockwise, have the arcs of the circle as their prefixes: Y(Y - 1) arcs, the
+empty coalition and the grand coalition. So one block of Y(Y - 1) + 2 utilities gives every player 2Y marginal
+contributions, each player has every position exactly twice (stratified), and each permutation comes with its reverse
+(antithetic). Blocks are independent, unbiased estimates, and their scatter gives honest standard errors.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ class Cyclic:
 
     Up to six players, where two blocks would evaluate nearly all coalitions, the values are exact.
 
-    tolerance: stop once the root mean square standard error is below this share of the standard deviation
-        of the values over players.
+    tolerance: stop once the root mean square standard error is below this share of the values' standard deviation.
     max_utilities: begin no further block if all blocks together could then evaluate more than this. Cached utilities
         count too: with few players all coalitions are soon cached, and nothing else would end the loop.
     """
@@ -63,8 +61,6 @@ def _block(game: Game, rng: np.random.Generator) -> Floats:
     sizes = np.arange(players)[None, :]
     clockwise = utility[:, 1:] - utility[:, :-1]  # by (start, size before): adds position start + size
     anticlockwise = utility[:, 1:] - utility[(turns + 1) % players, sizes]  # adds position start
-    values = np.empty(players)
-    values[circle] = (clockwise[(turns - sizes) % players, sizes].sum(axis=1) + anticlockwise.sum(axis=1)) / (
-        2 * players
-    )
+    values, by_position = np.empty(players), clockwise[(turns - sizes) % players, sizes]
+    values[circle] = (by_position.sum(axis=1) + anticlockwise.sum(axis=1)) / (2 * players)
     return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ Utility = Callable[[Members], Floats]
 class Valuation:
     """Values of the players of one game.
 
-    values: (Y,) the values.
-    errors: (Y,) standard errors; 0 where the values are exact, NaN where one sample gives no estimate.
+    errors: (Y,) standard errors of the values (Y,); 0 where they are exact, NaN where one sample gives no estimate.
     utilities: number of coalition utilities that were evaluated.
     """
 
@@ -48,8 +47,8 @@ class Geometry:
         """
         sums = members.astype(float) @ self._sums
         total = sums[:, -1:]
-        found: Floats = sums[:, :-1] / np.where(total > 0, total, 1)
-        return found
+        coordinates: Floats = sums[:, :-1] / np.where(total > 0, total, 1)
+        return coordinates
 
 
 class Game:
@@ -78,10 +77,10 @@ class Game:
         codes = [row.tobytes() for row in np.packbits(members, axis=1)]
         new = {code: row for row, code in enumerate(codes) if code not in self._cache}
         if new:
-            found = self.utility(members[list(new.values())])
-            if not np.isfinite(found).all():
+            utilities = self.utility(members[list(new.values())])
+            if not np.isfinite(utilities).all():
                 raise ValueError("utilities must be finite")
-            self._cache.update(zip(new, found.tolist(), strict=True))
+            self._cache.update(zip(new, utilities.tolist(), strict=True))
         return np.array([self._cache[code] for code in codes])
 
     @property
@@ -98,3 +97,26 @@ class Game:
     def full(self) -> float:
         """Utility of the grand coalition, which all players form."""
         return float(self(np.ones((1, self.players), dtype=bool))[0])
+
+
+class ValuationMethod(Protocol):
+    """Values the players of a game, drawing random numbers from the given generator only."""
+
+    def __call__(self, game: Game, rng: np.random.Generator) -> Valuation: ...
+
+
+def coalition_weights(members: Members, sizes: NDArray[np.int64]) -> Floats:
+    """Return the averaging weights (C, Y + 1) of coalitions (C, Y) over the global model (column 0) and the updates.
+
+    The empty coalition is the global model itself.
+
+    >>> coalition_weights(np.array([[False, False], [True, True]]), np.array([30, 10]))
+    array([[1.  , 0.  , 0.  ],
+           [0.  , 0.75, 0.25]])
+    """
+    weights = np.empty((len(members), len(sizes) + 1))
+    shares = np.multiply(members, sizes.astype(float), out=weights[:, 1:])
+    total = shares.sum(axis=1, keepdims=True)
+    shares /= np.maximum(total, 1)
+    weights[:, :1] = total == 0
+    return weights

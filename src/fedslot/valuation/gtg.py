@@ -16,14 +16,12 @@ from fedslot.valuation.game import Game, Valuation
 class GTG:
     """Shapley values from sweeps of Y permutations in which each player is first in turn.
 
-    permutations: minimum number of permutations, rounded up to whole sweeps. Earlier work tests for convergence with
-        a mean over players, which efficiency keeps constant, so that its test passes as soon as it is made, at
-        about 20 permutations; this is that rule without the test.
+    permutations: minimum number of permutations, rounded up to whole sweeps. Earlier work tests for convergence with a
+        mean over players, which efficiency keeps constant, so that the test passes at once, at about 20 permutations.
     between: if the grand coalition gains less than this, all values are 0.
     within: a permutation ends once its utility is this close to that of the grand coalition.
 
-    The permutations of a sweep advance together, so that each step is one batch of utilities; the utilities
-    evaluated are the same as one after the other.
+    The permutations of a sweep advance together, so that each step is one batch of utilities.
     """
 
     permutations: Annotated[int, Field(ge=1, le=10**9)] = 20

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -39,11 +39,8 @@ class Kriging:
     utilities_per_ue: number of utilities to evaluate, divided by the number of players; 3 at least.
     """
 
+    semivalue = staticmethod(shapley)
     utilities_per_ue: Annotated[int, Field(ge=3, le=100)] = 5
-
-    def semivalue(self, players: int) -> Floats:
-        """Return the weights (Y,) of the marginal contributions, by size."""
-        return shapley(players)
 
     def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
         players = game.players
@@ -86,12 +83,10 @@ class Kriging:
 class Banzhaf(Kriging):
     """Banzhaf values: the mean marginal contribution to a coalition, all coalitions being equally likely."""
 
-    def semivalue(self, players: int) -> Floats:
-        return banzhaf(players)
+    semivalue = staticmethod(banzhaf)
 
 
-@dataclass(frozen=True)
-class _Fit:
+class _Fit(NamedTuple):
     """Kriging with a constant mean from utilities at n points.
 
     length: squared length of the kernel.
@@ -120,8 +115,8 @@ def _kernel(a: Floats, b: Floats, length: float) -> Floats:
     exponent -= 0.5 * (a**2).sum(axis=1)[:, None]
     exponent -= 0.5 * (b**2).sum(axis=1)
     exponent /= length
-    found: Floats = np.exp(exponent, out=exponent)
-    return found
+    kernel: Floats = np.exp(exponent, out=exponent)
+    return kernel
 
 
 def _corners(players: int) -> Members:
@@ -134,8 +129,8 @@ def _size_distribution(players: int) -> Floats:
     """Return probabilities (Y + 1,) of the sizes 2 to Y - 2 in the sample, in proportion to 1 / (size (Y - size))."""
     sizes = np.arange(players + 1)
     chances = np.where((sizes > 1) & (sizes < players - 1), 1 / np.maximum(sizes * (players - sizes), 1), 0)
-    found: Floats = chances / chances.sum()
-    return found
+    distribution: Floats = chances / chances.sum()
+    return distribution
 
 
 def _sample(players: int, budget: int, rng: np.random.Generator) -> Members:

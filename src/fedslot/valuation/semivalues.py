@@ -29,10 +29,9 @@ def banzhaf(players: int) -> Floats:
 def coefficients(members: Members, weights: Floats) -> Floats:
     """Return c (C, Y) such that the values are sums over sizes of the mean of c(S) U(S) over coalitions S of that size.
 
-    Utilities of coalitions with a player count for it, those without count against it. So every size can be averaged
-    by itself, over all of its coalitions or over a sample in which each player is a member equally often.
+    Utilities of coalitions (C, Y) with a player count for it, those without count against it. So every size can be
+    averaged by itself, over all of its coalitions or over a sample in which each player is a member equally often.
 
-    members: (C, Y) coalitions.
     weights: (Y,) weights p(s) of the semivalue.
     """
     players = members.shape[1]
@@ -40,5 +39,5 @@ def coefficients(members: Members, weights: Floats) -> Floats:
     joined = np.append(0, weights) * players / np.maximum(sizes, 1)
     missing = np.append(weights, 0) * players / np.maximum(players - sizes, 1)
     size = members.sum(axis=1)
-    found: Floats = np.where(members, joined[size, None], -missing[size, None])
-    return found
+    signed: Floats = np.where(members, joined[size, None], -missing[size, None])
+    return signed
