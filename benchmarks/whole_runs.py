@@ -24,10 +24,9 @@ import torch
 from fedslot.data import cache
 from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
-from fedslot.scenario import Valuation as ValuationOptions
 from fedslot.support.threads import Threads
 
-DEFAULT = ValuationOptions().name
+DEFAULT = Scenario().valuation.name
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -242,3 +243,13 @@ def test_the_public_names_are_there():
     with pytest.raises(AttributeError, match="nothing_of_that_kind"):
         fedslot.nothing_of_that_kind  # noqa: B018
     assert dir(fedslot) == sorted(fedslot.__all__)
+
+
+def test_a_class_name_means_one_thing():
+    names = [
+        node.name
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert {name: count for name, count in Counter(names).items() if count > 1} == {}

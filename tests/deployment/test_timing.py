@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedslot import InputError
-from fedslot.deployment.timing import Clock, Timing
+from fedslot.deployment.timing import ClockOffset, Timing
 
 lengths = st.floats(0.001, 100.0)
 
@@ -53,7 +53,7 @@ def test_lengths_that_no_clock_can_show_are_refused(fields: tuple[float, float, 
 )
 def test_a_device_knows_the_clock_of_the_ps_by_the_least_delay(offset: float, delays: list[float]) -> None:
     """Whatever a single message suffers, the error is the least delay of the last sixteen."""
-    clock = Clock()
+    clock = ClockOffset()
     for number, delay in enumerate(delays):
         sent = 100.0 + number
         found = clock.sent("ps", sent, sent + offset + delay)

@@ -20,7 +20,7 @@ import fedslot
 from fedslot import RefusedError
 from fedslot.deployment.announcement import Announcement
 from fedslot.deployment.mqtt import Broker, Device, Timing, Update, fetch_scenario
-from fedslot.deployment.mqtt.broker import Link
+from fedslot.deployment.mqtt.broker import Connection
 from fedslot.deployment.mqtt.messages import Topics, pack, write_status
 from fedslot.deployment.mqtt.serving import Attendance
 
@@ -118,7 +118,7 @@ class Rogue:
     def __init__(self, url: str, topics: Topics, says: Iterable[Change | None]) -> None:
         self.says, self.topics = iter(says), topics
         wanted = [(topics.of("ps", what), True) for what in ("frame", "status")]
-        self.link = Link(Broker(url), wanted, self._hear, on_up=self.greet)
+        self.link = Connection(Broker(url), wanted, self._hear, on_up=self.greet)
 
     def greet(self) -> None:
         self.link.publish(self.topics.of("ue1", "status"), write_status("online", "rogue"), retain=True)
@@ -194,7 +194,7 @@ def test_a_device_is_here_until_it_says_otherwise_on_its_own_topic() -> None:
 def test_statuses_that_dead_devices_left(left: str, broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
     """A broker may retain `online` of a device that died with it, and `offline` of one that was replaced."""
     scenario = small(data__ues=2, frame__slots=2, frame__pull=2, push__contenders=0, rounds=2)
-    cell, link = f"left-{left}", Link(Broker(broker.url), [], lambda *_: None)
+    cell, link = f"left-{left}", Connection(Broker(broker.url), [], lambda *_: None)
     topics = Topics(cell)
     link.open(WAIT)
     mqtt = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell=cell)

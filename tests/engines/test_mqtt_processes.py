@@ -35,7 +35,7 @@ from mqtt_cell import (
 import fedslot
 from fedslot import Callback, RefusedError
 from fedslot.deployment.mqtt import Broker, Device, Timing, Update, run_devices, scenario_devices
-from fedslot.deployment.mqtt.broker import Link
+from fedslot.deployment.mqtt.broker import Connection
 from fedslot.deployment.mqtt.messages import Topics, pack, write_status
 
 pytestmark = over_mqtt
@@ -206,7 +206,9 @@ def test_certificates_and_access_control(start: Start, tmp_path: Path, longer: L
     # UE 1 plants poison wherever it can: in the PS's place, in another's, and on its own topic
     refused: list[str] = []
     heard: list[str] = []
-    spy = Link(secured.broker("ue1"), [("#", True)], lambda topic, *_: heard.append(topic), on_failure=refused.append)
+    spy = Connection(
+        secured.broker("ue1"), [("#", True)], lambda topic, *_: heard.append(topic), on_failure=refused.append
+    )
     spy.open(WAIT)
     poison = pack({"frame": "x", "round": 0, "node": "x", "slots": [1], "metrics": {}}, np.full(9, 1e9, np.float32))
     for who, what in [("ps", "model"), ("ps", "frame"), ("ps", "status"), ("ue0", "update"), ("ue0", "status")]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedslot.fleet import Fleet, computing_times
-from fedslot.scenario import Computing, Scenario
+from fedslot.scenario import ComputingSection, Scenario
 from fedslot.support.errors import InputError
 
 LABELS = np.arange(4000) % 10
@@ -84,7 +84,7 @@ def test_noise_has_nothing_to_do_with_straggling():
 
 def test_computing_times_have_the_moments_of_the_gamma_law():
     """T = I D c / f, I = iterations ln(1 / eps), c of mean kappa beta and variance kappa beta^2."""
-    computing = Computing(
+    computing = ComputingSection(
         shape=2.5, scale=4.0, bits_per_sample=100.0, frequency=1e6, accuracy=0.2, iterations=3.0, slot=0.5
     )
     ues = 200_000

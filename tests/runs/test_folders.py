@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import fedslot
 from fedslot.cli import app
-from fedslot.runs.folders import COMPARISON, KINDS, REPRODUCTION, RUN, SWEEP, Claim, Kind, claim, write_atomically
+from fedslot.runs.folders import COMPARISON, KINDS, REPRODUCTION, RUN, SWEEP, Claim, FolderKind, claim, write_atomically
 from fedslot.scenario import Scenario, read_fields
 from fedslot.studies.reproduction.experiments import Reproduction
 from fedslot.support.errors import RefusedError
@@ -29,7 +29,7 @@ def scenario() -> Scenario:
     return Scenario.load("quickstart", QUICK)
 
 
-def take(path: Path, kind: Kind, *, resume: bool = False, force: bool = False) -> Claim:
+def take(path: Path, kind: FolderKind, *, resume: bool = False, force: bool = False) -> Claim:
     return claim(path, kind, "{}", lambda: None, resume=resume, force=force)
 
 
@@ -41,7 +41,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
 @every_kind
-def test_one_rule_for_all_kinds(kind: Kind, tmp_path: Path) -> None:
+def test_one_rule_for_all_kinds(kind: FolderKind, tmp_path: Path) -> None:
     take(tmp_path / "new" / "deep", kind).release()
     (tmp_path / "empty").mkdir()
     take(tmp_path / "empty", kind).release()
@@ -55,7 +55,7 @@ def test_one_rule_for_all_kinds(kind: Kind, tmp_path: Path) -> None:
 
 @every_kind
 @pytest.mark.parametrize("how", [{}, {"resume": True}, {"force": True}], ids=str)
-def test_foreign_folders_are_never_touched(kind: Kind, how: dict[str, bool], tmp_path: Path) -> None:
+def test_foreign_folders_are_never_touched(kind: FolderKind, how: dict[str, bool], tmp_path: Path) -> None:
     """Neither a user's own files, even of the names that we use, nor results of another kind."""
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -73,7 +73,7 @@ def test_foreign_folders_are_never_touched(kind: Kind, how: dict[str, bool], tmp
 
 
 @every_kind
-def test_one_process_at_a_time(kind: Kind, tmp_path: Path) -> None:
+def test_one_process_at_a_time(kind: FolderKind, tmp_path: Path) -> None:
     with take(tmp_path, kind):
         for how in ({"resume": True}, {"force": True}):
             with pytest.raises(RefusedError, match="in use by another process"):
@@ -167,7 +167,7 @@ def test_a_reproduction_continues_without_being_told(tmp_path: Path) -> None:
     "make", [lambda path: path / "file" / "run", lambda path: path / ("x" * 300)], ids=["in-file", "long"]
 )
 @every_kind
-def test_paths_that_cannot_be_used_are_one_line(make: Callable[[Path], Path], kind: Kind, tmp_path: Path) -> None:
+def test_paths_that_cannot_be_used_are_one_line(make: Callable[[Path], Path], kind: FolderKind, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RefusedError, match="cannot be used"):
         take(make(tmp_path), kind)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.aggregation.base import Stateless, Updates
+from fedslot.aggregation.base import StatelessAggregation, Updates
 
 
 def average(local: Tensor, sizes: NDArray[np.int64]) -> Tensor:
@@ -23,7 +23,7 @@ def average(local: Tensor, sizes: NDArray[np.int64]) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average(Stateless):
+class Average(StatelessAggregation):
     """The data-weighted average; there are no options."""
 
     def model(self, updates: Updates) -> Tensor:

@@ -100,7 +100,7 @@ class Aggregation(Protocol[S]):
         ...
 
 
-class Stateless:
+class StatelessAggregation:
     """An aggregation without memory, whose model is both broadcast and reported; subclasses define `model`."""
 
     def init(self, model: Tensor, ues: int) -> NoState:

@@ -14,11 +14,11 @@ from pydantic import Field
 from torch import Tensor
 
 from fedslot.aggregation.average import average
-from fedslot.aggregation.base import Stateless, Updates
+from fedslot.aggregation.base import StatelessAggregation, Updates
 
 
 @dataclass(frozen=True, kw_only=True)
-class Krum(Stateless):
+class Krum(StatelessAggregation):
     """The update, or average of updates, nearest to its neighbours.
 
     byzantine: number of received updates that may be arbitrary.

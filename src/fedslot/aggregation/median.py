@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedslot.aggregation.base import Stateless, Updates
+from fedslot.aggregation.base import StatelessAggregation, Updates
 from fedslot.aggregation.trimmed_mean import trimmed_mean
 
 
 @dataclass(frozen=True, kw_only=True)
-class Median(Stateless):
+class Median(StatelessAggregation):
     """The mean of the middle two where their number is even; there are no options."""
 
     def model(self, updates: Updates) -> Tensor:

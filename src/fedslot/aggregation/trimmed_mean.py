@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fedslot.aggregation.base import Stateless, Updates
+from fedslot.aggregation.base import StatelessAggregation, Updates
 
 
 def trimmed_mean(local: Tensor, trimmed: int) -> Tensor:
@@ -22,7 +22,7 @@ def trimmed_mean(local: Tensor, trimmed: int) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrimmedMean(Stateless):
+class TrimmedMean(StatelessAggregation):
     """The mean of each parameter without its largest and smallest values.
 
     fraction: share of the received updates that is trimmed at each end, rounded down to whole updates.

@@ -68,13 +68,15 @@ def show(
 
 def _show_runs(folder: Path, console: Console) -> None:
     """Show how far the runs of a comparison or a sweep are, of which too few are finished to tell more."""
-    from fedslot.views.live.watched import read_plan
+    from fedslot.views.live.watched import read_folder
     from fedslot.views.tables import runs_table
 
-    plan = read_plan(folder)
-    finished = sum(run.is_finished for run in plan.runs)
-    console.print(f"{plan.kind} {_where(plan.runs[0].scenario)}: {finished} of {len(plan.runs)} runs are finished")
-    if (table := runs_table(plan)).row_count:
+    watched = read_folder(folder)
+    finished = sum(run.is_finished for run in watched.runs)
+    console.print(
+        f"{watched.kind} {_where(watched.runs[0].scenario)}: {finished} of {len(watched.runs)} runs are finished"
+    )
+    if (table := runs_table(watched)).row_count:
         console.print(table)
     console.print(INTERRUPTED)
 

@@ -46,10 +46,10 @@ def watch(
 
     from fedslot.views.live.address import Where
     from fedslot.views.live.server import serve
-    from fedslot.views.live.watched import read_plan
+    from fedslot.views.live.watched import read_folder
 
     if not beside:  # else the command that started this one creates the folder
-        read_plan(folder)
+        read_folder(folder)
 
     def ready(address: str) -> None:
         typer.echo(address if beside else f"{folder} can be seen at {address} (Ctrl-C ends)")

@@ -16,7 +16,7 @@ REMEMBERED = 16  # announcements by which a device knows the clock of the PS
 class Timing:
     """Lengths in seconds; all times are counted from the announcement of the frame.
 
-    PS and devices each count by their own clocks, which need not agree: `Clock` finds out how far they are apart.
+    PS and devices each count by their own clocks, which need not agree: `ClockOffset` finds out how far they are apart.
 
     slot: length of an uplink slot. tolerance: how long before and after its slot an update may arrive.
     downlink: length of the downlink slot, from the announcement to the first uplink slot, in which devices fetch the
@@ -58,14 +58,14 @@ class Timing:
         return max(0, math.floor((now - self.opens(first)) / self.slot) + 1)
 
 
-class Clock:
+class ClockOffset:
     """Tells a device by its own clock when the PS sent an announcement.
 
     The PS says by its own clock when it sent a message. The device hears it later by the difference of the two clocks
     and a delay. The least of the last differences comes closest to that of the clocks, so that an announcement that
     waited in a queue does not delay the slots. Clocks may drift apart by some milliseconds in this many frames.
 
-    >>> clock = Clock()
+    >>> clock = ClockOffset()
     >>> clock.sent("ps", sent=10.0, heard=110.5), clock.sent("ps", sent=20.0, heard=120.1)
     (110.5, 120.1)
     >>> clock.sent("ps", sent=30.0, heard=130.9)

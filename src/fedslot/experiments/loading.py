@@ -17,7 +17,7 @@ from fedslot.experiments.sweeps import NOT_FINISHED, Sweep, table_entry
 from fedslot.experiments.variants import VariantStudy
 from fedslot.runs import execution as runs
 from fedslot.runs.execution import is_finished
-from fedslot.runs.folders import COMPARISON, RUN, SWEEP, Kind, no_folder
+from fedslot.runs.folders import COMPARISON, RUN, SWEEP, FolderKind, no_folder
 from fedslot.runs.results import Result
 from fedslot.support.errors import RefusedError, first_names
 
@@ -46,7 +46,7 @@ def load(out: str | Path) -> Result | Comparison | Sweep:
     raise RefusedError(f"{path} holds no run, comparison or sweep")
 
 
-def read_study(path: Path, kind: Kind) -> Study:
+def read_study(path: Path, kind: FolderKind) -> Study:
     """Return the study of a comparison or a sweep in a folder."""
     return (VariantStudy if kind is COMPARISON else GridStudy).load(path / kind.marker)
 

@@ -19,7 +19,7 @@ from fedslot.experiments.measures import MeasuredStudy
 from fedslot.experiments.pool import check_workers, failure_of, run_all
 from fedslot.experiments.tasks import Listener, Settings, Task, check
 from fedslot.runs.execution import load
-from fedslot.runs.folders import Kind, claim
+from fedslot.runs.folders import FolderKind, claim
 from fedslot.runs.records import LENGTH, RunFolder
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario, read_fields
@@ -42,7 +42,7 @@ class Study(ABC):
     all_or_none: whether a failed run is a failure of the study.
     """
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[FolderKind]
     field: ClassVar[str]
     blame: ClassVar[str]
     all_or_none: ClassVar[bool]

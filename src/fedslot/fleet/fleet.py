@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.data.partition import Partition, Shares, own_shares
-from fedslot.scenario import Computing, Scenario
-from fedslot.scenario import Fleet as FleetSection
+from fedslot.scenario import ComputingSection, FleetSection, Scenario
 from fedslot.support.errors import InputError, shorten
 from fedslot.support.rng import COMPUTING, NOISE_LEVELS, PARTITION, STRAGGLERS, stream
 
@@ -28,7 +27,7 @@ class Fleet:
     epochs: NDArray[np.int64]
     noise: NDArray[np.float64]
     _seed: int
-    _computing: Computing | None
+    _computing: ComputingSection | None
 
     @classmethod
     def draw(cls, scenario: Scenario, labels: NDArray[np.int64], owners: NDArray[np.int64] | None = None) -> Fleet:
@@ -80,7 +79,9 @@ def check_owners(scenario: Scenario, ues: int) -> None:
         raise InputError("data.ues", scenario.data.ues, f"{ues}, as many as in ue_train of {scenario.data.dataset}")
 
 
-def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, round: int) -> NDArray[np.float64]:
+def computing_times(
+    computing: ComputingSection, sizes: NDArray[np.int64], seed: int, round: int
+) -> NDArray[np.float64]:
     """Draw the computing time of each UE, (K,) in slots: T = I(eps) D c / f with c ~ Gamma cycles per bit (Sec. II-C).
 
     The paper normalises the Gamma density by an incomplete gamma function, with which it does not integrate to one.
@@ -91,7 +92,7 @@ def computing_times(computing: Computing, sizes: NDArray[np.int64], seed: int, r
     return workload(computing, sizes) * cycles_per_bit / computing.frequency / computing.slot
 
 
-def workload(computing: Computing, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+def workload(computing: ComputingSection, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the bits that each UE's local training goes through, (K,): I(eps) D, iterations times bits of data."""
     iterations = computing.iterations * math.log(1 / computing.accuracy)
     return np.asarray(iterations * sizes * computing.bits_per_sample, dtype=np.float64)

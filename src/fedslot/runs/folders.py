@@ -20,7 +20,7 @@ SYSTEM_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFI
 
 
 @dataclass(frozen=True)
-class Kind:
+class FolderKind:
     """A kind of results.
 
     name: what messages call it. marker: the file by which its folder is known.
@@ -43,12 +43,12 @@ def _events(folder: str) -> tuple[str, ...]:
     return tuple(f"{folder}/{part}events.out.tfevents.*" for part in ("", "by_slots/"))
 
 
-RUN = Kind(
+RUN = FolderKind(
     "run",
     "scenario.yaml",
     ("faults.csv", "frames.csv", "rounds.csv", "checkpoint.npz", "summary.json", *_events("tensorboard")),
 )
-COMPARISON = Kind(
+COMPARISON = FolderKind(
     "comparison",
     "comparison.yaml",
     (
@@ -59,7 +59,7 @@ COMPARISON = Kind(
     ),
     ("runs/*",),
 )
-SWEEP = Kind(
+SWEEP = FolderKind(
     "sweep",
     "study.yaml",
     (
@@ -69,13 +69,13 @@ SWEEP = Kind(
     ),
     ("runs/*",),
 )
-REPRODUCTION = Kind(
+REPRODUCTION = FolderKind(
     "reproduction",
     "reproduction.yaml",
     (*(f"images/reproduction/fig*.{kind}" for kind in IMAGES), "curves/reproduction/runs*.csv.gz", "reproduction.md"),
     ("runs/*", "runs-*-rounds/*"),
 )
-EQUAL_SLOTS = Kind(
+EQUAL_SLOTS = FolderKind(
     "study at equal slots",
     "equal-slots.yaml",
     (*(f"images/equal-slots/*.{kind}" for kind in IMAGES), "curves/equal-slots/*.csv.gz", "equal-slots.md"),
@@ -92,7 +92,7 @@ class Claim:
     """
 
     path: Path
-    kind: Kind
+    kind: FolderKind
     held: AcquireReturnProxy[FileLock]
     begun: bool
     made: bool
@@ -122,7 +122,7 @@ class Claim:
 
 def claim(
     path: Path,
-    kind: Kind,
+    kind: FolderKind,
     description: str,
     check: Callable[[], object],
     *,
@@ -157,7 +157,7 @@ def claim(
     return Claim(path, kind, held, begun=not goes_on, made=made)
 
 
-def refuse_foreign(path: Path, kind: Kind, ours: bool) -> None:
+def refuse_foreign(path: Path, kind: FolderKind, ours: bool) -> None:
     """Refuse a folder that is not empty, unless results of this kind may be there (`ours`) and are."""
     if path.exists() and not path.is_dir():
         raise RefusedError(f"{path} is a file; give a folder for the results")
@@ -218,7 +218,7 @@ def lock(path: Path) -> AcquireReturnProxy[FileLock]:
         raise RefusedError(f"{path} is in use by another process; wait for its end or give another folder") from None
 
 
-def _delete(path: Path, kind: Kind) -> None:
+def _delete(path: Path, kind: FolderKind) -> None:
     """Delete the results of one kind in a folder, but not the marker, so that the folder is known as ours."""
     for pattern in kind.runs:
         for run in sorted(path.glob(pattern)):

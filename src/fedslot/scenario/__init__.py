@@ -11,17 +11,10 @@ presets/      the scenarios that come with the package
 
 from fedslot.scenario.fields import (
     MOST_EXACT_PLAYERS,
-    Aggregation,
-    Computing,
-    Data,
-    Fleet,
-    Frame,
+    ComputingSection,
+    FleetSection,
     PartSection,
-    Push,
     Scenario,
-    Strategy,
-    Training,
-    Valuation,
     as_scenario,
 )
 from fedslot.scenario.schema import keys, parse_overrides, ranges, split_sections
@@ -29,17 +22,10 @@ from fedslot.scenario.sources import beside, preset_text, presets, read_fields
 
 __all__ = [
     "MOST_EXACT_PLAYERS",
-    "Aggregation",
-    "Computing",
-    "Data",
-    "Fleet",
-    "Frame",
+    "ComputingSection",
+    "FleetSection",
     "PartSection",
-    "Push",
     "Scenario",
-    "Strategy",
-    "Training",
-    "Valuation",
     "as_scenario",
     "beside",
     "keys",

@@ -94,7 +94,7 @@ class PartitionPart(PartSection):
     )
 
 
-class NoiseLaw(PartSection):
+class NoiseLawPart(PartSection):
     """How the noise differs between UEs."""
 
     kind = kinds.NOISE_LAWS
@@ -139,7 +139,7 @@ class OptimizerPart(PartSection):
     )
 
 
-class Data(Section):
+class DataSection(Section):
     """The data set, and how its samples are divided among the UEs."""
 
     dataset: str = "digits"
@@ -172,7 +172,7 @@ class Data(Section):
         return own_file(dataset, Path())
 
 
-class Computing(Section):
+class ComputingSection(Section):
     """Computing times of the UEs: T = I(eps) D c / f with c ~ Gamma(shape, scale) cycles per bit."""
 
     shape: float = Field(4.0, gt=0)
@@ -193,7 +193,7 @@ class Computing(Section):
     """Whether cycles per bit are drawn in every frame. False: once per UE, so that a slow UE stays slow."""
 
 
-class Fleet(Section):
+class FleetSection(Section):
     """Differences between the UEs, apart from their data."""
 
     stragglers: Fraction = 0.5
@@ -201,14 +201,14 @@ class Fleet(Section):
     noise: float = Field(0.1, ge=0, le=1e6)
     """Standard deviation sigma of the Gaussian noise that UEs add to every parameter of their updates;
     `noise_law` says how it differs between UEs."""
-    noise_law: NoiseLaw = NoiseLaw()
+    noise_law: NoiseLawPart = NoiseLawPart()
     noise_order: Literal["shuffled", "index"] = "shuffled"
     """Whether the noise levels are assigned to the UEs at random or by index."""
-    computing: Computing | None = None
+    computing: ComputingSection | None = None
     """Computing times; null means that every UE is ready as soon as the frame begins."""
 
 
-class Frame(Section):
+class FrameSection(Section):
     """A frame is one global round: a downlink slot, pull slots and push slots."""
 
     slots: int = Field(20, ge=1, le=MOST)
@@ -217,7 +217,7 @@ class Frame(Section):
     """Uplink slots that are granted to chosen UEs, Q; the other M - Q are open to contention."""
 
 
-class Push(Section):
+class PushSection(Section):
     """The contenders for the push slots, and the channel."""
 
     contenders: Annotated[int, Field(ge=0, le=MOST)] | Literal["ready"] = 10
@@ -232,7 +232,7 @@ class Push(Section):
     channel: ChannelPart = ChannelPart()
 
 
-class Radio(Section):
+class RadioSection(Section):
     """Length, bits and energy of the slots of the radio, for costs in seconds and joules."""
 
     slot_seconds: float | None = Field(None, ge=1e-9, le=1e9)
@@ -253,7 +253,7 @@ class Radio(Section):
     or are pulled but not ready. Null: computing is not counted."""
 
 
-class Training(Section):
+class TrainingSection(Section):
     """Local training of a UE."""
 
     model: ModelPart = ModelPart()
@@ -280,7 +280,7 @@ class Training(Section):
     """Device of PyTorch: `cpu`, `cuda`, `cuda:1`."""
 
 
-class Strategy(PartSection):
+class StrategyPart(PartSection):
     """The strategy, which grants the pull slots."""
 
     kind = kinds.STRATEGIES
@@ -295,7 +295,7 @@ class Strategy(PartSection):
     options: dict[str, Any] = _options("E.g. `{exploration: 2.0}` for `ucb`.")
 
 
-class Valuation(PartSection):
+class ValuationPart(PartSection):
     """How the PS values the received updates."""
 
     kind = kinds.VALUATIONS
@@ -312,7 +312,7 @@ class Valuation(PartSection):
     options: dict[str, Any] = _options("E.g. `{utilities_per_ue: 8}` for `kriging`.")
 
 
-class Aggregation(PartSection):
+class AggregationPart(PartSection):
     """How the PS combines the received updates into the next global model."""
 
     kind = kinds.AGGREGATIONS
@@ -356,19 +356,19 @@ class Scenario(Section):
     """Joules that the UEs may spend in all. What a frame costs is known only after it: the first frame that uses up the
     budget is the last one. Null: no limit."""
     cost_rule: CostRulePart = CostRulePart()
-    data: Data = Data()
-    fleet: Fleet = Fleet()
-    frame: Frame = Frame()
-    push: Push = Push()
-    radio: Radio = Radio()
-    training: Training = Training()
+    data: DataSection = DataSection()
+    fleet: FleetSection = FleetSection()
+    frame: FrameSection = FrameSection()
+    push: PushSection = PushSection()
+    radio: RadioSection = RadioSection()
+    training: TrainingSection = TrainingSection()
     chain: list[LinkPart] = Field([LinkPart()], max_length=16)
     """What happens to an update between training and the PS, in this order: a list of links, each a name or
     `{name, options}`. `noise` adds the UE's Gaussian noise, `clip` limits the norm of the update; your own link is a
     subclass of `fedslot.Link`."""
-    strategy: Strategy = Strategy()
-    valuation: Valuation = Valuation()
-    aggregation: Aggregation = Aggregation()
+    strategy: StrategyPart = StrategyPart()
+    valuation: ValuationPart = ValuationPart()
+    aggregation: AggregationPart = AggregationPart()
 
     def __init__(self, **fields: Any) -> None:
         try:

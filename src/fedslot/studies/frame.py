@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 
 from fedslot import Result, __version__, load
 from fedslot.experiments import Listener, Settings, Task, failure_of, run_all
-from fedslot.runs import Claim, Kind, claim, write_atomically
+from fedslot.runs import Claim, FolderKind, claim, write_atomically
 from fedslot.studies.curves import load_curves, save_curves
 from fedslot.views import save_figures
 
@@ -33,7 +33,7 @@ class StudyFolder:
     """
 
     name: ClassVar[str]
-    kind: ClassVar[Kind]
+    kind: ClassVar[FolderKind]
 
     out: Path
 

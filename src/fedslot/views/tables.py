@@ -17,7 +17,7 @@ from fedslot.experiments.grid import say_value
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep
 from fedslot.runs.execution import load
 from fedslot.support.errors import counted
-from fedslot.views.live.watched import ROUNDS, Plan
+from fedslot.views.live.watched import ROUNDS, WatchedFolder
 
 MOST_ROWS = 12  # number of combinations in a table of a sweep, whose sweep.csv has all, and of runs under way
 
@@ -105,9 +105,9 @@ def study_tables(results: Comparison | Sweep, console: Console) -> list[Table]:
     return _comparison_tables(results, console) if isinstance(results, Comparison) else [_sweep_table(results, console)]
 
 
-def runs_table(plan: Plan) -> Table:
+def runs_table(watched: WatchedFolder) -> Table:
     """Return how far the runs are that have begun and are not finished; of many, the first ones."""
-    begun = [run for run in plan.runs if not run.is_finished and (run.folder / ROUNDS).is_file()]
+    begun = [run for run in watched.runs if not run.is_finished and (run.folder / ROUNDS).is_file()]
     table = Table(box=SIMPLE_HEAD)
     table.add_column("run", overflow="fold")
     for header in ("rounds", "slots", "accuracy"):

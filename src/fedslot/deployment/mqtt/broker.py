@@ -95,7 +95,7 @@ class Broker:
         return context
 
 
-class Link:
+class Connection:
     """A connection to a broker.
 
     subscriptions: topics to hear, each with whether retained messages are wanted.

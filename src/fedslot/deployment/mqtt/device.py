@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from fedslot.deployment.announcement import Announcement, Backlog
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.mqtt import messages
-from fedslot.deployment.mqtt.broker import Broker, Link
+from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.screening import MOST_CHARACTERS, WEIGHT, Refusal, Update
-from fedslot.deployment.timing import Clock
+from fedslot.deployment.timing import ClockOffset
 from fedslot.support.errors import RefusedError
 
 READERS: dict[str, Callable[[bytes], object]] = {
@@ -119,7 +119,7 @@ class Device:
         self.over = threading.Event()  # the training is over, or the device failed
         self._workers, self._shared = workers or Workers(), workers is not None
         self._name, self._node = messages.ue_name(ue), secrets.token_hex(8)
-        self._backlog, self._clock = Backlog(ue), Clock()
+        self._backlog, self._clock = Backlog(ue), ClockOffset()
         self._model: tuple[object, memoryview] = (None, memoryview(b""))
         self._assignment: Assignment | None = None  # of the frame that was announced last
         self._waiting: Assignment | None = None  # until the model comes
@@ -127,7 +127,7 @@ class Device:
         topics = messages.Topics(cell)
         self._status, self._update = topics.of(self._name, messages.STATUS), topics.of(self._name, messages.UPDATE)
         self._last = self._status, messages.write_status(messages.OFFLINE, self._node)
-        self._link = Link(
+        self._link = Connection(
             broker if isinstance(broker, Broker) else Broker(broker),
             [(topics.of(messages.PS, what), what in (messages.STATUS, messages.MODEL)) for what in READERS],
             self._message,

@@ -11,7 +11,7 @@ from fedslot.deployment.announcement import CLOCK, Announcement
 from fedslot.deployment.faults import NO_NODE, Fault
 from fedslot.deployment.frame import Frame
 from fedslot.deployment.mqtt import messages
-from fedslot.deployment.mqtt.broker import Broker, Link
+from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.inbox import Inbox
 from fedslot.deployment.mqtt.messages import PS, Topics
 from fedslot.deployment.screening import HEADER_BYTES, Refusal
@@ -85,7 +85,7 @@ class MqttServer:
         self._greeted = 0  # the number of the connection on which the PS said that it is here
         self._model_sent = ""  # version of the model that the broker retains
         self._before: AbstractSet[int] = set()  # UEs that were here in the last frame
-        self._link = Link(
+        self._link = Connection(
             broker,
             # retained statuses may be of devices that died with the broker; those that are here answer `running`
             [(self._topics.of("+", messages.UPDATE), False), (self._topics.of("+", messages.STATUS), False)],

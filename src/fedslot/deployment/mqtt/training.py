@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedslot.deployment.announcement import scenario_key
 from fedslot.deployment.mqtt import messages
-from fedslot.deployment.mqtt.broker import Broker, Link
+from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.device import Device, Train, Workers
 from fedslot.deployment.screening import Update
 from fedslot.rounds.local_training import LocalTraining
@@ -77,7 +77,9 @@ def fetch_scenario(broker: Broker, cell: str, wait: float) -> Scenario:
         elif what == messages.STATUS and messages.read_status(content)[0] == messages.RUNNING:
             running.set()
 
-    link = Link(broker, [(topics.of(messages.PS, what), True) for what in (messages.SCENARIO, messages.STATUS)], hear)
+    link = Connection(
+        broker, [(topics.of(messages.PS, what), True) for what in (messages.SCENARIO, messages.STATUS)], hear
+    )
     link.open(wait)
     try:
         came = running.wait(wait)

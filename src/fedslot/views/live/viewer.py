@@ -13,7 +13,7 @@ from bokeh.models import ColumnDataSource, CustomJS, Div
 from fedslot.views.live.growing import GrowingTable
 from fedslot.views.live.page import Page, read_part, template
 from fedslot.views.live.panels import EVENTS, Data, curve_columns, frame_columns, mean_curve, round_columns
-from fedslot.views.live.watched import MOST_FRAME_ROWS, MOST_ROUNDS, Plan, Progress, Watched
+from fedslot.views.live.watched import MOST_FRAME_ROWS, MOST_ROUNDS, Progress, Watched, WatchedFolder
 
 QUIET = 60.0  # seconds without news after which the page says so
 
@@ -35,27 +35,27 @@ class Viewer:
         self.page: Page | None = None
         self._sent: dict[object, tuple[int, int]] = {}  # version and number of rows of each table that were sent
         watched.poll()
-        self.plan = watched.plan if watched.plan and watched.plan.runs else None
+        self.folder = watched.folder if watched.folder and watched.folder.runs else None
         document.title = f"fedslot: {watched.path.name}"
         document.template = template("page.html")
         document.template_variables.update(
             css=read_part("panels.css"),
             panels=template("panels.html"),
             folder=str(watched.path),
-            heading=f"fedslot {self.plan.kind}" if self.plan else "fedslot",
-            ready=self.plan is not None,
+            heading=f"fedslot {self.folder.kind}" if self.folder else "fedslot",
+            ready=self.folder is not None,
             events=EVENTS,
         )
-        if self.plan:
-            self._build(self.plan)
+        if self.folder:
+            self._build(self.folder)
         else:  # the page loads itself again when there is something
             self.pulse = Div(name="pulse", visible=False)
             self.pulse.js_on_change("tags", CustomJS(args={"pulse": self.pulse}, code=_WAITING))
             document.add_root(self.pulse)
         self.tick()
 
-    def _build(self, plan: Plan) -> None:
-        self.page = page = Page(plan.runs)
+    def _build(self, folder: WatchedFolder) -> None:
+        self.page = page = Page(folder.runs)
         under_way = (run for run in page.runs if len(self.watched.rounds(run).rows) and not run.is_finished)
         self.run = next(under_way, page.runs[0])
         page.run.value = self.run.label
@@ -77,17 +77,17 @@ class Viewer:
     def tick(self) -> None:
         """Send what is new since the last tick; while paused, only how things are."""
         self.watched.poll()
-        if self.page is None or self.plan is None:
-            self._say(status=self.watched.fault, reload=bool(self.watched.plan and self.watched.plan.runs))
+        if self.page is None or self.folder is None:
+            self._say(status=self.watched.fault, reload=bool(self.watched.folder and self.watched.folder.runs))
             return
-        if self.watched.plan and self.watched.plan.digest != self.plan.digest:
+        if self.watched.folder and self.watched.folder.digest != self.folder.digest:
             self._say(reload=True)
             return
         if not self.page.pause.active:
             self._send(self.page)
         progress = self.watched.progress()
         self._say(
-            status=_describe(len(self.plan.runs), progress),
+            status=_describe(len(self.folder.runs), progress),
             done=round(progress.done, 4),
             fault=self.watched.faults(self.run),
             rows=[count for _, count in self._sent.values()],  # so that the browser looks whenever there is news

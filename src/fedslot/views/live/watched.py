@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.runs.folders import EQUAL_SLOTS, KINDS, REPRODUCTION, RUN, Kind, no_folder
+from fedslot.runs.folders import EQUAL_SLOTS, KINDS, REPRODUCTION, RUN, FolderKind, no_folder
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.views.live.growing import GrowingTable
@@ -58,7 +58,7 @@ class WatchedRun:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WatchedFolder:
     """The runs of a folder. kind: what messages call it. digest: changes when other runs belong to it."""
 
     path: Path
@@ -84,22 +84,22 @@ GROWING = (REPRODUCTION, EQUAL_SLOTS)
 """Kinds whose runs are known only from the folders of those that have begun."""
 
 
-def read_plan(path: Path) -> Plan:
+def read_folder(path: Path) -> WatchedFolder:
     """Return the runs that belong to the results in a folder; refuse a folder without any."""
     kind = _kind_of(path)
     if kind is None:
         if not path.is_dir():
             raise no_folder(path)
         raise RefusedError(f"{path} holds no run, comparison or sweep; give the folder that --out named")
-    return Plan(path, kind.name, tuple(_runs(path, kind)), _digest(path, kind))
+    return WatchedFolder(path, kind.name, tuple(_runs(path, kind)), _digest(path, kind))
 
 
-def _kind_of(path: Path) -> Kind | None:
+def _kind_of(path: Path) -> FolderKind | None:
     """Return the kind of results in a folder; None if there are none."""
     return next((kind for kind in KINDS if (path / kind.marker).is_file()), None)
 
 
-def _runs(path: Path, kind: Kind) -> list[WatchedRun]:
+def _runs(path: Path, kind: FolderKind) -> list[WatchedRun]:
     if kind is RUN:
         scenario = Scenario.load(path / SCENARIO)
         return [WatchedRun(scenario.label, scenario.strategy.name, path, scenario)]
@@ -119,11 +119,11 @@ def _runs(path: Path, kind: Kind) -> list[WatchedRun]:
     ]
 
 
-def _run_folders(path: Path, kind: Kind) -> list[Path]:
+def _run_folders(path: Path, kind: FolderKind) -> list[Path]:
     return sorted(file.parent for pattern in kind.runs for file in path.glob(f"{pattern}/{SCENARIO}"))
 
 
-def _digest(path: Path, kind: Kind) -> str:
+def _digest(path: Path, kind: FolderKind) -> str:
     content = (path / kind.marker).read_bytes()
     if kind in GROWING:
         content += "".join(map(str, _run_folders(path, kind))).encode()
@@ -135,7 +135,7 @@ class Watched:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.plan: Plan | None = None
+        self.folder: WatchedFolder | None = None
         self.fault = ""
         self._rounds: dict[Path, GrowingTable] = {}
         self._frames: OrderedDict[Path, GrowingTable] = OrderedDict()
@@ -149,23 +149,23 @@ class Watched:
         began = time.monotonic()
         if began < self._next:
             return
-        self._poll_plan()
-        if self.plan:
+        self._poll_folder()
+        if self.folder:
             for table in [*self._rounds.values(), *self._frames.values()]:
                 table.poll()
-            self._note_pace(self.plan)
+            self._note_pace(self.folder)
         self._next = time.monotonic() + max(PERIOD, (time.monotonic() - began) / BUSY)
 
-    def _poll_plan(self) -> None:
+    def _poll_folder(self) -> None:
         kind = _kind_of(self.path)
         if kind is None:
-            what = "has vanished" if self.plan else "is not there yet"
+            what = "has vanished" if self.folder else "is not there yet"
             self.fault = f"{self.path} {what if not self.path.is_dir() else 'holds no results yet'}"
             return
         try:
-            if self.plan is None or self.plan.digest != _digest(self.path, kind):
-                self.plan = read_plan(self.path)
-                self._rounds = {run.folder: self.rounds(run) for run in self.plan.runs}
+            if self.folder is None or self.folder.digest != _digest(self.path, kind):
+                self.folder = read_folder(self.path)
+                self._rounds = {run.folder: self.rounds(run) for run in self.folder.runs}
             self.fault = ""
         except (InputError, RefusedError) as error:
             self.fault = str(error)
@@ -192,8 +192,8 @@ class Watched:
         frames = self._frames.get(run.folder)
         return self.fault or self.rounds(run).fault or (frames.fault if frames else "")
 
-    def _note_pace(self, plan: Plan) -> None:
-        self._parts, now = [run.part_done(self.rounds(run).rows) for run in plan.runs], time.monotonic()
+    def _note_pace(self, folder: WatchedFolder) -> None:
+        self._parts, now = [run.part_done(self.rounds(run).rows) for run in folder.runs], time.monotonic()
         done = sum(self._parts) / max(1, len(self._parts))
         if not self._pace or done != self._pace[-1][1]:
             if self._pace and done < self._pace[-1][1]:  # it was started over
