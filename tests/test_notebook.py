@@ -17,6 +17,7 @@ def _data(cell: Any) -> list[dict[str, str]]:
     return [output.data for output in cell.outputs if "data" in output]
 
 
+@pytest.mark.long
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MPLBACKEND", raising=False)  # commands set it, and a kernel would inherit it
     notebook = nbformat.read(FILE, as_version=4)

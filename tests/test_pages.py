@@ -35,6 +35,12 @@ FENCE = re.compile(
 NUMBER = re.compile(r"[-+−±]?\d[\d.,]*(?:e[-+]?\d+)?")
 KEYS = keys()
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+SLOW = {"compare.md", "sweeps.md", "study-a-scheduler.md", "write-a-scheduler.md"}  # whole comparisons and sweeps
+each_session = pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.long) if page.name in SLOW else page for page in PAGES],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def blocks(text: str) -> Iterator[Block]:
         yield Block(found["language"], title[1] if title else "", found["mark"] or "", found["code"], line)
 
 
-@each_page
+@each_session
 def test_the_session_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
