@@ -208,15 +208,15 @@ class Coded(Channel):
         names = np.bincount(cell[used], weights=ue[used], minlength=size).astype(np.int64)
         start = width * np.arange(frames)
         for now in range(1, width):
-            heard = start + now
-            while len(alone := heard[load[heard] == 1]):
+            busy = start + now
+            while len(alone := busy[load[busy] == 1]):
                 decoded = np.unique(names[alone])  # one UE may be alone in several slots at once
                 received[decoded] = now
                 there = used[decoded]
                 cells = cell[decoded][there]
                 np.subtract.at(load, cells, 1)
                 np.subtract.at(names, cells, ue[decoded][there])
-                heard = np.unique(cells[copies[decoded][there] <= now])
+                busy = np.unique(cells[copies[decoded][there] <= now])
         return received.reshape(frames, ues)
 
 

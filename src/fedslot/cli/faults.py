@@ -54,34 +54,34 @@ def exit_code(command: Callable[[], object]) -> int:
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (InputError, RefusedError) as error:
-        return _tell(str(error), BAD_INPUT)
+        return _fail(str(error), BAD_INPUT)
     except ModuleNotFoundError as error:
         lack = explain("this command", error)
         if lack is None:
             raise
-        return _tell(str(lack), BAD_INPUT)
+        return _fail(str(lack), BAD_INPUT)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
             return _leave(BAD_INPUT)
         if type(error).__name__ == "MissingParameter" and error.param.name == "scenario":
             with suppress(OSError):
                 _tell_what_to_do(error.ctx)
-        return _tell(_usage(error), BAD_INPUT)
+        return _fail(_usage(error), BAD_INPUT)
     except BrokenPipeError:
         return _leave(CLOSED_PIPE)
     except SystemExit as end:  # how rich and Typer end when the output is closed
         if isinstance(end.__context__, BrokenPipeError):
             return _leave(CLOSED_PIPE)
-        return _tell(str(ended(end)), BAD_INPUT)
+        return _fail(str(ended(end)), BAD_INPUT)
     except KeyboardInterrupt:
         return _leave(130)
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
-        return _tell(f"{where}{error.strerror or error}", SYSTEM_FAULT)
+        return _fail(f"{where}{error.strerror or error}", SYSTEM_FAULT)
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError) or "allocate memory" in str(error)):  # the latter is PyTorch's
             raise
-        return _tell(f"not enough memory ({str(error).strip() or 'no more could be had'})", SYSTEM_FAULT)
+        return _fail(f"not enough memory ({str(error).strip() or 'no more could be had'})", SYSTEM_FAULT)
 
 
 def _prepare_output() -> None:
@@ -104,7 +104,7 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     return "".join(PLAIN.get(c) or ascii(c)[1:-1] for c in text), error.end
 
 
-def _tell(line: str, code: int) -> int:
+def _fail(line: str, code: int) -> int:
     line = " ".join(line.split())
     if len(line) > MOST_CHARACTERS:
         line = f"{line[: MOST_CHARACTERS // 2]} ... {line[-MOST_CHARACTERS // 2 :]}"
@@ -168,5 +168,5 @@ def _lower(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
-def _near(word: str, known: Iterable[str]) -> str:
-    return did_you_mean(word, known) or f", only {', '.join(known)}"
+def _near(word: str, names: Iterable[str]) -> str:
+    return did_you_mean(word, names) or f", only {', '.join(names)}"

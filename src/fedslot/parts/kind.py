@@ -125,7 +125,7 @@ class Kind(Generic[T]):
         """Build a part with its options from the arguments of the caller, and check that it has what it needs."""
         bound = self.bind(name, options)
         try:
-            made = bound(*arguments)
+            part = bound(*arguments)
         except InputError as error:  # about an option, or about another field of the scenario
             field = error.field if "." in error.field else f"{self.section}.options.{error.field}"
             raise InputError(field, error.value, error.allowed) from error
@@ -137,15 +137,15 @@ class Kind(Generic[T]):
             raise InputError(self.field, name, allowed) from error
         needed = [*self.needs]
         for attribute, others in self.entailed.items():
-            needed += others if hasattr(made, attribute) else ()
-        missing = [attribute for attribute in needed if not hasattr(made, attribute)]
+            needed += others if hasattr(part, attribute) else ()
+        missing = [attribute for attribute in needed if not hasattr(part, attribute)]
         if missing:
             allowed = f"{self.noun} with {', '.join(needed)}; it has no {missing[0]}"
             raise InputError(self.field, name, allowed)
-        if self.base is not None and not isinstance(made, own_part(self.base)):
-            allowed = f"{self.noun}, a {self.base.replace(':', '.')}, not a {type(made).__name__}"
+        if self.base is not None and not isinstance(part, own_part(self.base)):
+            allowed = f"{self.noun}, a {self.base.replace(':', '.')}, not a {type(part).__name__}"
             raise InputError(self.field, name, allowed)
-        return made
+        return part
 
     def _entry_point(self, name: str) -> metadata.EntryPoint | None:
         """Return the first entry point with a name."""
@@ -164,8 +164,8 @@ class Kind(Generic[T]):
         """Return options as a part takes them, with the types of its parameters."""
         if not options and name in self.builtin:
             return {}
-        known = self.options(name)
-        model = _model(known, "allow" if self._takes_all(name) else "forbid")
+        own = self.options(name)
+        model = _model(own, "allow" if self._takes_all(name) else "forbid")
         try:
             checked = model.model_validate(dict(options))
         except ValidationError as error:
@@ -173,7 +173,7 @@ class Kind(Generic[T]):
                 checked = model.model_validate_json(json.dumps(dict(options)))
             except (ValidationError, TypeError, ValueError):
                 raise self._refusal(name, error) from None
-        given = {option: getattr(checked, f"option_{option}") for option in known if option in options}
+        given = {option: getattr(checked, f"option_{option}") for option in own if option in options}
         return {**given, **(checked.model_extra or {})}
 
     def _refusal(self, name: str, error: ValidationError) -> InputError:
@@ -181,10 +181,10 @@ class Kind(Generic[T]):
         first = error.errors()[0]
         option = str(first["loc"][0]) if first["loc"] else ""
         field = ".".join([f"{self.section}.options", *([option] if option else [])])
-        known = list(self.options(name))
+        own = list(self.options(name))
         if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-            taken = f"takes {', '.join(known)}" if known else "takes no options"
-            return InputError(field, first["input"], f"left out, since {name} {taken}{did_you_mean(option, known)}")
+            taken = f"takes {', '.join(own)}" if own else "takes no options"
+            return InputError(field, first["input"], f"left out, since {name} {taken}{did_you_mean(option, own)}")
         if first["type"] == "missing":
             return InputError(field, None, f"given, since {name} has no default for it")
         if first["type"] == "invalid_key":

@@ -97,12 +97,12 @@ def _is_heard(slots: int, contenders: int, probability: float) -> bool:
 
 
 def _last_slot_moments(
-    slots: Floats, contenders: int, probability: Floats, heard: NDArray[np.int64]
+    slots: Floats, contenders: int, probability: Floats, indices: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
-    """Return E[X] and P(X = 0) for each number of slots (S,); heard: indices of those where pushes are received."""
+    """Return E[X] and P(X = 0) for each number of slots (S,); indices: of those where pushes are received."""
     last, nothing = np.zeros(len(slots)), np.ones(len(slots))
-    for first in range(0, len(heard), BLOCK):
-        block = heard[first : first + BLOCK]
+    for first in range(0, len(indices), BLOCK):
+        block = indices[first : first + BLOCK]
         count = slots[block, None]
         weights, density, alone, log_missed = _circle(count, contenders, probability[block, None])
         none = np.exp(density + count * log_missed)
@@ -118,11 +118,11 @@ def _circle(slots: Floats, contenders: int, probability: Floats) -> tuple[Floats
     slots, probability: (S, 1). returns: weights (P,), the logarithm (P,), and two arrays (S, P).
     """
     half = math.ceil(4.5 * math.sqrt(contenders)) + 8  # of the points; the other half is conjugate
-    kept = half if contenders <= WINDOW else math.ceil(16 / math.sqrt(contenders) * half / math.pi)
-    angle = np.arange(kept + 1) * (math.pi / half)
-    weights = np.full(kept + 1, 1 / half)
+    points = half if contenders <= WINDOW else math.ceil(16 / math.sqrt(contenders) * half / math.pi)
+    angle = np.arange(points + 1) * (math.pi / half)
+    weights = np.full(points + 1, 1 / half)
     weights[0] = 0.5 / half
-    if kept == half:
+    if points == half:
         weights[-1] = 0.5 / half
     n = contenders
     # log(N! e^N / N^N), from Stirling's series where the terms of N log N would cancel

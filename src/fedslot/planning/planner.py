@@ -226,11 +226,11 @@ def compare(
     _check_work(compared, groups[0][1], slots, tries)
     yields: list[tuple[int, PushYield]] = []
     for group, pushes in groups:
-        tell = progress_after(progress, len(yields), len(compared))
+        report = progress_after(progress, len(yields), len(compared))
         if limit is None:
-            yields += zip(group, pushes.expect([slots - pull for pull in group], tell), strict=True)
+            yields += zip(group, pushes.expect([slots - pull for pull in group], report), strict=True)
         else:
-            yields += within(limit, objective.confidence, group, slots, readiness, pushes, tell)
+            yields += within(limit, objective.confidence, group, slots, readiness, pushes, report)
     if not yields:
         raise InputError("frame_limit", limit, f"enough for {compared[0]} pull slots and the downlink slot")
     # the frames in a budget are counted exactly if that takes no more than a second or two

@@ -63,18 +63,18 @@ class Pushes:
 
     def expect(self, numbers: Sequence[int], progress: Progress | None = None) -> list[PushYield]:
         """Return what each number of push slots is expected to yield."""
-        tell = progress_after(progress, 0, len(numbers))
-        tell(0, 1)
+        report = progress_after(progress, 0, len(numbers))
+        report(0, 1)
         results: list[PushYield] = []
         at_once = 1000 if self.cell.computed and not self.late else 1
         for first in range(0, len(numbers), at_once):
             if not self.cell.computed:
-                results.append(self._simulate(numbers[first], progress_after(tell, first, len(numbers))))
+                results.append(self._simulate(numbers[first], progress_after(report, first, len(numbers))))
             elif self.late:
                 results.append(self._compute_late(numbers[first], self.late.first_slots(numbers[first])))
             else:
                 results += self._compute(numbers[first : first + at_once])
-            tell(len(results), 1)
+            report(len(results), 1)
         return results
 
     def received(self, slots: int) -> float:

@@ -53,9 +53,9 @@ def _check_merit(part: str, merit: object, ues: int) -> Merit | None:
         return None
     if not isinstance(merit, Merit):
         raise RefusedError(f"{part} must announce a Merit or None, not {describe(merit)}")
-    known = get_args(Attribute)
-    if merit.attribute not in known:
-        raise RefusedError(f"{part} must announce a merit by {', '.join(known)}, not {describe(merit.attribute)}")
+    attributes = get_args(Attribute)
+    if merit.attribute not in attributes:
+        raise RefusedError(f"{part} must announce a merit by {', '.join(attributes)}, not {describe(merit.attribute)}")
     if (merit.told is None) != (merit.attribute in OWN):
         needs = "needs `told`, an array (K,)" if merit.told is None else "takes no `told`: UEs know it themselves"
         raise RefusedError(f"{part} announced a merit by {merit.attribute}, which {needs}")
@@ -64,10 +64,10 @@ def _check_merit(part: str, merit: object, ues: int) -> Merit | None:
             raise RefusedError(f"{part} must announce a merit from one number to another, not {describe(end)}")
     if merit.told is None:
         return merit
-    told = np.asarray(merit.told)
-    if told.shape != (ues,) or told.dtype.kind not in "iuf":
-        raise RefusedError(f"{part} must announce a merit with one number told to each UE, not {describe(told)}")
-    return replace(merit, told=told.astype(np.float64, copy=False))
+    numbers = np.asarray(merit.told)
+    if numbers.shape != (ues,) or numbers.dtype.kind not in "iuf":
+        raise RefusedError(f"{part} must announce a merit with one number told to each UE, not {describe(numbers)}")
+    return replace(merit, told=numbers.astype(np.float64, copy=False))
 
 
 def check_aggregate(part: str, new: object, start: Tensor, state: object) -> Aggregate[Any]:
@@ -95,33 +95,33 @@ def check_state(part: str, function: str, state: object, before: object = None) 
 
     function: the name of the one that returned it.
     """
-    told = f"{part} must return from {function}()"
+    must = f"{part} must return from {function}()"
     if not is_dataclass(state) or isinstance(state, type):
-        raise RefusedError(f"{told} a dataclass of arrays and numbers, not {describe(state)}")
+        raise RefusedError(f"{must} a dataclass of arrays and numbers, not {describe(state)}")
     if before is not None and type(state) is not type(before):
-        raise RefusedError(f"{told} a {type(before).__name__}, as before, not {describe(state)}")
+        raise RefusedError(f"{must} a {type(before).__name__}, as before, not {describe(state)}")
     for field in fields(state):
         if not field.init:
-            raise RefusedError(f"{told} a dataclass whose constructor takes all fields, unlike {field.name}")
+            raise RefusedError(f"{must} a dataclass whose constructor takes all fields, unlike {field.name}")
         value = getattr(state, field.name)
         form = _form(value)
         if form is None:
             wanted = "as an array of numbers or a number, which a checkpoint can save"
-            raise RefusedError(f"{told} a state with {field.name} {wanted}, not {describe(value)}")
-        if before is not None and form != (known := _form(getattr(before, field.name))):
-            wanted = f"{_say(known)}, as before, so that a checkpoint can be restored"
-            raise RefusedError(f"{told} a state with {field.name} as {wanted}, not {_say(form)}")
+            raise RefusedError(f"{must} a state with {field.name} {wanted}, not {describe(value)}")
+        if before is not None and form != (form_before := _form(getattr(before, field.name))):
+            wanted = f"{_say(form_before)}, as before, so that a checkpoint can be restored"
+            raise RefusedError(f"{must} a state with {field.name} as {wanted}, not {_say(form)}")
 
 
-def check_traced(part: str, known: object, ues: int) -> dict[str, NDArray[np.float64]]:
+def check_traced(part: str, traced: object, ues: int) -> dict[str, NDArray[np.float64]]:
     """Return what a state says of the UEs for `frames.csv`; refuse anything but arrays (K,) under known names."""
-    told = f"{part} must return from traced() numbers of {ues} UEs as `value` or `noise`"
-    if not isinstance(known, dict) or not known.keys() <= TRACED:
-        raise RefusedError(f"{told}, not {describe(known)}")
-    for array in known.values():
+    must = f"{part} must return from traced() numbers of {ues} UEs as `value` or `noise`"
+    if not isinstance(traced, dict) or not traced.keys() <= TRACED:
+        raise RefusedError(f"{must}, not {describe(traced)}")
+    for array in traced.values():
         if not isinstance(array, np.ndarray) or array.shape != (ues,) or array.dtype.kind not in "iuf":
-            raise RefusedError(f"{told}, not {describe(array)}")
-    return known
+            raise RefusedError(f"{must}, not {describe(array)}")
+    return traced
 
 
 def distinct_ues(chosen: object, ues: int) -> UEs | None:

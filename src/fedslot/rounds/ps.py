@@ -217,15 +217,15 @@ class PS:
         `noise`) what the PS knows of each UE, (K,); the strategy goes first.
         """
         scenario = self.scenario
-        known: dict[str, NDArray[np.float64]] = {}
+        estimates: dict[str, NDArray[np.float64]] = {}
         for kind, name, state in (
             ("aggregation", scenario.aggregation.name, after.aggregation),
             ("strategy", scenario.strategy.name, after.state),
         ):
             if callable(traced := getattr(state, "traced", None)):
-                known |= check_traced(f"round {round}: the state of {kind} {name}", traced(), scenario.data.ues)
+                estimates |= check_traced(f"round {round}: the state of {kind} {name}", traced(), scenario.data.ues)
         values = valuation.values if self.strategy.needs_values else None
-        return trace_frame(round, receipt, **known, update_values=values)
+        return trace_frame(round, receipt, **estimates, update_values=values)
 
     def _record(
         self, after: Snapshot, receipt: Receipt, valuation: Valuation, cost: Cost, val_loss: float | None, began: float

@@ -95,9 +95,9 @@ def _sent(attempts: Attempts) -> list[tuple[int, int]]:
     return list(zip(slots.tolist(), ues.tolist(), strict=True))
 
 
-def _of(rows: list[Row], known: NDArray[np.float64] | None) -> list[float | None]:
+def _of(rows: list[Row], numbers: NDArray[np.float64] | None) -> list[float | None]:
     """Return what is known of the UE of each row; None where nothing is."""
-    if known is None:
+    if numbers is None:
         return [None] * len(rows)
-    numbers = [float(known[ue]) if ue >= 0 else math.nan for _, ue, _ in rows]
-    return [number if math.isfinite(number) else None for number in numbers]
+    shown = [float(numbers[ue]) if ue >= 0 else math.nan for _, ue, _ in rows]
+    return [number if math.isfinite(number) else None for number in shown]

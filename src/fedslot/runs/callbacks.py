@@ -83,7 +83,7 @@ class Callbacks:
         return any(answer is True for answer in answers)
 
     def end(self, result: Result | None, error: BaseException | None = None) -> None:
-        """Tell those that were told of the start that the run ended, each once.
+        """Call `on_end` once on every started callback.
 
         error: the error that ended it; those of callbacks become notes of it.
         """

@@ -63,17 +63,17 @@ def run(
     if not isinstance(callbacks, Sequence):
         raise InputError("callbacks", callbacks, "a list of callbacks")
     with Threads(threads) as pool, display.progress(progress, [scenario.label], [scenario]) as show:
-        told = Callbacks([*([Report(partial(show, 0))] if show else []), *callbacks])
+        listeners = Callbacks([*([Report(partial(show, 0))] if show else []), *callbacks])
         simulation = Simulation(scenario, distribute, pool)
         try:
             if out is None:
-                result = _in_memory(simulation, told, frames)
+                result = _in_memory(simulation, listeners, frames)
             else:
-                result = _in_folder(simulation, RunFolder(Path(out)), told, resume, force, frames)
+                result = _in_folder(simulation, RunFolder(Path(out)), listeners, resume, force, frames)
         except BaseException as error:
-            told.end(None, error)
+            listeners.end(None, error)
             raise
-        told.end(result)
+        listeners.end(result)
     return result
 
 
@@ -88,35 +88,35 @@ def is_finished(out: str | Path) -> bool:
     return read_summary(Path(out)) is not None
 
 
-def _in_memory(simulation: Simulation, told: Callbacks, frames: bool) -> Result:
+def _in_memory(simulation: Simulation, listeners: Callbacks, frames: bool) -> Result:
     rows: list[Round] = []
     events: list[Event] = []
     now, stopped = simulation.start(), False
-    told.start(simulation.scenario, now.round, None)
+    listeners.start(simulation.scenario, now.round, None)
     for round, after, frame in simulation.rounds(now):
         now = after
         rows.append(round)
         events += frame if frames else []
-        if stopped := told.round(round, frame) and simulation.goes_on(now):
+        if stopped := listeners.round(round, frame) and simulation.goes_on(now):
             break
     return _result(simulation, round_table(rows), now, frame_table(events) if frames else None, None, stopped)
 
 
 def _in_folder(
-    simulation: Simulation, folder: RunFolder, told: Callbacks, resume: bool, force: bool, frames: bool
+    simulation: Simulation, folder: RunFolder, listeners: Callbacks, resume: bool, force: bool, frames: bool
 ) -> Result:
     scenario, stopped = simulation.scenario, False
     made_of = fingerprints(scenario)
     now = folder.open(scenario, simulation.start(), made_of, resume=resume, force=force, frames=frames)
     try:
         try:
-            told.start(scenario, now.round, folder.path)
+            listeners.start(scenario, now.round, folder.path)
             for round, after, frame in simulation.rounds(now):
                 now = after
                 folder.append(round, frame, now)
                 if now.round % CHECKPOINT_EVERY == 0:
                     folder.save()
-                if stopped := told.round(round, frame) and simulation.goes_on(now):
+                if stopped := listeners.round(round, frame) and simulation.goes_on(now):
                     break
         except Exception:
             if now.round == 0:  # there is nothing to continue, and the next try shall find no folder in its way

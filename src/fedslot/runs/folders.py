@@ -163,7 +163,7 @@ def refuse_foreign(path: Path, kind: FolderKind, ours: bool) -> None:
         raise RefusedError(f"{path} is a file; give a folder for the results")
     if not path.is_dir() or set(path.iterdir()) <= {path / LOCK, *path.glob(LEFTOVERS)}:
         return
-    holds = next((known.name for known in KINDS if (path / known.marker).is_file()), "other things")
+    holds = next((other.name for other in KINDS if (path / other.marker).is_file()), "other things")
     if holds != kind.name:
         what = f"a {holds}, not" if holds != "other things" else f"{holds} than"
         raise RefusedError(f"{path} holds {what} a {kind.name}; give a new folder")

@@ -28,8 +28,8 @@ def fingerprints(scenario: Scenario) -> Fingerprints:
 
 def part_fingerprints(parts: Iterable[PartSection]) -> Fingerprints:
     """Return the fingerprints of parts of the user's own and of installed packages; built-in ones have none."""
-    found = {part.name: part.kind.fingerprint(part.name) for part in parts}
-    return {name: digest or NO_SOURCE for name, digest in found.items() if digest is not None}
+    digests = {part.name: part.kind.fingerprint(part.name) for part in parts}
+    return {name: digest or NO_SOURCE for name, digest in digests.items() if digest is not None}
 
 
 def refuse_change(where: object, held: Fingerprints, now: Fingerprints) -> None:

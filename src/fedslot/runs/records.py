@@ -83,33 +83,33 @@ class RunFolder:
         frames: whether to write `frames.csv`, which is there for all rounds or none: a run goes on as it began.
         """
         self._now, self._made_of = start, made_of
-        kept = {name: HEADERS[name] for name in HEADERS if frames or name == ROUNDS}
+        contents = {name: HEADERS[name] for name in HEADERS if frames or name == ROUNDS}
 
         def restore() -> None:
-            nonlocal kept
+            nonlocal contents
             self.check(scenario, resume=True)
             saved = self._read_checkpoint()
             if saved is None:
                 return
             refuse_change(self.path, json.loads(str(saved["made of"])), made_of)
             self._now = self._restored(start, saved)
-            kept = {
+            contents = {
                 name: self._kept_rows(name, int(saved[f"{key} count"]), str(saved[key]))
                 for name, key in KEYS.items()
                 if key in saved
             }
-            self._refuse_shorter(scenario, pd.read_csv(io.BytesIO(kept[ROUNDS])))
+            self._refuse_shorter(scenario, pd.read_csv(io.BytesIO(contents[ROUNDS])))
             if scenario != self.scenario():
                 (self.path / SUMMARY).unlink(missing_ok=True)  # the run is not finished any more
 
         self._claim = claim(self.path, RUN, scenario.to_yaml(), restore, resume=resume, force=force)
         try:
             for name in HEADERS:
-                if name not in kept:
+                if name not in contents:
                     (self.path / name).unlink(missing_ok=True)
                     continue
-                write_atomically(self.path / name, kept[name])
-                self._rows[name] = RowWriter(self.path / name, kept[name])
+                write_atomically(self.path / name, contents[name])
+                self._rows[name] = RowWriter(self.path / name, contents[name])
         except BaseException:
             self.close()
             raise
@@ -270,11 +270,11 @@ class RunFolder:
         """Return the header and the `count` rows before the checkpoint, which must not have changed since."""
         file = self.path / name
         lines = file.read_bytes().split(b"\n") if file.is_file() else []
-        kept = b"".join(line + b"\n" for line in lines[: count + 1])
-        if hashlib.sha256(kept).hexdigest() != digest:
+        begin = b"".join(line + b"\n" for line in lines[: count + 1])
+        if hashlib.sha256(begin).hexdigest() != digest:
             what = "has fewer rows than its checkpoint" if len(lines) < count + 2 else "was changed"
             raise RefusedError(f"{file} {what}; restore it, or start over with --force")
-        return kept
+        return begin
 
     def _refuse_shorter(self, scenario: Scenario, done: pd.DataFrame) -> None:
         """Refuse fewer rounds, or smaller budgets, than the rounds that are done need."""

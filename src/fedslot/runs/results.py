@@ -180,8 +180,8 @@ class Result:
     def __repr__(self) -> str:
         if not len(self.rounds):
             return f"Result({self.scenario.label}: no rounds)"
-        told = f"{len(self.rounds)} rounds, {self.slots_spent} slots, test accuracy {self.final_accuracy:.3f}"
-        return f"Result({self.scenario.label}: {told}{f', {self.ending}' if self.ending else ''})"
+        length = f"{len(self.rounds)} rounds, {self.slots_spent} slots, test accuracy {self.final_accuracy:.3f}"
+        return f"Result({self.scenario.label}: {length}{f', {self.ending}' if self.ending else ''})"
 
     def _repr_html_(self) -> str:
         return display.html(self)

@@ -76,9 +76,9 @@ def estimate_value_ratio(scenario: Scenario, frames: pd.DataFrame | None, source
     errors = [float(kind.std(ddof=1)) / math.sqrt(len(kind)) for kind in (pulled, pushed)]
     interval = ratio_interval(pushed, pulled)
     if interval is None:
-        told = f"{pulled.mean():.2g} ± {errors[0]:.1g}"
+        worth = f"{pulled.mean():.2g} ± {errors[0]:.1g}"
         raise RefusedError(
-            f"{source}: a value ratio means nothing where pulled updates are worth {told}, not clearly above 0, "
+            f"{source}: a value ratio means nothing where pulled updates are worth {worth}, not clearly above 0, "
             f"over {len(means)} rounds; give --value-ratio"
         )
     counts = received.loc[received["round"].isin(means.index), "event"].value_counts()

@@ -41,13 +41,13 @@ def read_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(valuation, dict) or not valuation.keys() & OPTIONS.keys():
         return dict(fields)
     name, options = valuation.get("name", "kriging"), valuation.get("options", {})
-    known = VALUATIONS.options(name) if isinstance(name, str) and name in VALUATIONS else {}
+    options_of_old = VALUATIONS.options(name) if isinstance(name, str) and name in VALUATIONS else {}
     section = {key: value for key, value in valuation.items() if key not in OPTIONS}
     if isinstance(options, dict):
         # a complete scenario of earlier versions has the defaults of all methods
         given = {key: valuation[key] for key in OPTIONS if key in valuation}
         taken = {key: value for key, value in given.items() if key in options or value != OPTIONS[key]}
-        section["options"] = options | {key: value for key, value in taken.items() if key in known}
+        section["options"] = options | {key: value for key, value in taken.items() if key in options_of_old}
     return {**fields, "valuation": section}
 
 
@@ -57,15 +57,15 @@ def old_keys(fields: Mapping[str, Any]) -> list[str]:
     >>> old_keys({"rounds": 3, "valuation": {"method": "gtg"}, "push.channel_options.replicas": 3})
     ['valuation.method', 'push.channel_options']
     """
-    found = []
+    keys = []
     for key, value in fields.items():
         section, _, name = str(key).partition(".")
         inner = value if isinstance(value, dict) else {}
         if section in ("scenario", "overrides", "grid"):
-            found += old_keys(inner)
+            keys += old_keys(inner)
         names = [name.partition(".")[0]] if name else inner
-        found += [old for old in (f"{section}.{name}" for name in names) if old in ALIASES]
-    return found
+        keys += [old for old in (f"{section}.{name}" for name in names) if old in ALIASES]
+    return keys
 
 
 def alias_notes(keys: Iterable[str]) -> list[str]:

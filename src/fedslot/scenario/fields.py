@@ -409,7 +409,7 @@ class Scenario(Section):
         if computing is not None and radio.slot_seconds is not None:
             allowed = "null with fleet.computing, whose slot is the length of a slot of the frame"
             raise InputError("radio.slot_seconds", radio.slot_seconds, allowed)
-        for name, value, needed, known in (
+        for name, value, needed, given in (
             ("radio.downlink_bits", radio.downlink_bits, "radio.bits_per_slot", radio.bits_per_slot),
             ("radio.listen_joules", radio.listen_joules, "radio.send_joules", radio.send_joules),
             ("radio.compute_joules", radio.compute_joules, "radio.send_joules", radio.send_joules),
@@ -417,7 +417,7 @@ class Scenario(Section):
             ("seconds_budget", self.seconds_budget, "radio.slot_seconds", radio.slot_seconds or computing),
             ("joules_budget", self.joules_budget, "radio.send_joules", radio.send_joules),
         ):
-            if value is not None and known is None:
+            if value is not None and given is None:
                 raise InputError(name, value, f"null without {needed}")
 
     @property

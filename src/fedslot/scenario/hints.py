@@ -16,10 +16,10 @@ def one_line(model: type[BaseModel], error: ValidationError) -> InputError:
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
         return cause
-    known = model_keys(model)
+    keys = model_keys(model)
     parts = [str(part) for part in first["loc"]]
     # pydantic appends the alternatives of a union ("int", "literal['ready']") to the path of the field
-    while len(parts) > 1 and not any(key.startswith(".".join(parts)) for key in known):
+    while len(parts) > 1 and not any(key.startswith(".".join(parts)) for key in keys):
         if first["type"] == "extra_forbidden":
             break
         parts.pop()
@@ -27,8 +27,8 @@ def one_line(model: type[BaseModel], error: ValidationError) -> InputError:
     if first["type"] == "extra_forbidden":
         return _no_such_key(model, field, first["input"])
     if first["type"] in {"model_type", "model_attributes_type"}:
-        section = [key for key in known if key.startswith(f"{field}.")]
-        name = "a name or " if f"{field}.options" in known else ""
+        section = [key for key in keys if key.startswith(f"{field}.")]
+        name = "a name or " if f"{field}.options" in keys else ""
         return InputError(field, first["input"], f"{name}a section with keys such as {', '.join(section[:3])}")
     same_field = [each for each in error.errors() if list(map(str, each["loc"][: len(parts)])) == parts]
     allowed = say_allowed(same_field)
@@ -58,12 +58,12 @@ def _nearest_key(keys: list[str], field: str) -> str | None:
     A name that no section has, as in `channel.name`, may mean a field that is called like the section given.
     """
     section, _, name = field.rpartition(".")
-    known = dict.fromkeys([*keys, *(key.rpartition(".")[0] for key in keys)])
+    names = dict.fromkeys([*keys, *(key.rpartition(".")[0] for key in keys)])
     if name == "name":
-        alike = (key for key in known if "." in key and key.split(".")[-1] == section.split(".")[-1])
+        alike = (key for key in names if "." in key and key.split(".")[-1] == section.split(".")[-1])
         if meant := NAMED.get(section) or next(alike, None):
             return meant
-    for group in ([key for key in known if key.rpartition(".")[0] == section], known):
+    for group in ([key for key in names if key.rpartition(".")[0] == section], names):
         homes: dict[str, list[str]] = {}  # keys by their last words
         for key in group:
             homes.setdefault(key.rpartition(".")[2], []).append(key)

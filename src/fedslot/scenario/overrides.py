@@ -50,10 +50,10 @@ def merge_overrides(model: type[BaseModel], *overrides: Mapping[str, object]) ->
         key = new_key(str(key))
         value = expand_name(model, key, plain(value))
         if isinstance(value, dict) and value and section_at(model, key):
-            found = merge_overrides(model, {f"{key}.{name}": inner for name, inner in value.items()})
+            merged = merge_overrides(model, {f"{key}.{name}": inner for name, inner in value.items()})
         else:
-            found = {key: value}
-        for name, inner in found.items():
+            merged = {key: value}
+        for name, inner in merged.items():
             fields.pop(name, None)  # so that the last one is also applied last
             fields[name] = inner
     return fields
@@ -78,10 +78,10 @@ def nest(model: type[BaseModel], fields: Mapping[str, object]) -> dict[str, Any]
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested mappings as one, by dotted keys."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in tree.items():
-        found |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
 
 
 def section_of(annotation: object) -> type[BaseModel] | None:

@@ -32,8 +32,8 @@ def ranges() -> dict[str, str]:
             default = write_yaml([field["default"]], one_line=True).strip()[1:-1]
             yield prefix + name, f"default {default}; {_say_range(field)}"
 
-    known = keys()
-    return {key: text for key, text in fields(schema, "") if key in known}
+    documented = keys()
+    return {key: text for key, text in fields(schema, "") if key in documented}
 
 
 def split_sections(*overrides: Mapping[str, object]) -> dict[str, object]:

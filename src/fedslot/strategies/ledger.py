@@ -53,8 +53,8 @@ class Ledger:
     @property
     def spread(self) -> float:
         """Standard deviation of the values over the UEs that have one; 1 if it is 0, so that one can divide by it."""
-        known = self.value[self.seen > 0]
-        return (float(known.std()) if len(known) else 0.0) or 1.0
+        values = self.value[self.seen > 0]
+        return (float(values.std()) if len(values) else 0.0) or 1.0
 
 
 def warm_up(cell: Cell, ledger: Ledger, round: int) -> UEs | None:

@@ -41,8 +41,8 @@ class Planned(ByValue):
         first = warm_up(self.cell, state, round)
         if first is not None:
             return Grant(first, slots=len(first))
-        known = state.seen > 0
-        value = np.where(known, state.value, state.value[known].mean() if known.any() else 1.0)
+        seen = state.seen > 0
+        value = np.where(seen, state.value, state.value[seen].mean() if seen.any() else 1.0)
         order = top(value, len(self.splits))
         pulled = np.concatenate([[0.0], np.cumsum(value[order])])
         utilities = []

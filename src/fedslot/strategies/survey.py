@@ -100,12 +100,12 @@ class Survey:
         noise averages out over `horizon` updates. A model of few UEs knows too little of the others' data, so the pool
         has at least 25 UEs, or a share of those received so far if that is less.
         """
-        known = np.flatnonzero(self.seen)
-        cleanest = known[np.argsort(self.noise[known], kind="stable")]
+        seen = np.flatnonzero(self.seen)
+        cleanest = seen[np.argsort(self.noise[seen], kind="stable")]
         count = np.arange(1, len(cleanest) + 1)
         power = np.cumsum(self.noise[cleanest] ** 2) / count * self.noise_gain
         best = 1 + int(np.argmin(self.spread / count + power / horizon))
-        return cleanest[: max(best, min(LEAST_POOL, math.ceil(share * len(known))))]
+        return cleanest[: max(best, min(LEAST_POOL, math.ceil(share * len(seen))))]
 
     def welcome_noise(self, pool: UEs, horizon: float) -> float:
         """Return the most noise with which one more UE would lower the expected error of a pool.

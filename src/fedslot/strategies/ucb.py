@@ -30,11 +30,11 @@ class UCB(ByValue):
         self.exploration = exploration
 
     def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
-        known = state.seen > 0
+        seen = state.seen > 0
         bound = np.full(self.cell.ues, np.inf)
-        times = state.seen[known]
+        times = state.seen[seen]
         bonus = self.exploration * state.spread * np.sqrt(np.log(max(times.sum(), 1)) / times)
-        bound[known] = state.value[known] + bonus
+        bound[seen] = state.value[seen] + bonus
         return Grant(top(bound, self.cell.slots))
 
     def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:

@@ -90,7 +90,7 @@ def say_number(number: float) -> str:
     return f"{int(number):,}" if float(number).is_integer() else f"{number:,}"
 
 
-def one_of(name: str, known: Iterable[str], otherwise: str = "") -> str:
+def one_of(name: str, allowed: Iterable[str], otherwise: str = "") -> str:
     """Return the allowed names as text, and the one nearest to a name that is not allowed.
 
     otherwise: what else is allowed.
@@ -98,21 +98,21 @@ def one_of(name: str, known: Iterable[str], otherwise: str = "") -> str:
     >>> one_of("fed-avg", ["push-pull", "fedavg"])
     'one of push-pull, fedavg; did you mean fedavg?'
     """
-    names = list(known)
+    names = list(allowed)
     return f"one of {', '.join(names)}{otherwise}{did_you_mean(name, names)}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the question whether the nearest of the known names was meant; empty if none is near.
 
     >>> did_you_mean("--slot", ["--slots", "--seed"]), did_you_mean("--bogus", ["--out"])
     ('; did you mean --slots?', '')
     """
-    near = nearest(name, known)
+    near = nearest(name, names)
     return f"; did you mean {near}?" if near else ""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the known name that is most similar to a name; None if none is near.
 
     Capitals and the hyphens before options do not count.
@@ -120,13 +120,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     >>> nearest("MNIST", ["digits", "mnist"])
     'mnist'
     """
-    names = {each.lower().lstrip("-"): each for each in known}
-    near = get_close_matches(name.lower().lstrip("-"), names, n=1)
-    return names[near[0]] if near else None
+    plain = {each.lower().lstrip("-"): each for each in names}
+    near = get_close_matches(name.lower().lstrip("-"), plain, n=1)
+    return plain[near[0]] if near else None
 
 
 def whole_number(value: object) -> str:
-    """Return what to say of a value where a whole number is needed: how to write it, if it means one.
+    """Describe the expected integer, with its spelling if the value equals one.
 
     >>> whole_number(1e3), whole_number("5"), whole_number(0.5)
     ('a whole number, written 1000', 'a whole number, written 5', 'a whole number')

@@ -82,9 +82,9 @@ def require(what: str, extra: str) -> None:
 def explain(what: str, error: ModuleNotFoundError) -> RefusedError | None:
     """Return the error of one line about something that needs a missing module; None if no extra brings the module."""
     module = (error.name or "").split(".")[0]
-    for extra, known in EXTRAS.items():
-        if module in known.packages:
-            return lacking(what, known.packages[module], extra)
+    for name, extra in EXTRAS.items():
+        if module in extra.packages:
+            return lacking(what, extra.packages[module], name)
     return None
 
 

@@ -42,8 +42,8 @@ class Cyclic:
         while True:
             values = np.mean(blocks, axis=0)
             errors = np.std(blocks, axis=0, ddof=1) / np.sqrt(len(blocks))
-            known = np.sqrt(np.mean(errors**2)) <= self.tolerance * values.std()
-            if known or (len(blocks) + 1) * arcs + 2 > self.max_utilities:
+            is_precise = np.sqrt(np.mean(errors**2)) <= self.tolerance * values.std()
+            if is_precise or (len(blocks) + 1) * arcs + 2 > self.max_utilities:
                 return Valuation(values, errors, game.utilities)
             blocks.append(_block(game, rng))
 

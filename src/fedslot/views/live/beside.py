@@ -18,7 +18,7 @@ LINGER = 5.0  # seconds that the child has to show the last rounds and end
 class View:
     """A child process that serves the page of a folder; it ends with this process, however that ends."""
 
-    def __init__(self, folder: Path, port: int | None, open_browser: bool, tell: Callable[[str], object]) -> None:
+    def __init__(self, folder: Path, port: int | None, open_browser: bool, announce: Callable[[str], object]) -> None:
         command = [sys.executable, "-m", "fedslot", "watch", str(folder), "--beside"]
         command += ["--port", str(port)] if port is not None else []
         command += ["--open"] if open_browser else []
@@ -27,15 +27,15 @@ class View:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         self.address = ""
-        self._reader = threading.Thread(target=self._listen, args=[tell], daemon=True)
+        self._reader = threading.Thread(target=self._listen, args=[announce], daemon=True)
         self._reader.start()
 
-    def _listen(self, tell: Callable[[str], object]) -> None:
+    def _listen(self, announce: Callable[[str], object]) -> None:
         """Tell the address when the page can be opened."""
         assert self._child.stdout is not None
         if line := self._child.stdout.readline().strip():
             self.address = line
-            tell(line)
+            announce(line)
 
     def comes_up(self) -> bool:
         """Wait until the page can be seen; return False if the child ended before."""
@@ -67,15 +67,15 @@ class View:
 
 
 @contextmanager
-def beside(folder: Path, port: int | None, open_browser: bool, tell: Callable[[str], object]) -> Iterator[View]:
+def beside(folder: Path, port: int | None, open_browser: bool, announce: Callable[[str], object]) -> Iterator[View]:
     """Serve the live view of a folder while the body runs; failures of the viewer never stop it.
 
-    port: refused at once if it is in use; None takes a free one. tell: called with the address of the page.
+    port: refused at once if it is in use; None takes a free one. announce: called with the address of the page.
     """
     require("--live", "live")
     if port is not None:
         Where(port).bind().close()
-    view = View(folder, port, open_browser, tell)
+    view = View(folder, port, open_browser, announce)
     finished = False
     try:
         yield view
