@@ -68,6 +68,8 @@ def test_krum_by_hand(updates):
     assert once("krum", received) == [1.0]
     assert once("krum", received, selected=2) == [0.25]  # 1 and 0, weighted by data
     assert once("krum", received, selected=9) == pytest.approx([1040 / 60])
+    for byzantine in (0, 2):  # of three updates, one neighbour at least: scores 1, 1 and 4
+        assert once("krum", updates([[0.0], [1.0], [3.0]]), byzantine=byzantine) == [0.0]
 
 
 def test_krum_tells_close_updates_apart_far_from_the_start(updates):
