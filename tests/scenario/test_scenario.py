@@ -65,7 +65,7 @@ WRONG = [
     ("fleet.computing.accuracy", 1, "less than 1"),
     ("fleet.computing.redraw", "yes", "boolean"),
     ("frame.slots", 0, "greater than or equal to 1"),
-    ("frame.slots", 10**20, "less than or equal to 1000000000"),
+    ("frame.slots", 10**20, "less than or equal to 1000000"),
     ("frame.pull", 10**20, "at most frame.slots (20)"),
     ("frame.pull", -1, "greater than or equal to 0"),
     ("frame.pull", 21, "at most frame.slots (20)"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -39,7 +39,6 @@ def run(
     """
     wanted = read_scenario(scenario, override)
 
-    from fedslot.experiments.cluster import distributed_training
     from fedslot.runs.callbacks import Report
     from fedslot.runs.execution import run as run_scenario
     from fedslot.tracking.trackers import make_trackers
@@ -49,7 +48,11 @@ def run(
     label = wanted.label
     trackers = make_trackers(how.track, label)
     with live_view(out, how):
-        cluster = distributed_training(how.dask) if how.dask else nullcontext()
+        cluster: AbstractContextManager[Any] = nullcontext()
+        if how.dask:
+            from fedslot.experiments.cluster import distributed_training  # a single run needs no experiments
+
+            cluster = distributed_training(how.dask)
         with watch([label], [wanted], continue_with(context)) as display, cluster as distribute:
             callbacks = [Report(partial(display, 0)), *trackers]
             result = run_scenario(wanted, out, distribute=distribute, callbacks=callbacks, **how.settings)

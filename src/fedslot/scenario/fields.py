@@ -30,7 +30,8 @@ from fedslot.support.errors import InputError
 from fedslot.support.plain import LARGEST_INT, check_plain
 from fedslot.support.yaml_text import write_yaml
 
-MOST = 10**9  # numbers of UEs, samples, slots, rounds, epochs: products of two of them fit into 64 bits
+MOST = 10**9  # numbers of UEs, samples, rounds, epochs: products of two of them fit into 64 bits
+MOST_SLOTS = 10**6  # of a frame: each of them is held in memory, and written to frames.csv
 MOST_ARRIVALS = 10_000.0  # UEs per slot
 LARGEST_SEED = 2**128 - 1  # as many bits as NumPy draws where it seeds itself
 MOST_EXACT_PLAYERS = 16  # 65,536 utilities per round; one more UE doubles the number
@@ -211,7 +212,7 @@ class FleetSection(Section):
 class FrameSection(Section):
     """A frame is one global round: a downlink slot, pull slots and push slots."""
 
-    slots: int = Field(20, ge=1, le=MOST)
+    slots: int = Field(20, ge=1, le=MOST_SLOTS)
     """Uplink slots per frame, M."""
     pull: int = Field(10, ge=0)
     """Uplink slots that are granted to chosen UEs, Q; the other M - Q are open to contention."""
