@@ -183,6 +183,8 @@ def test_every_command_has_help(command: str) -> None:
 def test_completion_offers_names_and_keys() -> None:
     assert "quickstart" in complete_scenario("quick")
     assert "frame.pull=" in complete_override("frame.")
+    assert complete_override("push.channel=i") == ["push.channel=irsa"]
+    assert complete_override("push.channel.name=i") == ["push.channel.name=irsa"]
     assert complete_strategies("fedavg,push") == ["fedavg,push-pull"]
 
 

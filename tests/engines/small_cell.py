@@ -18,6 +18,7 @@ SMALL = {
     "push.probability": 0.8,
     "training.epochs": 2,
     "fleet.noise": 0.2,
+    "chain": [{"name": "clip", "options": {"norm": 1.0}}, "noise"],
     "valuation.name": "exact",
 }
 

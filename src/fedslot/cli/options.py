@@ -31,9 +31,19 @@ def complete_scenario(incomplete: str) -> list[str]:
 
 
 def complete_override(incomplete: str) -> list[str]:
-    """Return the keys of a scenario that begin with `incomplete`."""
+    """Return the keys of a scenario that begin with `incomplete`; after `strategy.name=` and the like, names of parts.
+
+    >>> complete_override("aggregation.name=fed")
+    ['aggregation.name=fedavgm', 'aggregation.name=fedadam', 'aggregation.name=fedyogi']
+    """
+    from fedslot.parts.kinds import KINDS
     from fedslot.scenario import keys
 
+    key, equals, _ = incomplete.partition("=")
+    if equals:
+        kinds = (kind for kind in KINDS if key in (kind.section, f"{kind.section}.name"))
+        parts = [f"{key}={name}" for kind in kinds for name in kind.names()]
+        return [part for part in parts if part.startswith(incomplete)]
     return [f"{key}=" for key in keys() if key.startswith(incomplete)]
 
 
