@@ -18,7 +18,7 @@ SMALL = {
     "push.probability": 0.8,
     "training.epochs": 2,
     "fleet.noise": 0.2,
-    "chain": [{"name": "clip", "options": {"norm": 1.0}}, "noise"],
+    "chain": [{"name": "clip", "options": {"norm": 0.2}}, "noise"],
     "valuation.name": "exact",
 }
 
