@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedslot.data import load
-from fedslot.data.partition import draw, split
+from fedslot.data.partition import draw, own_shares, split
 from fedslot.rounds.simulation import Simulation
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError
@@ -156,3 +156,24 @@ def test_a_run_uses_a_partition_of_ones_own():
     scenario = Scenario.load("quickstart", {"data.ues": 10, "frame": {"slots": 4, "pull": 2}, "data.partition": own})
     samples = len(load("digits").y_train)
     assert Simulation(scenario).fleet.sizes.sum() == samples - 4
+
+
+@pytest.mark.parametrize(
+    "divided",
+    [
+        np.array([0, 1, 2, 0]),  # there is no UE 2
+        np.array([0, 1, -2, 0]),
+        np.array([0, 0, 0, -1]),  # nothing for UE 1
+        np.array([0, 1, 0]),
+        [[0, 1], [2, 4]],  # there is no sample 4
+        [[0, 1], []],
+        [[0, 1, 2, 3]],
+        "01",
+    ],
+    ids=str,
+)
+def test_what_is_no_partition_is_refused(divided: object):
+    assert own_shares("mine:cut", np.array([0, 1, 1, -1]), 4, 2).sizes.tolist() == [1, 2]
+    assert own_shares("mine:cut", [[0, 1, 3], [2]], 4, 2).share(0).tolist() == [0, 1, 3]
+    with pytest.raises(InputError, match=r"data.partition: 'mine:cut' .* gives each of 2 UEs some of 4 samples"):
+        own_shares("mine:cut", divided, 4, 2)

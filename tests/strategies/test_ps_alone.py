@@ -20,6 +20,11 @@ def test_no_slot_is_spent_and_more_labels_help():
     assert 0.4 < few.final_accuracy < many.final_accuracy - 0.05
 
 
+@pytest.mark.parametrize(("labelled", "minibatches"), [(20, 2), (21, 3)])
+def test_minibatches_have_ten_samples(labelled: int, minibatches: int):
+    assert Simulation(_alone(labelled)).train.trainer.recipe.batches == minibatches
+
+
 def test_it_learns_its_samples_and_nothing_else():
     """The validation loss, which is that of its own samples, is next to nothing; the fleet makes no difference."""
     result = run(_alone(30))
