@@ -294,11 +294,11 @@ def arrays(draw: st.DrawFn) -> dict[str, NDArray[Any]]:
                 made.pop(name, None)
             case 1:
                 made[name] = np.zeros(draw(st.sampled_from(SHAPES)), dtype=draw(st.sampled_from(DTYPES)))
-            case 2 if name in made and made[name].size:
+            case 2 if name in made and made[name].size and made[name].dtype.kind in "biuf":
                 values = made[name].astype(float).copy()
                 values.flat[0] = draw(st.sampled_from([np.nan, np.inf, -1.0, 0.5, 1e300, 1e6]))
                 made[name] = values
-            case _ if name in made:
+            case _ if name in made and made[name].ndim and made[name].dtype.kind in "biuf":
                 made[name] = made[name][: draw(st.integers(0, 40))].astype(draw(st.sampled_from(DTYPES[:5])))
     return made
 
