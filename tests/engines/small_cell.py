@@ -18,9 +18,10 @@ SMALL = {
     "push.probability": 0.8,
     "training.epochs": 2,
     "fleet.noise": 0.2,
-    "chain": [{"name": "clip", "options": {"norm": 0.2}}, "noise"],
     "valuation.name": "exact",
 }
+
+CLIPPED = [{"name": "clip", "options": {"norm": 0.2}}, "noise"]  # an update chain that changes most updates
 
 
 def scenario(**changes: object) -> Scenario:

@@ -22,7 +22,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 from flwr.supercore.task_identity import TaskIdentity  # private: without it no message can be made outside of a run
-from small_cell import model_without_ue_1, scenario
+from small_cell import CLIPPED, model_without_ue_1, scenario
 
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
@@ -165,8 +165,8 @@ def _pulls(wanted: Scenario, ues: int) -> list[Message]:
 
 
 def test_same_answer_as_the_simulator(tmp_path: Path) -> None:
-    """On a coded channel, whose turns name several slots."""
-    wanted = scenario(rounds=10, push__contenders=3, push__channel="irsa", frame__slots=8)
+    """On a coded channel, whose turns name several slots, with updates that are clipped."""
+    wanted = scenario(rounds=10, push__contenders=3, push__channel="irsa", frame__slots=8, chain=CLIPPED)
     strategy, simulated = deploy(wanted, tmp_path, out=tmp_path / "out"), fedslot.run(wanted)
     measured = fedslot.load(tmp_path / "out").rounds.drop(columns="seconds")
     pd.testing.assert_frame_equal(measured, simulated.rounds.drop(columns="seconds"), rtol=1e-3, atol=1e-4)

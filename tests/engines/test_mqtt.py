@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("paho.mqtt")
 
 from mqtt_cell import TIMING, WAIT, Mosquitto, as_simulated, devices_of, make_server, over_mqtt, running, small, until
+from small_cell import CLIPPED
 
 import fedslot
 from fedslot import RefusedError
@@ -43,7 +44,7 @@ def broker(
 @pytest.mark.parametrize(
     ("changes", "tolerance"),
     [
-        ({"push__probability": 0.8}, 5.0),
+        ({"push__probability": 0.8, "chain": CLIPPED}, 5.0),
         ({"push__channel": "crdsa", "frame__slots": 6}, 5.0),
         # UEs choose themselves whether they push, so that every frame is kept open to its end
         ({"strategy__name": "merit-push", "aggregation__name": "filtered", "fleet__noise": 0.5}, 1.0),
