@@ -53,7 +53,7 @@ test-portable: .venv/ready
 
 # real Dask, Flower and MQTT processes on the loopback
 test-engines: .venv/engines mosquitto
-	$(BIN)/pytest -n 4 --dist loadfile tests/engines
+	$(BIN)/pytest -n 3 --dist loadfile tests/engines
 
 # the live view and the documentation site in a real browser
 test-browser: .venv/browser chromium docs
