@@ -23,18 +23,7 @@ from typer.main import get_command
 import fedslot
 from fedslot.cli import app
 from fedslot.parts.kind import Kind
-from fedslot.parts.kinds import (
-    AGGREGATIONS,
-    CHANNELS,
-    COST_RULES,
-    LINKS,
-    MODELS,
-    NOISE_LAWS,
-    OPTIMIZERS,
-    PARTITIONS,
-    STRATEGIES,
-    VALUATIONS,
-)
+from fedslot.parts.kinds import AGGREGATIONS, CHANNELS, KINDS, STRATEGIES, VALUATIONS
 from fedslot.scenario import keys, preset_text, presets, ranges
 
 PACKAGES = {  # pages of the Python reference
@@ -72,6 +61,7 @@ SUMMARY = {  # of summary.json
     "frames_sha256": "hash of `frames.csv`",
     "made_of": "hashes of your own data and of the sources of your own parts",
 }
+OTHERS = [kind for kind in KINDS if kind not in (STRATEGIES, AGGREGATIONS, CHANNELS, VALUATIONS)]
 NAMES = r"[a-z_]\w*(?:, [a-z_]\w*)*"  # of arguments, as in `sent, slots: ...`
 
 
@@ -271,7 +261,7 @@ def others_page() -> str:
         "Every part is named in the scenario as `name` or `{name, options}`; "
         "[Your own parts](../how-to/own-parts.md) explains how to write one.",
     ]
-    for kind in (MODELS, OPTIMIZERS, NOISE_LAWS, PARTITIONS, LINKS, COST_RULES):
+    for kind in OTHERS:
         given = f" It is called with ({', '.join(kind.arguments)})." if kind.arguments else ""
         lines += [f"## {kind.section}", f"The field of {kind.noun}.{given}", *_parts(kind, level=3)]
     return _page(lines)

@@ -170,13 +170,13 @@ def plan(**words: Any) -> None:
                 chosen["slots"],
                 cell,
                 Objective(ratio, chosen["budget"], options.frame_limit, options.confidence),
-                options.pull,
-                None if scenario is None else _own_pull(scenario, chosen["slots"]),
-                _radio(chosen, late),
-                late,
-                options.want_updates,
-                options.success,
-                progress,
+                pull=options.pull,
+                own_pull=None if scenario is None else _own_pull(scenario, chosen["slots"]),
+                radio=_radio(chosen, late),
+                late=late,
+                want_updates=options.want_updates,
+                success=options.success,
+                progress=progress,
             )
             numbers = sizing.as_dict()
     if cell.computed:

@@ -133,10 +133,16 @@ def digest(name_or_path: str) -> str | None:
     if name_or_path in NAMES:
         return None
     try:
-        with _own_file(name_or_path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        file = _own_file(name_or_path)
+        return _digest(file, *_version(file))
     except OSError:
         _refuse(name_or_path, "a file that exists and may be read")
+
+
+@lru_cache(maxsize=64)  # many runs share a file
+def _digest(file: Path, changed: int, size: int) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=1)  # runs of a sweep share a data set; two of CIFAR-10's size would take too much memory

@@ -77,11 +77,12 @@ class Kind(Generic[T]):
         Traceback (most recent call last):
         fedslot.support.errors.InputError: net.name: 'mlp' is not allowed; it must be one of cnn, or package.module:Name
         """
+        if name in self.builtin:  # without a look for entry points, which reads files
+            builtin: Callable[..., T] = own_part(self.builtin[name])
+            return builtin
         field = field or self.field
         path, allowed = name, f"one of {', '.join(self.names())}, or package.module:Name"
-        if name in self.builtin:
-            path = self.builtin[name]
-        elif ":" not in name:
+        if ":" not in name:
             point = self._entry_point(name)
             if point is None:
                 raise InputError(field, name, one_of(name, self.names(), ", or package.module:Name"))
@@ -90,8 +91,6 @@ class Kind(Generic[T]):
             with refusing_exit():
                 part: Callable[..., T] = own_part(path)
         except (ImportError, AttributeError, ValueError, TypeError) as error:
-            if name in self.builtin:
-                raise
             raise InputError(field, name, f"{allowed} that can be imported ({error})") from None
         if not callable(part):
             raise InputError(field, name, f"{allowed} that can be called, not a {type(part).__name__}")

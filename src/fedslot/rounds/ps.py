@@ -118,16 +118,16 @@ class PS:
         cost = self.clock.cost(receipt, ready)
         spent = now.slots_spent + cost.spent
         after = Snapshot(
-            now.round + 1,
-            spent,
-            still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent),
-            new.broadcast,
-            new.report,
-            state,
-            new.state,
-            now.seconds_spent + (cost.seconds or 0.0),
-            now.joules_spent + (cost.joules or 0.0),
-            trained.links,
+            round=now.round + 1,
+            slots_spent=spent,
+            waiting=still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent),
+            model=new.broadcast,
+            report=new.report,
+            state=state,
+            aggregation=new.state,
+            seconds_spent=now.seconds_spent + (cost.seconds or 0.0),
+            joules_spent=now.joules_spent + (cost.joules or 0.0),
+            links=trained.links,
         )
         row = self._record(after, receipt, valuation, cost, new.val_loss, began)
         return Step(row, after, self._trace(now.round, receipt, after, valuation))

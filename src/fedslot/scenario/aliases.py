@@ -41,13 +41,13 @@ def read_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(valuation, dict) or not valuation.keys() & OPTIONS.keys():
         return dict(fields)
     name, options = valuation.get("name", "kriging"), valuation.get("options", {})
-    options_of_old = VALUATIONS.options(name) if isinstance(name, str) and name in VALUATIONS else {}
+    accepted = VALUATIONS.options(name) if isinstance(name, str) and name in VALUATIONS else {}
     section = {key: value for key, value in valuation.items() if key not in OPTIONS}
     if isinstance(options, dict):
         # a complete scenario of earlier versions has the defaults of all methods
         given = {key: valuation[key] for key in OPTIONS if key in valuation}
         taken = {key: value for key, value in given.items() if key in options or value != OPTIONS[key]}
-        section["options"] = options | {key: value for key, value in taken.items() if key in options_of_old}
+        section["options"] = options | {key: value for key, value in taken.items() if key in accepted}
     return {**fields, "valuation": section}
 
 

@@ -30,7 +30,6 @@ def accuracy_by(comparison: Comparison, x: X = "slots") -> Figure:
         draw_curves(axes, curves, levels, best)
         axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
     zoom(*panels)
-    panels[1].set_title("the shaded heights")
     legend_above(figure, panels[0], f"with 95% bands: {', '.join(best)}" if 0 < len(best) < count else "")
     if x == "slots":
         for axes in panels:
@@ -104,7 +103,7 @@ def with_bands(comparison: Comparison) -> list[str]:
 
 
 def zoom(whole: Axes, near: Axes) -> None:
-    """Limit the second of two panels with the same curves to the heights where these end, which the first shades."""
+    """Limit the second of two panels with the same curves to the range where these end, which the first shades."""
     heights = [np.asarray(line.get_ydata(), dtype=float) for line in whole.get_lines()]
     late = np.concatenate([height[len(height) // 4 :] for height in heights])
     low, high = np.nanquantile(late, 0.1), np.nanmax(late)
@@ -114,6 +113,7 @@ def zoom(whole: Axes, near: Axes) -> None:
     near.set_ylim(low, high)
     whole.axhspan(low, high, color="#f2f2f2", zorder=0)
     near.set_facecolor("#fafafa")
+    near.set_title(f"zoom on the range {low:.2f} to {high:.2f}")
 
 
 def legend_above(figure: Figure, axes: Axes, title: str = "") -> None:

@@ -41,7 +41,7 @@ def captions(comparison: Comparison) -> dict[str, str]:
         "joules": "the joules of all UEs, as far as all seeds go",
         "round": "global rounds, which take more slots under some strategies",
     }
-    halves = "The right panel shows the shaded heights of the left one."
+    halves = "The right panel is a zoom on the shaded range of the left one."
     return {
         **{f"accuracy_by_{x}": f"Test accuracy against {text}. {halves}{spread}" for x, text in curves.items()},
         "slots_to_targets": ranges,

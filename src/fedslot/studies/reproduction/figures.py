@@ -170,11 +170,10 @@ def _spread(axes: Axes, x: NDArray[np.float64], estimates: Sequence[Estimate], c
 
 
 def _finish(figure: Figure, panels: Sequence[Axes], title: str) -> None:
-    """Let the first panel show all and the second the heights where the curves end, with one legend for both."""
+    """Let the first panel show all and the second the range where the curves end, with one legend for both."""
     for axes in panels:
         axes.set(xlabel="Global round", ylabel="Test accuracy")
     panels[0].set_title(title)
     zoom(*panels)
-    panels[1].set_title("the shaded heights")
     if not figure.legends:
         legend_above(figure, panels[0])
