@@ -55,6 +55,13 @@ class Evaluator:
         return losses
 
     @torch.no_grad()
+    def scores(self, flat: Tensor) -> Tensor:
+        """Return the logits (V, classes) of one model (P,) on all samples, in their order."""
+        module, named = self._own_module(), self.model.unflatten(flat)
+        blocks = torch.split(self.x, SAMPLES if self._layers else IMAGES)
+        return torch.cat([functional_call(module, named, (block,)) for block in blocks])
+
+    @torch.no_grad()
     def averages(self, models: Tensor) -> Measure:
         """Prepare to measure averages of models (R, P), such as those of coalitions.
 

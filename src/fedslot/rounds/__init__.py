@@ -5,6 +5,7 @@ ps.py              the parameter server's side of a round, the same in the simul
 round.py           the record of a round, the state between rounds, what strategies know, backlogged UEs
 local_training.py  the training of the received UEs
 held_out.py        the PS's samples: test, validation, values of updates
+own_labels.py      the model that the PS trains alone, and how long it is reported
 trace.py           what happened in each slot of a frame
 states.py          states of strategies and aggregations as arrays
 checks.py          checks of what strategies and aggregations return

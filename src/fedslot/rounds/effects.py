@@ -89,7 +89,7 @@ def _groups(scenario: Scenario) -> Iterator[tuple[Iterable[str], str]]:
     elif fleet.noise_law.name == "equal":
         yield ["fleet.noise_order"], "with equal noise"
     if scenario.pools_data and name in STRATEGIES:
-        yield ["fleet.stragglers", "chain", "fleet.noise", *NOISE], "where the PS pools the data"
+        yield ["fleet.stragglers", "chain", "fleet.noise", *NOISE, "training.ps"], "where the PS pools the data"
 
     divided, partition = ("data.alpha", "data.sizes", "data.samples_per_ue"), scenario.data.partition.name
     if divides_itself(scenario.data.dataset):

@@ -155,12 +155,18 @@ class LoneTraining:
     def __init__(self, scenario: Scenario, model: Model, labelled: Evaluator) -> None:
         self.scenario, self.samples = scenario, len(labelled.y)
         recipe = Recipe(scenario.training.lr, scenario.training.momentum, -(-self.samples // LONE_MINIBATCH))
-        self.trainer = Trainer(model, labelled.x, labelled.y, recipe, scenario.training.engine)
+        self.trainer = Trainer(model, labelled.x, labelled.y, recipe, scenario.training.engine, labelled.threads)
 
     def __call__(self, start: Tensor, received: UEs, round: int) -> Trained:
+        return _train_at_ps(self.scenario, self.trainer, start, self._job(np.arange(self.samples)), round)
+
+    def train(self, start: Tensor, shares: Sequence[NDArray[np.int64]]) -> Tensor:
+        """Return models (len(shares), P), each trained on a share of the samples, in as many steps as on all."""
+        return finite(self.trainer(start, [self._job(share) for share in shares]), self.scenario, 0)
+
+    def _job(self, share: NDArray[np.int64]) -> Job:
         epochs, seed = max(1, min(LONE_EPOCHS, LONE_PASSES // self.samples)), self.scenario.seed
-        job = Job(np.arange(self.samples), epochs, stream(seed, ALONE), torch_seed(seed, ALONE))
-        return _train_at_ps(self.scenario, self.trainer, start, job, round)
+        return Job(share, epochs, stream(seed, ALONE), torch_seed(seed, ALONE))
 
 
 def _train_at_ps(scenario: Scenario, trainer: Trainer, start: Tensor, job: Job, round: int) -> Trained:

@@ -16,10 +16,11 @@ from torch import Tensor
 from fedslot.access.clock import Clock, Cost
 from fedslot.aggregation import Aggregate, Aggregation, Updates
 from fedslot.learning.models import Model
-from fedslot.messages import Grant, Measured, Receipt, UEs
+from fedslot.messages import Grant, Measured, NoState, Receipt, UEs
 from fedslot.rounds.checks import check_aggregate, check_grant, check_state, check_traced, distinct_ues
 from fedslot.rounds.held_out import HeldOut, finite, no_values
 from fedslot.rounds.local_training import Trained
+from fedslot.rounds.own_labels import OwnLabels, OwnModel
 from fedslot.rounds.round import ROUNDING, Round, Snapshot, first_waiting, overhead, still_waiting
 from fedslot.rounds.states import state_arrays
 from fedslot.rounds.trace import Event, trace_frame
@@ -64,9 +65,11 @@ class PS:
         """Return the snapshot before the first round, whose broadcast is `model` (P,)."""
         scenario = self.scenario
         state, aggregation = self.strategy.init(), self.aggregation.init(model, scenario.data.ues)
+        own = OwnLabels(scenario, self.network, self.held_out).train(model) if scenario.ps_trains else NoState()
         check_state(f"strategy {scenario.strategy.name}", "init", state)
         check_state(f"aggregation {scenario.aggregation.name}", "init", aggregation)
-        return Snapshot(0, 0, first_waiting(scenario), model, model, state, aggregation)
+        report = own.model if isinstance(own, OwnModel) else model
+        return Snapshot(0, 0, first_waiting(scenario), model, report, state, aggregation, own)
 
     def ask(self, now: Snapshot, losses: Losses) -> Snapshot:
         """Return the snapshot after the strategy asked UEs for their losses; unchanged if it asks none."""
@@ -110,7 +113,7 @@ class PS:
         """
         valuation = self._value(now, receipt, trained, excuse)
         updates = self._gather(now, trained, valuation)
-        new = self._aggregate(now, updates, excuse)
+        own, new = self._choose_report(now, self._aggregate(now, updates, excuse))
         receipt = replace(receipt, measured=self._measure(updates))
         state = self.strategy.observe(now.state, replace(receipt, attempts=None), valuation.values)
         check_state(self._strategy_in(now), "observe", state, now.state)
@@ -125,6 +128,7 @@ class PS:
             report=new.report,
             state=state,
             aggregation=new.state,
+            own=own,
             seconds_spent=now.seconds_spent + (cost.seconds or 0.0),
             joules_spent=now.joules_spent + (cost.joules or 0.0),
             links=trained.links,
@@ -191,6 +195,16 @@ class PS:
                 raise
             excuse("aggregate", error)
         return present
+
+    def _choose_report(self, now: Snapshot, new: Aggregate[Any]) -> tuple[OwnModel | NoState, Aggregate[Any]]:
+        """Let the PS's own model be the reported one until that of the aggregation is better."""
+        own = now.own
+        if isinstance(own, OwnModel) and own.reported:
+            if new.report is not now.report:  # something was received
+                own = own.compare(new.report, self.held_out.validation)
+            if own.reported:
+                new = replace(new, report=now.report, val_loss=own.loss)
+        return own, new
 
     def _sound(self, new: Aggregate[Any]) -> Aggregate[Any]:
         """Return an aggregate with its validation loss; raise `ArithmeticError` if a loss or a state is not finite."""

@@ -76,6 +76,7 @@ class Snapshot:
     waiting: (K,) whether each UE is backlogged; empty without `push.arrivals`.
     model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
     state: the strategy's state. aggregation: the aggregation's state.
+    own: the model that the PS trained alone, an `OwnModel`, where that may be the one that is reported.
     links: the states of the UEs' update chains, of those that have one.
     seconds_spent, joules_spent: time on the air and energy of the frames so far; 0 where they are not known.
     """
@@ -87,6 +88,7 @@ class Snapshot:
     report: Tensor
     state: Any
     aggregation: Any
+    own: Any
     seconds_spent: float = 0.0
     joules_spent: float = 0.0
     links: Memory = field(default_factory=dict)

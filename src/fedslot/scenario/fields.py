@@ -277,6 +277,11 @@ class TrainingSection(Section):
     pooled: bool | None = None
     """Whether received UEs send their samples instead of model updates, and the PS trains on these samples. Then no
     update can be valued. Null: only under `centralized`."""
+    ps: Literal["alone"] | None = None
+    """What the PS does with its labels beside validation. `alone`: before the first round it trains a model of its own
+    on them, as under `ps-alone`. That model is reported until the federated one is better on labels that neither was
+    trained on, by a standard error. Nothing else changes, and where the PS has less than two labels of some class,
+    nothing at all. Null: it trains nothing."""
     device: str = "cpu"
     """Device of PyTorch: `cpu`, `cuda`, `cuda:1`."""
 
@@ -426,6 +431,11 @@ class Scenario(Section):
         """Whether received UEs send their samples instead of model updates, and the PS trains on them."""
         pooled = self.training.pooled
         return self.strategy.name == "centralized" if pooled is None else pooled
+
+    @property
+    def ps_trains(self) -> bool:
+        """Whether the PS trains a model on its labels, beside the federated one."""
+        return self.training.ps is not None and not self.pools_data and not self.trains_alone
 
     @property
     def own_parts(self) -> list[str]:

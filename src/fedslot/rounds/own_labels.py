@@ -1,0 +1,85 @@
+"""The model that the PS trains alone, and the rule that says how long it is reported.
+
+Before the first round, the PS trains on its own labels, as under `ps-alone`. Its accuracy on labels that it has not
+seen is measured by cross-validation: each label is predicted by a model that was trained on others. The federated
+model predicts the same labels, and once it is right more often, by a standard error, it is reported for good.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedslot.learning.evaluation import Evaluator
+from fedslot.learning.models import Model
+from fedslot.messages import NoState
+from fedslot.rounds.held_out import HeldOut
+from fedslot.rounds.local_training import LoneTraining
+from fedslot.scenario import Scenario
+
+FOLDS = 5  # of the cross-validation
+
+
+@dataclass(frozen=True, eq=False)
+class OwnModel:
+    """The model that the PS trained alone.
+
+    model: (P,) trained on all labels. correct: (V,) whether each label was predicted by a model not trained on it.
+    loss: mean loss of these predictions. reported: whether the federated model was never better yet.
+    """
+
+    model: Tensor
+    correct: NDArray[np.bool_]
+    loss: float
+    reported: bool = True
+
+    def compare(self, federated: Tensor, validation: Evaluator) -> OwnModel:
+        """Return this model after its comparison with a federated one (P,), which ends its time if it is worse."""
+        correct = validation.scores(federated).argmax(dim=1) == validation.y
+        return replace(self, reported=not is_better(correct.cpu().numpy(), self.correct))
+
+
+class OwnLabels:
+    """The PS's labels as samples to train on."""
+
+    def __init__(self, scenario: Scenario, network: Model, held_out: HeldOut) -> None:
+        self.validation = held_out.validation
+        self.training = LoneTraining(scenario, network, held_out.validation)
+
+    def train(self, start: Tensor) -> OwnModel | NoState:
+        """Train from a model (P,) on all labels; no model if a class has too few labels for each fold to learn it."""
+        validation, y = self.validation, self.validation.y
+        scores, labels = validation.scores(start), y.cpu().numpy()
+        folds = make_folds(labels)
+        shares = [np.flatnonzero(folds != fold) for fold in range(FOLDS)]
+        if any(len(np.unique(labels[share])) < scores.shape[1] for share in shares):
+            return NoState()
+        model, *others = self.training.train(start, [np.arange(len(labels)), *shares])
+        for fold, other in enumerate(others):
+            scores[folds == fold] = validation.scores(other)[folds == fold]
+        correct = scores.argmax(dim=1) == y
+        return OwnModel(model, correct.cpu().numpy(), float(cross_entropy(scores, y)))
+
+
+def make_folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the fold (n,) of each label (n,): those of a class are dealt out to the folds in turn."""
+    folds = np.empty_like(labels)
+    folds[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % FOLDS
+    return folds
+
+
+def is_better(correct: NDArray[np.bool_], others: NDArray[np.bool_]) -> bool:
+    """Return whether predictions are correct more often than others of the same labels, by a standard error.
+
+    >>> is_better(np.array([True, True, True, True]), np.array([True, False, False, True]))
+    True
+    >>> is_better(np.array([True, True, False, True]), np.array([True, False, False, True]))
+    False
+    """
+    gains = correct.astype(float) - others
+    return bool(gains.mean() > gains.std(ddof=1) / math.sqrt(len(gains)))
