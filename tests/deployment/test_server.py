@@ -115,6 +115,7 @@ def faults(server: ParameterServer) -> list[tuple[int, int, str]]:
         {"strategy__name": "scout", "aggregation__name": "filtered", "rounds": 15},
         {"strategy__name": "merit-push", "aggregation__name": "filtered", "rounds": 15, "fleet__noise": 0.5},
         {"training__ps": "alone", "data__validation_samples": 60, "rounds": 15},
+        {"training__ps": "start", "data__validation_samples": 60, "rounds": 15},
     ],
     ids=str,
 )

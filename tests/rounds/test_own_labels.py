@@ -11,10 +11,10 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedslot import Callback, Scenario, run
+from fedslot import Callback, InputError, Scenario, run
 from fedslot.data.sources import load
 from fedslot.messages import NoState
-from fedslot.rounds.held_out import HeldOut
+from fedslot.rounds.held_out import HeldOut, held_out_counts
 from fedslot.rounds.own_labels import FOLDS, OwnLabels, OwnModel, is_better, make_folds
 from fedslot.rounds.ps import Step
 from fedslot.rounds.simulation import Simulation
@@ -67,7 +67,7 @@ def test_labels_without_meaning_are_learnt_by_heart_but_not_predicted():
     simulation = Simulation(scenario)
     y = np.random.default_rng(1).permutation(data.y_test)
     held_out = HeldOut(scenario, simulation.model, data.x_test, y)
-    own = OwnLabels(scenario, simulation.model, held_out).train(simulation.model.initial)
+    own = OwnLabels(scenario, simulation.model, held_out).alone(simulation.model.initial)
     assert isinstance(own, OwnModel)
     assert held_out.validation.evaluate(own.model)[1] > 0.6
     assert own.correct.mean() == pytest.approx(0.1, abs=4 * (0.09 / 300) ** 0.5)
@@ -128,15 +128,61 @@ def test_with_too_few_labels_of_a_class_the_rule_does_not_apply(labelled):
     simulation = Simulation(scenario)
     y = np.where(data.y_test == 4, 9, data.y_test) if labelled == 398 else data.y_test
     held_out = HeldOut(scenario, simulation.model, data.x_test, y)
-    assert isinstance(OwnLabels(scenario, simulation.model, held_out).train(simulation.model.initial), NoState)
+    assert isinstance(OwnLabels(scenario, simulation.model, held_out).alone(simulation.model.initial), NoState)
     if labelled < 398:
         plain, own = (_steps(scenario.replace({"training.ps": ps})) for ps in (None, "alone"))
         assert torch.equal(plain[-1].now.report, own[-1].now.report)
 
 
+@pytest.mark.parametrize(
+    ("labelled", "validating"), [(2, 1), (50, 25), (999, 499), (1000, 500), (2500, 500), (2505, 501), (5000, 1000)]
+)
+def test_half_of_the_labels_validate_or_500_or_a_fifth(labelled, validating):
+    counts = held_out_counts(_scenario(data__validation_samples=labelled, training__ps="start"), 10_000)
+    assert (counts.labelled, counts.validating, counts.valued) == (labelled, validating, validating)
+
+
+@pytest.mark.parametrize(
+    ("fields", "refused"),
+    [
+        ({"data.validation_samples": 1}, "data.validation_samples: 1 .* at least 2 with training.ps start"),
+        ({"valuation.samples": 31}, "valuation.samples: 31 .* at most 30"),
+    ],
+)
+def test_a_start_needs_labels_for_both(fields, refused):
+    with pytest.raises(InputError, match=refused):
+        Simulation(_scenario(**fields, training__ps="start"))
+
+
+def test_labels_that_validate_are_not_trained_on():
+    """Other labels change the epoch that is chosen, but none of the models among which it is."""
+    simulation = Simulation(_scenario(training__ps="start"))
+    held_out, initial = simulation.held_out, simulation.model.initial
+    assert torch.equal(held_out.validation.x, held_out.labels.x[:30])
+    assert torch.equal(held_out.utility.x, held_out.validation.x)
+    assert len(held_out.inputs) == 60
+    labels = OwnLabels(simulation.scenario, simulation.model, held_out)
+    epochs = torch.stack(list(labels.training.epochs(initial, np.arange(30, 60))))
+    losses = held_out.validation.losses(epochs)
+    assert torch.equal(labels.warm(initial), epochs[np.argmin(losses)])
+    assert 0 < np.argmin(losses) < len(epochs) - 1, "the loss rises again once the labels are learnt by heart"
+    held_out.labels.y[:30] = held_out.validation.y.roll(7)
+    others = OwnLabels(simulation.scenario, simulation.model, held_out).training
+    assert torch.equal(torch.stack(list(others.epochs(initial, np.arange(30, 60)))), epochs)
+
+
+def test_a_warm_start_is_broadcast_and_measured_on_the_other_labels():
+    cold, warm = (Simulation(_scenario(**FILTERED, training__ps=ps)) for ps in ("alone", "start"))
+    before, after = cold.start(), warm.start()
+    test = warm.held_out.test
+    assert test.evaluate(after.model)[1] > test.evaluate(before.model)[1] + 0.3
+    assert torch.equal(after.report, before.report)
+    np.testing.assert_array_equal(after.own.correct, before.own.correct[:30])
+
+
 @pytest.mark.parametrize("name", ["ps-alone", "centralized"])
 def test_where_the_ps_trains_anyway_it_has_no_effect(name):
-    plain, own = (_steps(_scenario(rounds=2, strategy__name=name, training__ps=ps)) for ps in (None, "alone"))
+    plain, own = (_steps(_scenario(rounds=2, strategy__name=name, training__ps=ps)) for ps in (None, "start"))
     assert torch.equal(plain[-1].now.report, own[-1].now.report)
 
 
@@ -152,8 +198,9 @@ def _rows(folder: Path) -> list[str]:
     return [line.rpartition(",")[0] for line in (folder / "rounds.csv").read_text().splitlines()]
 
 
-def test_a_run_goes_on_to_the_identical_result_before_and_after_the_switch(tmp_path: Path):
-    scenario = _scenario(**FILTERED)
+@pytest.mark.parametrize("ps", ["alone", "start"])
+def test_a_run_goes_on_to_the_identical_result_before_and_after_the_switch(ps: str, tmp_path: Path):
+    scenario = _scenario(**FILTERED, training__ps=ps)
     whole = run(scenario, tmp_path / "whole")
     accuracy = whole.rounds["test_accuracy"].to_list()
     switch = next(round for round, (one, other) in enumerate(pairwise(accuracy), 1) if one != other)

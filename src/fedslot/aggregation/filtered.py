@@ -45,7 +45,7 @@ class FilterState:
     momentum: (P,) m. means: (windows, P) running means of the models. scale: (P,) c of the layer of each parameter,
     since the layers are not known at first. scale_variance: (P,) variance of that estimate.
     energy: E. variance: v. rounds: those with a received update so far. step: factor of the next step.
-    first_loss: validation loss before the first round.
+    first_loss: validation loss of the network before any training.
     """
 
     noise: NDArray[np.float64]
@@ -102,7 +102,7 @@ class Filtered:
         means = state.means + (model - state.means) / windows.unsqueeze(1)
         models = [model, *means]
         losses = [loss if math.isfinite(loss) else math.inf for loss in updates.val_losses(torch.stack(models))]
-        first_loss = state.first_loss if state.rounds else updates.val_losses(updates.start.unsqueeze(0))[0]
+        first_loss = state.first_loss if state.rounds else updates.val_losses(updates.model.initial.unsqueeze(0))[0]
         step = self._next_step(state.step, losses, first_loss) if complete else 1.0
         after = FilterState(
             noise=noise,

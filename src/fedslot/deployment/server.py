@@ -213,8 +213,8 @@ class ParameterServer:
         parts = [self.scenario.strategy, self.scenario.valuation, self.scenario.cost_rule]
         parts += [] if self.own_aggregation else [self.scenario.aggregation]
         samples = {
-            f"{name}.{field}": getattr(getattr(self.held_out, name), field).cpu().numpy()
-            for name in ("test", "validation")
+            f"{name}.{field}": getattr(part, field).cpu().numpy()
+            for name, part in (("test", self.held_out.test), ("validation", self.held_out.labels))
             for field in ("x", "y")
         }
         return {"made by": "deployment", **FORMAT, "held-out samples": checksum(samples), **part_fingerprints(parts)}

@@ -21,12 +21,14 @@ from fedslot.valuation import Game, Geometry, Valuation
 from fedslot.valuation.game import coalition_weights
 
 PARAMETERS = 8192  # per block of inner products
+MOST_HALF = 500  # labels that validate beside those that the PS trains on: half of all, up to so many, or a fifth
 
 
 class HeldOut:
     """Held-out samples x (n, *shape) with labels y (n,), split into a test set and a validation set.
 
-    test: evaluates models on the test set. validation: on the labelled part of the validation set.
+    test: evaluates models on the test set. labels: on all labelled samples of the validation set. validation: on those
+        of them that the PS does not train on, the first ones.
     inputs: labelled and unlabelled inputs that the PS has, (n, *shape). statistics: of the layers' inputs on these.
     utility: evaluates coalitions on the labelled samples, or on the `valuation.samples` first of them.
     """
@@ -42,15 +44,16 @@ class HeldOut:
         self.scenario, self.threads = scenario, threads
         options = scenario.valuation
         self.method = options.make()
-        count, labelled, unlabelled, samples = held_out_counts(scenario, len(y))
+        count, labelled, validating, unlabelled, samples = held_out_counts(scenario, len(y))
         order = stream(scenario.seed, HELD_OUT).permutation(len(y))
 
         def evaluator(part: NDArray[np.int64]) -> Evaluator:
             return Evaluator(model, *tensors(model, x[part], y[part]), threads)
 
-        self.test, self.validation = evaluator(order[count:]), evaluator(order[:labelled])
-        self.utility = self.validation if samples == labelled else evaluator(order[:samples])
-        self.inputs = self.validation.x
+        self.test, self.labels = evaluator(order[count:]), evaluator(order[:labelled])
+        self.validation = self.labels if validating == labelled else evaluator(order[:validating])
+        self.utility = self.validation if samples == validating else evaluator(order[:samples])
+        self.inputs = self.labels.x
         if unlabelled:
             self.inputs = tensors(model, x[order[: labelled + unlabelled]], y[:0])[0]
         self.statistics = LayerStatistics(model, self.inputs)
@@ -91,10 +94,14 @@ class HeldOut:
 
 
 class HeldOutCounts(NamedTuple):
-    """Numbers of held-out samples: of the validation set, its labelled and unlabelled ones, and those of utilities."""
+    """Numbers of held-out samples: of the validation set, its labelled and unlabelled ones, and those of utilities.
+
+    validating: labelled samples that the PS does not train on.
+    """
 
     validation: int
     labelled: int
+    validating: int
     unlabelled: int
     valued: int
 
@@ -112,10 +119,16 @@ def held_out_counts(scenario: Scenario, samples: int) -> HeldOutCounts:
     if unlabelled > validation - labelled:
         allowed = f"at most {validation - labelled}, the rest of the validation set"
         raise InputError("data.unlabelled_samples", unlabelled, allowed)
-    valued = scenario.valuation.samples or labelled
-    if valued > labelled:
-        raise InputError("valuation.samples", valued, f"at most {labelled}, the number of labelled samples")
-    return HeldOutCounts(validation, labelled, unlabelled, valued)
+    validating = labelled
+    if scenario.starts_from_labels:
+        validating = max(labelled // 5, min(labelled // 2, MOST_HALF))
+        if not validating:
+            allowed = f"at least 2 with training.ps {scenario.training.ps}: one to train on, one to validate"
+            raise InputError("data.validation_samples", labelled, allowed)
+    valued = scenario.valuation.samples or validating
+    if valued > validating:
+        raise InputError("valuation.samples", valued, f"at most {validating}, the number of labelled samples")
+    return HeldOutCounts(validation, labelled, validating, unlabelled, valued)
 
 
 def no_values(ues: int) -> Valuation:

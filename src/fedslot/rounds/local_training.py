@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
@@ -163,6 +163,13 @@ class LoneTraining:
     def train(self, start: Tensor, shares: Sequence[NDArray[np.int64]]) -> Tensor:
         """Return models (len(shares), P), each trained on a share of the samples, in as many steps as on all."""
         return finite(self.trainer(start, [self._job(share) for share in shares]), self.scenario, 0)
+
+    def epochs(self, start: Tensor, share: NDArray[np.int64]) -> Iterator[Tensor]:
+        """Train on a share of the samples, and yield the model (P,) after each epoch."""
+        job, model = self._job(share), start
+        for _ in range(job.epochs):
+            model = finite(self.trainer(model, [replace(job, epochs=1)]), self.scenario, 0)[0]
+            yield model
 
     def _job(self, share: NDArray[np.int64]) -> Job:
         epochs, seed = max(1, min(LONE_EPOCHS, LONE_PASSES // self.samples)), self.scenario.seed

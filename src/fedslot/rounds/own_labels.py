@@ -1,8 +1,11 @@
-"""The model that the PS trains alone, and the rule that says how long it is reported.
+"""The model that the PS trains alone, the rule that says how long it is reported, and the start from its labels.
 
 Before the first round, the PS trains on its own labels, as under `ps-alone`. Its accuracy on labels that it has not
 seen is measured by cross-validation: each label is predicted by a model that was trained on others. The federated
 model predicts the same labels, and once it is right more often, by a standard error, it is reported for good.
+
+Where federated training starts from a part of the labels, only the others validate, so that it has seen none of those
+on which it is measured.
 """
 
 from __future__ import annotations
@@ -48,22 +51,26 @@ class OwnLabels:
     """The PS's labels as samples to train on."""
 
     def __init__(self, scenario: Scenario, network: Model, held_out: HeldOut) -> None:
-        self.validation = held_out.validation
-        self.training = LoneTraining(scenario, network, held_out.validation)
+        self.validation, self.labels = held_out.validation, held_out.labels.y.cpu().numpy()
+        self.training = LoneTraining(scenario, network, held_out.labels)
 
-    def train(self, start: Tensor) -> OwnModel | NoState:
-        """Train from a model (P,) on all labels; no model if a class has too few labels for each fold to learn it."""
-        validation, y = self.validation, self.validation.y
-        scores, labels = validation.scores(start), y.cpu().numpy()
-        folds = make_folds(labels)
-        shares = [np.flatnonzero(folds != fold) for fold in range(FOLDS)]
-        if any(len(np.unique(labels[share])) < scores.shape[1] for share in shares):
+    def alone(self, start: Tensor) -> OwnModel | NoState:
+        """Train from a model (P,) on all labels; no model if a class has too few for each fold to learn it."""
+        scores, everything, folds = self.validation.scores(start), np.arange(len(self.labels)), make_folds(self.labels)
+        shares = [everything[folds != fold] for fold in range(FOLDS)]
+        if any(len(np.unique(self.labels[share])) < scores.shape[1] for share in shares):
             return NoState()
-        model, *others = self.training.train(start, [np.arange(len(labels)), *shares])
+        model, *others = self.training.train(start, [everything, *shares])
         for fold, other in enumerate(others):
-            scores[folds == fold] = validation.scores(other)[folds == fold]
-        correct = scores.argmax(dim=1) == y
-        return OwnModel(model, correct.cpu().numpy(), float(cross_entropy(scores, y)))
+            validating = folds[: len(scores)] == fold
+            scores[validating] = self.validation.scores(other)[validating]
+        correct = scores.argmax(dim=1) == self.validation.y
+        return OwnModel(model, correct.cpu().numpy(), float(cross_entropy(scores, self.validation.y)))
+
+    def warm(self, start: Tensor) -> Tensor:
+        """Train from a model (P,) on the labels that do not validate, up to the epoch of least validation loss."""
+        share = np.arange(len(self.validation.y), len(self.labels))
+        return min(self.training.epochs(start, share), key=lambda model: self.validation.evaluate(model)[0])
 
 
 def make_folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -62,10 +62,14 @@ class PS:
         self.clock = Clock.of(self.scenario, self.network.size)
 
     def start(self, model: Tensor) -> Snapshot:
-        """Return the snapshot before the first round, whose broadcast is `model` (P,)."""
+        """Return the snapshot before the first round, whose broadcast is `model` (P,), or trained from it by the PS."""
         scenario = self.scenario
+        own: OwnModel | NoState = NoState()
+        if scenario.ps_trains:
+            labels = OwnLabels(scenario, self.network, self.held_out)
+            own = labels.alone(model)
+            model = labels.warm(model) if scenario.starts_from_labels else model
         state, aggregation = self.strategy.init(), self.aggregation.init(model, scenario.data.ues)
-        own = OwnLabels(scenario, self.network, self.held_out).train(model) if scenario.ps_trains else NoState()
         check_state(f"strategy {scenario.strategy.name}", "init", state)
         check_state(f"aggregation {scenario.aggregation.name}", "init", aggregation)
         report = own.model if isinstance(own, OwnModel) else model

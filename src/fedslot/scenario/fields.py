@@ -277,11 +277,12 @@ class TrainingSection(Section):
     pooled: bool | None = None
     """Whether received UEs send their samples instead of model updates, and the PS trains on these samples. Then no
     update can be valued. Null: only under `centralized`."""
-    ps: Literal["alone"] | None = None
-    """What the PS does with its labels beside validation. `alone`: before the first round it trains a model of its own
-    on them, as under `ps-alone`. That model is reported until the federated one is better on labels that neither was
-    trained on, by a standard error. Nothing else changes, and where the PS has less than two labels of some class,
-    nothing at all. Null: it trains nothing."""
+    ps: Literal["alone", "start"] | None = None
+    """What the PS trains on its labels. `alone`: before the first round, a model of its own, as under `ps-alone`. It is
+    reported until the federated model is better, by a standard error, on labels that neither was trained on; nothing
+    else changes. With fewer than two labels of some class, it is not reported at all. `start`: besides, the federated
+    training starts from a model that the PS trained on a part of its labels. Only the other labels then validate: half
+    of them, but at most 500, or a fifth if that is more. Null: nothing."""
     device: str = "cpu"
     """Device of PyTorch: `cpu`, `cuda`, `cuda:1`."""
 
@@ -436,6 +437,11 @@ class Scenario(Section):
     def ps_trains(self) -> bool:
         """Whether the PS trains a model on its labels, beside the federated one."""
         return self.training.ps is not None and not self.pools_data and not self.trains_alone
+
+    @property
+    def starts_from_labels(self) -> bool:
+        """Whether the federated training starts from a model that the PS trained on a part of its labels."""
+        return self.ps_trains and self.training.ps != "alone"
 
     @property
     def own_parts(self) -> list[str]:
