@@ -136,6 +136,7 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
                     "lr": _mostly(st.sampled_from([1e-9, 0.05, 10.0, 1e6]), 0, 1e39, float("inf")),
                     "momentum": _mostly(st.floats(0, 0.99), 1.0),
                     "device": _mostly(st.just("cpu"), "meta", "gpu", ""),
+                    "ps": _mostly(st.none(), "alone", "start", "join", "never"),
                     "epochs_by_strategy": _mostly(
                         st.dictionaries(st.sampled_from(["fedavg", "push-pull"]), st.integers(1, 2)), {"fedavg": 0}
                     ),

@@ -116,6 +116,7 @@ def faults(server: ParameterServer) -> list[tuple[int, int, str]]:
         {"strategy__name": "merit-push", "aggregation__name": "filtered", "rounds": 15, "fleet__noise": 0.5},
         {"training__ps": "alone", "data__validation_samples": 60, "rounds": 15},
         {"training__ps": "start", "data__validation_samples": 60, "rounds": 15},
+        {"training__ps": "join", "data__validation_samples": 60, "rounds": 15, "aggregation__name": "filtered"},
     ],
     ids=str,
 )

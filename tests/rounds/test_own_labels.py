@@ -10,14 +10,18 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
 
 from fedslot import Callback, InputError, Scenario, run
+from fedslot.aggregation.base import StatelessAggregation
 from fedslot.data.sources import load
 from fedslot.messages import NoState
 from fedslot.rounds.held_out import HeldOut, held_out_counts
+from fedslot.rounds.local_training import JoinedTraining
 from fedslot.rounds.own_labels import FOLDS, OwnLabels, OwnModel, is_better, make_folds
 from fedslot.rounds.ps import Step
 from fedslot.rounds.simulation import Simulation
+from fedslot.support.rng import stream
 
 SMALL = {"rounds": 30, "data.validation_samples": 60, "training.ps": "alone", "strategy.name": "fedavg"}
 FILTERED = {"strategy.name": "merit-push", "aggregation.name": "filtered"}
@@ -198,7 +202,54 @@ def _rows(folder: Path) -> list[str]:
     return [line.rpartition(",")[0] for line in (folder / "rounds.csv").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("ps", ["alone", "start"])
+class Echo(StatelessAggregation):
+    """Takes the PS's own update for the next model."""
+
+    def model(self, updates):
+        assert updates.own_size == 30
+        return updates.own
+
+
+def test_the_ps_trains_as_one_more_ue():
+    """By hand from the warm start: two epochs of three minibatches of the labels that do not validate."""
+    fields = {"training__epochs": 2, "training__batches": 3, "aggregation__name": f"{__name__}:Echo"}
+    simulation = Simulation(_scenario(**fields, training__ps="join", rounds=1))
+    start, module = simulation.start().model, simulation.model.copy().module.train()
+    torch.nn.utils.vector_to_parameters(start.clone(), module.parameters())
+    optimiser = torch.optim.SGD(module.parameters(), lr=simulation.scenario.training.lr, momentum=0.5)
+    labels, shuffle = simulation.held_out.labels, stream(0, "shuffle", 0, simulation.scenario.data.ues)
+    for _ in range(2):
+        for minibatch in np.array_split(shuffle.permutation(np.arange(30, 60)), 3):
+            optimiser.zero_grad()
+            cross_entropy(module(labels.x[minibatch]), labels.y[minibatch]).backward()
+            optimiser.step()
+    (step,) = simulation.rounds()
+    trained = torch.nn.utils.parameters_to_vector(module.parameters())
+    torch.testing.assert_close(step.now.model, trained.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("share", "epochs", "batches"), [(3, 5, 5), (800, 5, 5), (801, 1, 26), (4000, 1, 125)])
+def test_with_many_labels_the_ps_trains_one_epoch_of_minibatches_of_32(share, epochs, batches):
+    simulation = Simulation(_scenario(training__epochs=5, training__batches=5))
+    training = JoinedTraining(simulation.scenario, simulation.model, simulation.held_out.labels, np.arange(share))
+    assert (training.epochs, training.trainer.recipe.batches) == (epochs, batches)
+
+
+def test_the_ps_is_none_of_the_ues():
+    steps = _steps(_scenario(**FILTERED, training__ps="join", rounds=6))
+    received = sum(step.round.pulled + step.round.push_received for step in steps)
+    assert steps[-1].now.aggregation.seen.sum() == received
+    assert steps[-1].now.aggregation.products[0] > 1
+
+
+@pytest.mark.parametrize("name", ["average", "fedadam"])
+def test_other_aggregations_take_no_update_of_the_ps(name):
+    with pytest.raises(InputError, match=f"training.ps: 'join' .* null, alone or start with {name}; use filtered"):
+        _scenario(training__ps="join", aggregation__name=name)
+    _scenario(training__ps="join", strategy__name="ps-alone")  # where it has no effect
+
+
+@pytest.mark.parametrize("ps", ["alone", "start", "join"])
 def test_a_run_goes_on_to_the_identical_result_before_and_after_the_switch(ps: str, tmp_path: Path):
     scenario = _scenario(**FILTERED, training__ps=ps)
     whole = run(scenario, tmp_path / "whole")

@@ -38,6 +38,8 @@ class Updates:
     inputs: (V, *shape) inputs that the PS has, without labels. statistics: of the layers' inputs on these samples.
     val_losses: returns the validation losses of models (n, P); the only use of labels.
     metrics: what each UE measured and sent with its update, in a deployment; empty in a simulation.
+    own: (P,) the model that the PS trained from `start` on labels of its own, if it does (`training.ps: join`).
+    own_size: the number of these labels.
     """
 
     model: Model
@@ -50,6 +52,8 @@ class Updates:
     statistics: LayerStatistics
     val_losses: Callable[[Tensor], list[float]]
     metrics: Sequence[Mapping[str, float]] = ()
+    own: Tensor | None = None
+    own_size: int = 0
 
     @cached_property
     def steps(self) -> Tensor:

@@ -14,6 +14,8 @@
    a much higher validation loss than its running means, which is so when steps are too long, and grows otherwise.
 6. Report: of the new model and its running means, the one of least validation loss.
 
+Under `training.ps: join`, the PS's own update has a share in the sum of 2, see `own_training.py`.
+
 Networks with other layers than Linear and Conv2d get steps 1 and 6 only.
 """
 
@@ -30,6 +32,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedslot.aggregation.base import Aggregate, Updates
+from fedslot.aggregation.own_training import PRODUCTS, add_products, samples_of_others, share_of_own
 
 WINDOWS = (5, 20, 80)  # rounds over which models are averaged
 SMOOTHING = 0.2  # weight of a round in E
@@ -46,6 +49,7 @@ class FilterState:
     since the layers are not known at first. scale_variance: (P,) variance of that estimate.
     energy: E. variance: v. rounds: those with a received update so far. step: factor of the next step.
     first_loss: validation loss of the network before any training.
+    sizes: (K,) training samples of each UE seen. products: (5,) sums of inner products with updates of the PS's own.
     """
 
     noise: NDArray[np.float64]
@@ -54,6 +58,8 @@ class FilterState:
     means: Tensor
     scale: Tensor
     scale_variance: Tensor
+    sizes: NDArray[np.int64]
+    products: NDArray[np.float64]
     energy: float = 0.0
     variance: float = 0.0
     rounds: int = 0
@@ -79,7 +85,8 @@ class Filtered:
 
     def init(self, model: Tensor, ues: int) -> FilterState:
         zeros, means = torch.zeros_like(model), model.repeat(len(WINDOWS), 1)
-        return FilterState(np.zeros(ues), np.zeros(ues, dtype=np.int64), zeros, means, zeros, zeros)
+        none = np.zeros(ues, dtype=np.int64)
+        return FilterState(np.zeros(ues), none, zeros, means, zeros, zeros, none, np.zeros(PRODUCTS))
 
     def apply(self, state: FilterState, updates: Updates) -> Aggregate[FilterState]:
         round, complete = state.rounds + 1, updates.statistics.complete
@@ -88,8 +95,16 @@ class Filtered:
         seen[ues] += 1
         sigma = noise[ues] / seen[ues]
         weights, energy = _weights(state, updates, sigma)
+        sizes, products, own = state.sizes.copy(), state.products, torch.zeros_like(updates.start)
+        sizes[ues] = updates.sizes
+        if updates.own is not None:
+            products = add_products(products, updates, weights)
+            others = samples_of_others(sizes, noise, seen, energy, updates.statistics.noise_gain(updates.start))
+            share = share_of_own(products, updates.own_size, others, energy)
+            weights, own = (1 - share) * weights, share * (updates.own - updates.start)
         memory = self.momentum if complete else 0.0
         momentum = memory * state.momentum + (1 - memory) * torch.as_tensor(weights).to(updates.steps) @ updates.steps
+        momentum = momentum + (1 - memory) * own
         variance = memory**2 * state.variance + (1 - memory) ** 2 * float(weights**2 @ sigma**2)
         started = 1 - memory**round  # the momentum began at 0
         average, power = momentum / started, variance / started**2
@@ -116,6 +131,8 @@ class Filtered:
             scale=scale,
             scale_variance=scale_variance,
             first_loss=first_loss,
+            sizes=sizes,
+            products=products,
         )
         least = min(losses)
         return Aggregate(model, models[losses.index(least)], after, least)

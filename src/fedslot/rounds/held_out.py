@@ -120,7 +120,7 @@ def held_out_counts(scenario: Scenario, samples: int) -> HeldOutCounts:
         allowed = f"at most {validation - labelled}, the rest of the validation set"
         raise InputError("data.unlabelled_samples", unlabelled, allowed)
     validating = labelled
-    if scenario.starts_from_labels:
+    if scenario.ps_starts:
         validating = max(labelled // 5, min(labelled // 2, MOST_HALF))
         if not validating:
             allowed = f"at least 2 with training.ps {scenario.training.ps}: one to train on, one to validate"

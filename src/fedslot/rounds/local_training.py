@@ -27,7 +27,7 @@ from fedslot.support.threads import ONE_THREAD, Threads
 from fedslot.updates import Chain, Memory, Sender
 
 NO_MEMORY: Memory = MappingProxyType({})
-LONE_MINIBATCH = 10
+LONE_MINIBATCH, JOINED_MINIBATCH = 10, 32
 LONE_EPOCHS, LONE_PASSES = 500, 400_000  # largest number of epochs, and of samples that are trained on
 
 
@@ -174,6 +174,27 @@ class LoneTraining:
     def _job(self, share: NDArray[np.int64]) -> Job:
         epochs, seed = max(1, min(LONE_EPOCHS, LONE_PASSES // self.samples)), self.scenario.seed
         return Job(share, epochs, stream(seed, ALONE), torch_seed(seed, ALONE))
+
+
+class JoinedTraining:
+    """The PS trains from the broadcast on a share of its own labelled samples, as one more UE that needs no slot.
+
+    Its training is that of a UE, or a single epoch of minibatches of 32 where that takes more steps.
+    """
+
+    def __init__(self, scenario: Scenario, model: Model, labelled: Evaluator, share: NDArray[np.int64]) -> None:
+        self.scenario, self.share = scenario, share
+        recipe, self.epochs = recipe_of(scenario), scenario.epochs
+        if self.epochs * recipe.batches * JOINED_MINIBATCH < len(share):
+            recipe, self.epochs = replace(recipe, batches=-(-len(share) // JOINED_MINIBATCH)), 1
+        self.trainer = Trainer(model, labelled.x, labelled.y, recipe, scenario.training.engine)
+
+    def __call__(self, start: Tensor, round: int) -> Tensor | None:
+        """Return the model (P,); None if it is not finite, so that the round goes on without it."""
+        seed, key = self.scenario.seed, (round, self.scenario.data.ues)
+        job = Job(self.share, self.epochs, stream(seed, SHUFFLE, *key), torch_seed(seed, DROPOUT, *key))
+        model = self.trainer(start, [job])[0]
+        return model if model.isfinite().all() else None
 
 
 def _train_at_ps(scenario: Scenario, trainer: Trainer, start: Tensor, job: Job, round: int) -> Trained:

@@ -22,7 +22,7 @@ from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.models import Model
 from fedslot.messages import NoState
 from fedslot.rounds.held_out import HeldOut
-from fedslot.rounds.local_training import LoneTraining
+from fedslot.rounds.local_training import JoinedTraining, LoneTraining
 from fedslot.scenario import Scenario
 
 FOLDS = 5  # of the cross-validation
@@ -53,6 +53,8 @@ class OwnLabels:
     def __init__(self, scenario: Scenario, network: Model, held_out: HeldOut) -> None:
         self.validation, self.labels = held_out.validation, held_out.labels.y.cpu().numpy()
         self.training = LoneTraining(scenario, network, held_out.labels)
+        self.share = np.arange(len(self.validation.y), len(self.labels))  # the labels that never validate
+        self.joined = JoinedTraining(scenario, network, held_out.labels, self.share) if scenario.ps_joins else None
 
     def alone(self, start: Tensor) -> OwnModel | NoState:
         """Train from a model (P,) on all labels; no model if a class has too few for each fold to learn it."""
@@ -69,8 +71,11 @@ class OwnLabels:
 
     def warm(self, start: Tensor) -> Tensor:
         """Train from a model (P,) on the labels that do not validate, up to the epoch of least validation loss."""
-        share = np.arange(len(self.validation.y), len(self.labels))
-        return min(self.training.epochs(start, share), key=lambda model: self.validation.evaluate(model)[0])
+        return min(self.training.epochs(start, self.share), key=lambda model: self.validation.evaluate(model)[0])
+
+    def join(self, start: Tensor, round: int) -> Tensor | None:
+        """Train from the broadcast (P,) as one more UE, on the labels that do not validate; None if the PS does not."""
+        return self.joined(start, round) if self.joined else None
 
 
 def make_folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:

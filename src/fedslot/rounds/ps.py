@@ -57,18 +57,19 @@ class PS:
     strategy: Strategy[Any]
     aggregation: Aggregation[Any]
     clock: Clock = field(init=False)
+    labels: OwnLabels | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock = Clock.of(self.scenario, self.network.size)
+        self.labels = OwnLabels(self.scenario, self.network, self.held_out) if self.scenario.ps_trains else None
 
     def start(self, model: Tensor) -> Snapshot:
         """Return the snapshot before the first round, whose broadcast is `model` (P,), or trained from it by the PS."""
         scenario = self.scenario
         own: OwnModel | NoState = NoState()
-        if scenario.ps_trains:
-            labels = OwnLabels(scenario, self.network, self.held_out)
-            own = labels.alone(model)
-            model = labels.warm(model) if scenario.starts_from_labels else model
+        if self.labels:
+            own = self.labels.alone(model)
+            model = self.labels.warm(model) if scenario.ps_starts else model
         state, aggregation = self.strategy.init(), self.aggregation.init(model, scenario.data.ues)
         check_state(f"strategy {scenario.strategy.name}", "init", state)
         check_state(f"aggregation {scenario.aggregation.name}", "init", aggregation)
@@ -171,7 +172,8 @@ class PS:
 
     def _gather(self, now: Snapshot, trained: Trained, valuation: Valuation) -> Updates:
         """Return the updates of a round for the aggregation; a model that the PS trained itself has no value."""
-        held_out, by_ps = self.held_out, bool((trained.ues < 0).any())
+        held_out, labels, by_ps = self.held_out, self.labels, bool((trained.ues < 0).any())
+        own = labels.join(now.model, now.round) if labels and len(trained.models) else None
         return Updates(
             self.network,
             now.model,
@@ -183,6 +185,8 @@ class PS:
             held_out.statistics,
             held_out.validation.losses,
             trained.metrics,
+            own,
+            len(labels.share) if labels else 0,
         )
 
     def _aggregate(self, now: Snapshot, updates: Updates, excuse: Excuse | None) -> Aggregate[Any]:

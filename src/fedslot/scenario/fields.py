@@ -277,12 +277,14 @@ class TrainingSection(Section):
     pooled: bool | None = None
     """Whether received UEs send their samples instead of model updates, and the PS trains on these samples. Then no
     update can be valued. Null: only under `centralized`."""
-    ps: Literal["alone", "start"] | None = None
-    """What the PS trains on its labels. `alone`: before the first round, a model of its own, as under `ps-alone`. It is
-    reported until the federated model is better, by a standard error, on labels that neither was trained on; nothing
-    else changes. With fewer than two labels of some class, it is not reported at all. `start`: besides, the federated
-    training starts from a model that the PS trained on a part of its labels. Only the other labels then validate: half
-    of them, but at most 500, or a fifth if that is more. Null: nothing."""
+    ps: Literal["alone", "start", "join"] | None = None
+    """What the PS trains on its labels. Null: nothing. `alone`: before the first round, a model of its own, as under
+    `ps-alone`. It is reported until the federated model is better, by a standard error, on labels that neither was
+    trained on; nothing else changes. With fewer than two labels of some class, it is not reported. `start`: besides,
+    federated training starts from a model that the PS trained on a part of its labels. Only the others then validate:
+    half of them, but at most 500, or a fifth if that is more. `join`: besides, the PS trains on that part from each
+    broadcast, as one more UE that needs no slot; only `filtered` takes its updates. `start` and `join` are for
+    thousands of labels."""
     device: str = "cpu"
     """Device of PyTorch: `cpu`, `cuda`, `cuda:1`."""
 
@@ -405,6 +407,8 @@ class Scenario(Section):
         if (self.pools_data or self.trains_alone) and self.aggregation.name != "average":
             allowed = f"average where the PS trains, as under {self.strategy.name}"
             raise InputError("aggregation.name", self.aggregation.name, allowed)
+        if self.ps_joins and self.aggregation.name in kinds.AGGREGATIONS and self.aggregation.name != "filtered":
+            raise InputError("training.ps", "join", f"null, alone or start with {self.aggregation.name}; use filtered")
         if self.valuation.name == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
             where = f"where more than {MOST_EXACT_PLAYERS} UEs may be received (frame.slots is {slots})"
             raise InputError("valuation.name", "exact", f"kriging, cyclic or gtg {where}")
@@ -439,9 +443,14 @@ class Scenario(Section):
         return self.training.ps is not None and not self.pools_data and not self.trains_alone
 
     @property
-    def starts_from_labels(self) -> bool:
+    def ps_starts(self) -> bool:
         """Whether the federated training starts from a model that the PS trained on a part of its labels."""
         return self.ps_trains and self.training.ps != "alone"
+
+    @property
+    def ps_joins(self) -> bool:
+        """Whether the PS trains on these labels in every round, as one more UE."""
+        return self.ps_trains and self.training.ps == "join"
 
     @property
     def own_parts(self) -> list[str]:
