@@ -8,8 +8,9 @@
 2. Momentum m of sum w_k d_k, with the variance v of its noise.
 3. Scale. Gradients are products with a layer's inputs. So in a direction in which these have the energy lambda, the
    mean square of m is c lambda + v. The scale c of a layer is fitted over the last `horizon` rounds.
-4. Filter. Over `horizon` rounds signals add up in amplitude and noise in power, so that the Wiener filter has the gain
-   horizon c lambda / (horizon c lambda + v).
+4. Filter. Over R rounds signals add up in amplitude and noise in power, so that the Wiener filter has the gain
+   R c lambda / (R c lambda + v). R is `horizon` at first, where noise can spoil nothing that was learned, and falls
+   with the square of the validation loss, as the power of the gradients does, to 30.
 5. Step: the filtered momentum times a factor from 1, the average itself, to `step`. It shrinks when the model has
    a much higher validation loss than its running means, which is so when steps are too long, and grows otherwise.
 6. Report: of the new model and its running means, the one of least validation loss.
@@ -38,6 +39,8 @@ WINDOWS = (5, 20, 80)  # rounds over which models are averaged
 SMOOTHING = 0.2  # weight of a round in E
 LONGER, SHORTER = 1.2, 0.8  # change of the step's factor in a round
 TOO_LONG = 0.5  # steps shrink if the loss exceeds that of the best running mean by this share of it, or of the progress
+ALIKE = 0.05  # and by this share of it besides: without progress, losses differ by chance
+LEAST_HORIZON = 30  # rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +51,7 @@ class FilterState:
     momentum: (P,) m. means: (windows, P) running means of the models. scale: (P,) c of the layer of each parameter,
     since the layers are not known at first. scale_variance: (P,) variance of that estimate.
     energy: E. variance: v. rounds: those with a received update so far. step: factor of the next step.
-    first_loss: validation loss of the network before any training.
+    first_loss: validation loss of the network before any training. loss: of the reported model.
     sizes: (K,) training samples of each UE seen. products: (5,) sums of inner products with updates of the PS's own.
     """
 
@@ -65,6 +68,7 @@ class FilterState:
     rounds: int = 0
     step: float = 1.0
     first_loss: float = 0.0
+    loss: float = 0.0
 
     def traced(self) -> dict[str, NDArray[np.float64]]:
         """Return the noise estimates that `frames.csv` shows."""
@@ -76,12 +80,12 @@ class Filtered:
     """Weights by noise, a Wiener filter by the layers' inputs, and larger steps.
 
     step: the largest factor of a step. momentum: weight of the momentum so far.
-    horizon: number of rounds in which noise averages out.
+    horizon: number of rounds in which noise averages out, at first.
     """
 
     step: Annotated[float, Field(ge=1, le=1e3)] = 4.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    horizon: Annotated[float, Field(gt=0, le=1e6)] = 30.0
+    horizon: Annotated[float, Field(gt=0, le=1e6)] = 1000.0
 
     def init(self, model: Tensor, ues: int) -> FilterState:
         zeros, means = torch.zeros_like(model), model.repeat(len(WINDOWS), 1)
@@ -111,7 +115,7 @@ class Filtered:
         scale, scale_variance = state.scale, state.scale_variance
         if complete:
             scale, scale_variance = self._fit(state, average, power, updates)
-            average = self._filter(average, power, scale + scale_variance.sqrt(), updates)
+            average = self._filter(average, power, scale + scale_variance.sqrt(), self._rounds(state), updates)
         model = updates.start + state.step * average
         windows = torch.tensor([min(round, window) for window in WINDOWS]).to(model)
         means = state.means + (model - state.means) / windows.unsqueeze(1)
@@ -119,6 +123,7 @@ class Filtered:
         losses = [loss if math.isfinite(loss) else math.inf for loss in updates.val_losses(torch.stack(models))]
         first_loss = state.first_loss if state.rounds else updates.val_losses(updates.model.initial.unsqueeze(0))[0]
         step = self._next_step(state.step, losses, first_loss) if complete else 1.0
+        least = min(losses)
         after = FilterState(
             noise=noise,
             seen=seen,
@@ -131,10 +136,10 @@ class Filtered:
             scale=scale,
             scale_variance=scale_variance,
             first_loss=first_loss,
+            loss=least,
             sizes=sizes,
             products=products,
         )
-        least = min(losses)
         return Aggregate(model, models[losses.index(least)], after, least)
 
     def _fit(self, state: FilterState, average: Tensor, power: float, updates: Updates) -> tuple[Tensor, Tensor]:
@@ -161,21 +166,26 @@ class Filtered:
             variances.append((1 - new) ** 2 * scale_variance + sampling)
         return statistics.flatten(scales), statistics.flatten(variances)
 
-    def _filter(self, average: Tensor, power: float, scale: Tensor, updates: Updates) -> Tensor:
+    def _rounds(self, state: FilterState) -> float:
+        """Return the number of rounds R in which noise has to average out."""
+        left = min(state.loss / state.first_loss, 1.0) if state.first_loss > 0 else 1.0
+        return max(self.horizon * left**2, min(self.horizon, LEAST_HORIZON))
+
+    def _filter(self, average: Tensor, power: float, scale: Tensor, rounds: float, updates: Updates) -> Tensor:
         """Return an average step (P,), with noise of a known variance, after the Wiener filter of each layer."""
         if power == 0:
             return average
         statistics, filtered = updates.statistics, []
         layers = zip(*map(statistics.matrices, (average, scale)), statistics.bases(updates.start), strict=True)
         for matrix, layer_scale, basis in layers:
-            signal = self.horizon * float(layer_scale[0, 0]) * basis.energies
+            signal = rounds * float(layer_scale[0, 0]) * basis.energies
             filtered.append((matrix @ basis.vectors * (signal / (signal + power))) @ basis.vectors.mT)
         return statistics.flatten(filtered)
 
     def _next_step(self, step: float, losses: list[float], first_loss: float) -> float:
         """Return the factor of the next step; losses: of the model and of its running means."""
         best = min(losses)
-        too_long = losses[0] - best > TOO_LONG * min(best, max(first_loss - best, 0.0))
+        too_long = losses[0] - best > TOO_LONG * min(best, max(first_loss - best, 0.0)) + ALIKE * best
         return min(max(step * (SHORTER if too_long else LONGER), 1.0), self.step)
 
 

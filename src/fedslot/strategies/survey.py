@@ -21,7 +21,7 @@ MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which ch
 LEAST_POOL = 25  # UEs: a model of fewer knows too little of the others' data
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
 LEAST_VARIANCE = 1e-12  # of an update, relative to the largest of a frame
-LEAST_PROGRESS = 0.3  # of energy: little progress is measured at first, and long frames would delay it
+LEAST_PROGRESS = 0.1  # of energy: little progress is measured at first, and long frames would delay it
 SLACK = 0.25  # of a slot, so that a rare loss does not make frames longer
 
 
@@ -35,6 +35,7 @@ class Survey:
     energy: smoothed squared length of an update without its noise. progress: smoothed inner product of two updates.
     noise_gain: as last measured.
     ready: smoothed share of the pulled UEs that were ready by their slot, of those that were received before.
+    wasted: smoothed number of the slots of a frame whose UE was not ready, of UEs that were received before.
     """
 
     noise: NDArray[np.float64]
@@ -47,6 +48,7 @@ class Survey:
     progress: float = 0.0
     noise_gain: float = 0.0
     ready: float = 1.0
+    wasted: float = 0.0
 
     @classmethod
     def blank(cls, ues: int) -> Self:
@@ -57,17 +59,21 @@ class Survey:
         """Return the survey after a frame."""
         noise, seen, last, ues = self.noise.copy(), self.seen.copy(), self.last.copy(), receipt.received
         last[ues] = last[receipt.wasted] = self.frames
-        after = replace(self, last=last, frames=self.frames + 1, ready=self._readiness(receipt))
+        after = replace(self, last=last, frames=self.frames + 1)._see_late(receipt)
         if receipt.measured is None:
             return after
         seen[ues] += 1
         noise[ues] += (receipt.measured.noise - noise[ues]) / seen[ues]
         return replace(after, noise=noise, seen=seen)._mix(receipt.measured, noise[ues])
 
-    def _readiness(self, receipt: Receipt) -> float:
-        """Return `ready` after a frame. UEs that were never received may be absent, and do not count."""
+    def _see_late(self, receipt: Receipt) -> Self:
+        """Return the survey with a frame's late UEs. UEs that were never received may be absent, and do not count."""
         ready, late = (int(np.count_nonzero(self.seen[ues])) for ues in (receipt.pulled, receipt.wasted))
-        return _smooth(self.ready, ready / (ready + late), max(self.measured - 1, 0)) if ready + late else self.ready
+        if not ready + late:
+            return self
+        before = max(self.measured - 1, 0)
+        share, wasted = _smooth(self.ready, ready / (ready + late), before), _smooth(self.wasted, late, before)
+        return replace(self, ready=share, wasted=wasted)
 
     def _mix(self, measured: Measured, noise: NDArray[np.float64]) -> Self:
         """Return the survey with the lengths of a frame mixed in. noise: (Y,) mean estimates of the received UEs."""
@@ -121,9 +127,9 @@ class Survey:
         """Return the number of updates from a pool, at most `most`, that makes the most progress per slot of a frame.
 
         A step along the mean of Y updates makes progress in proportion to Y / (Y + r), where r is the squared length of
-        deviation and noise relative to that of the progress, and takes Y + 1 slots with the downlink. The best Y is the
-        least with Y (Y + 1) >= r, about sqrt(r). Updates are taken to be weighted by the inverse of that squared
-        length, so r is the harmonic mean over the pool.
+        deviation and noise relative to that of the progress, and takes Y + c slots: with the downlink and those that
+        late UEs waste. The best Y is the least with Y (Y + 1) >= r c, about sqrt(r c). Updates are taken to be weighted
+        by the inverse of that squared length, so r is the harmonic mean over the pool.
 
         >>> survey = replace(Survey.blank(4), paired=1, energy=1.0, progress=1.0, noise_gain=1.0)
         >>> noisy = [replace(survey, noise=np.full(4, r**0.5)) for r in (1.0, 5.9, 6.1, 8.9)]
@@ -135,7 +141,7 @@ class Survey:
             return min(LEAST_UPDATES, most)
         power = self.noise[pool] ** 2 * self.noise_gain
         ratio = 1 / float(np.mean(progress / np.maximum(self.spread + power, 1e-300)))
-        return min(most, max(LEAST_UPDATES, math.ceil(math.sqrt(ratio + 0.25) - 0.5)))
+        return min(most, max(LEAST_UPDATES, math.ceil(math.sqrt(ratio * (1 + self.wasted) + 0.25) - 0.5)))
 
     def longest_ago(self, ues: UEs, count: int) -> UEs:
         """Return the `count` UEs that were received, or pulled in vain, the longest ago."""
