@@ -13,6 +13,7 @@ watch.py        fedslot watch
 plan.py         fedslot plan
 reproduce.py    fedslot reproduce
 equal_slots.py  fedslot equal-slots
+random_settings.py  fedslot random-settings
 mqtt.py         fedslot serve, fedslot device
 scenarios.py    fedslot presets, fedslot schema
 data.py         fedslot data
@@ -37,6 +38,7 @@ from fedslot.cli.faults import exit_code
 from fedslot.cli.init import init
 from fedslot.cli.mqtt import device, serve
 from fedslot.cli.plan import plan
+from fedslot.cli.random_settings import random_settings
 from fedslot.cli.reproduce import reproduce
 from fedslot.cli.run import run
 from fedslot.cli.scenarios import presets, schema
@@ -79,6 +81,7 @@ for command in (
     plan,
     reproduce,
     equal_slots,
+    random_settings,
     serve,
     device,
     presets,

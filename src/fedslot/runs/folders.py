@@ -81,7 +81,13 @@ EQUAL_SLOTS = FolderKind(
     (*(f"images/equal-slots/*.{kind}" for kind in IMAGES), "curves/equal-slots/*.csv.gz", "equal-slots.md"),
     ("runs/*/runs/*",),
 )
-KINDS = (COMPARISON, SWEEP, REPRODUCTION, EQUAL_SLOTS, RUN)
+RANDOM_SETTINGS = FolderKind(
+    "study of random settings",
+    "random-settings.yaml",
+    ("curves/random-settings/*.csv.gz", "random-settings.md"),
+    ("runs/*/runs/*",),
+)
+KINDS = (COMPARISON, SWEEP, REPRODUCTION, EQUAL_SLOTS, RANDOM_SETTINGS, RUN)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,22 @@ def opponents(slots: int) -> list[str]:
     ]
 
 
+def names(label: str, slots: int) -> list[str]:
+    """Return the names of a strategy that all settings share; slots: of the full frames of the setting.
+
+    >>> names("fedavg+median{frame.slots: 2, frame.pull: 2, strategy.warmup: null}", slots=5)
+    ['fedavg+median, frames of 2']
+    >>> names("fedavg+median{frame.slots: 5, frame.pull: 5, strategy.warmup: null}", slots=5)
+    ['fedavg+median, frames of 5', 'fedavg+median, full frames']
+    """
+    name, braces, options = label.partition("{")
+    if not braces:
+        return [name]
+    length = int(options.partition("frame.slots: ")[2].partition(",")[0])
+    short = [f"{name}, frames of {length}"] if length in SHORT else []
+    return [*short, f"{name}, full frames"] if length == slots else short
+
+
 def _between(rng: np.random.Generator, low: float, high: float) -> float:
     """Draw a number between two others, uniform on the log scale."""
     return float(low * (high / low) ** rng.random())
