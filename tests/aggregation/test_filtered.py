@@ -134,19 +134,46 @@ def test_the_scale_of_a_short_horizon_is_that_of_the_last_round():
     assert float(first.scale_variance[0]) == pytest.approx(float(second.scale_variance[0]), rel=0.5)
 
 
-def test_at_the_level_of_guessing_a_small_loss_shortens_the_step():
-    """Half of what was learned is too much to lose, though it is next to nothing of the loss itself."""
-    cell, aggregation = Cell([0.0]), AGGREGATIONS.make("filtered", {})
-    state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50, first_loss=2.3)
-    for learned, step in ((0.1, 0.8), (1.0, 1.2)):
-        best = 2.3 - learned
+@pytest.mark.parametrize(
+    ("learned", "worse", "factor"),
+    [
+        (0.1, 0.2, 0.8),  # half of what was learned is too much to lose, though it is little of the loss itself
+        (1.0, 0.2, 1.2),
+        (0.0, 0.1, 1.2),  # nothing is learned yet, and losses differ by chance
+        (0.0, 0.2, 0.8),
+    ],
+)
+def test_steps_shorten_when_more_is_lost_than_chance_explains(learned: float, worse: float, factor: float):
+    cell, aggregation, best = Cell([0.0]), AGGREGATIONS.make("filtered", {}), 2.3 - learned
+    state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50, first_loss=2.3, loss=best)
 
-        def losses(models: torch.Tensor, best: float = best) -> list[float]:
-            far = models.norm(dim=1) > 5 * cell.progress.norm()
-            return torch.where(far, best + 0.1, best).tolist()
+    def losses(models: torch.Tensor) -> list[float]:
+        far = models.norm(dim=1) > 5 * cell.progress.norm()
+        return torch.where(far, best + worse, best).tolist()
 
-        worse = replace(cell.updates(10 * cell.progress, 0), val_losses=losses)
-        assert aggregation.apply(state, worse).state.step == pytest.approx(3.0 * step)
+    updates = replace(cell.updates(10 * cell.progress, 0), val_losses=losses)
+    assert aggregation.apply(state, updates).state.step == pytest.approx(3.0 * factor)
+
+
+def test_the_filter_gets_stronger_as_the_loss_falls():
+    """With a tenth of the loss, noise has a hundredth of the rounds to average out, but 30 at least."""
+    cell = Cell([0.05] * 2)
+    after = cell.run(step=1.0)[-1].state
+
+    def length(loss: float, horizon: float) -> float:
+        state = replace(after, first_loss=2.0, loss=loss)
+        updates = cell.updates(torch.zeros(cell.model.size), 1)
+        return float(
+            AGGREGATIONS.make("filtered", {"horizon": horizon, "step": 1.0}).apply(state, updates).broadcast.norm()
+        )
+
+    lengths = [length(loss, horizon=1e4) for loss in (0.01, 0.2, 1.0, 2.0)]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < 0.99 * lengths[-1]
+    assert length(3.0, horizon=1e4) == lengths[-1], "a loss above the first one is no reason for more noise"
+    # the scale is fitted over the horizon as well, which makes no difference in the second round
+    assert length(0.2, horizon=1e4) == pytest.approx(length(2.0, horizon=100.0), rel=1e-3)
+    assert length(0.01, horizon=1e4) == pytest.approx(length(2.0, horizon=30.0), rel=1e-3)
 
 
 def test_weights_follow_noise_and_data():

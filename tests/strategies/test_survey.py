@@ -66,6 +66,16 @@ def test_wasted_pulls_call_for_further_ues_before_the_wanted_ones():
     assert survey.further(np.array([3, 4, 5, 6]), slots=12).tolist() == [7, 8, 0, 1, 2], "there are no more"
 
 
+def test_late_slots_make_longer_frames_worth_while():
+    """The best Y maximises Y / ((Y + r) (Y + c)), where c counts the downlink and the late slots."""
+    survey, r = replace(Survey.blank(1), paired=1, energy=1.0, progress=1.0, noise_gain=1.0), 6.3
+    noisy = replace(survey, noise=np.array([r**0.5]))
+    for late in (0.0, 1.0, 4.0, 9.0):
+        rates = {y: y / ((y + r) * (y + 1 + late)) for y in range(2, 40)}
+        assert replace(noisy, wasted=late).best_updates(np.array([0]), most=40) == max(rates, key=lambda y: rates[y])
+    assert replace(noisy, wasted=9.0).best_updates(np.array([0]), most=5) == 5
+
+
 def test_rare_losses_and_absent_ues_do_not_lengthen_frames():
     """One malformed update among many, and a UE that never answers."""
     all_three, one = Measured(np.zeros(3), np.ones((3, 3)), 1.0), Measured(np.zeros(1), np.ones((1, 1)), 1.0)

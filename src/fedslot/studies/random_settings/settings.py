@@ -19,7 +19,7 @@ FIRST_SEED = 50  # of drawing 0: setting i has seed 50 + i; the settings of othe
 BUDGET = 1050  # slots
 RECOMMENDED = "merit-push+filtered"
 CONTROL = "ps-alone"
-SCHEDULERS = ("greedy-shap", "fedavg", "only-pull")
+SCHEDULERS = ("greedy-shap", "fedavg")
 AGGREGATIONS = ("average", "fedyogi", "median")
 SHORT = (2, 5)  # slots of short frames
 TRAINING_SAMPLES = {"digits": 1000, "mnist": 60_000, "fashion-mnist": 60_000}  # rounded
@@ -64,14 +64,18 @@ def drawn(index: int, drawing: int = 0) -> Setting:
 
 
 def opponents(slots: int) -> list[str]:
-    """Return the strategies that the recommended one is compared with: in short frames and in those of full length."""
+    """Return the strategies that the recommended one is compared with: in short frames and in those of full length.
+
+    Where all slots pull, `only-pull` does the same as `greedy-shap`, so it pulls in half of the full frame only.
+    """
     lengths = dict.fromkeys([*SHORT, slots])
-    return [
+    whole = [
         f"{scheduler}+{aggregation}{{frame.slots: {length}, frame.pull: {length}, strategy.warmup: null}}"
         for scheduler in SCHEDULERS
         for aggregation in AGGREGATIONS
         for length in lengths
     ]
+    return [*whole, *(f"only-pull+{aggregation}{{strategy.warmup: null}}" for aggregation in AGGREGATIONS)]
 
 
 def names(label: str, slots: int) -> list[str]:
@@ -81,9 +85,11 @@ def names(label: str, slots: int) -> list[str]:
     ['fedavg+median, frames of 2']
     >>> names("fedavg+median{frame.slots: 5, frame.pull: 5, strategy.warmup: null}", slots=5)
     ['fedavg+median, frames of 5', 'fedavg+median, full frames']
+    >>> names("only-pull+median{strategy.warmup: null}", slots=5)
+    ['only-pull+median']
     """
-    name, braces, options = label.partition("{")
-    if not braces:
+    name, _, options = label.partition("{")
+    if "frame.slots" not in options:
         return [name]
     length = int(options.partition("frame.slots: ")[2].partition(",")[0])
     short = [f"{name}, frames of {length}"] if length in SHORT else []
