@@ -1,18 +1,18 @@
 # make demo | demo-mqtt | docs | docs-serve | test | long | test-long | test-portable | test-engines | test-browser | test-docs | test-lowest | package | lint | format | bench |
-# reproduce | equal-slots | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# reproduce | equal-slots | random-settings | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SITE := out/site
 
-.PHONY: demo demo-mqtt docs docs-serve test long test-long test-portable test-engines test-browser test-docs test-lowest package mosquitto chromium lint format bench reproduce equal-slots clean
+.PHONY: demo demo-mqtt docs docs-serve test long test-long test-portable test-engines test-browser test-docs test-lowest package mosquitto chromium lint format bench reproduce equal-slots random-settings clean
 
-# 50 labelled samples at the PS, and as many slots as 60 frames of full length
+# devices that train for two epochs, 50 labelled samples at the PS, and as many slots as 60 frames of full length
 demo: .venv/ready
 	rm -rf $(DEMO)
 	$(BIN)/fedslot compare quickstart --seeds 5 --strategies merit-push+filtered,greedy-shap,push-pull,fedavg,ps-alone \
-	    -o data.validation_samples=50 -o time_budget=660 -o rounds=660 --out $(DEMO)
+	    -o training.epochs=2 -o training.lr=0.02 -o data.validation_samples=50 -o time_budget=660 -o rounds=660 --out $(DEMO)
 	@echo "Open $(DEMO)/report.html in a browser."
 
 # a broker, a parameter server and 20 devices that train over MQTT
@@ -90,6 +90,12 @@ equal-slots: .venv/ready
 	$(BIN)/fedslot equal-slots $(SETTINGS) --curves docs/explanation/curves --out out/equal-slots
 	cp -r out/equal-slots/equal-slots.md out/equal-slots/curves out/equal-slots/images docs/explanation/
 	rm docs/explanation/images/*/*.pdf
+
+# an hour of computing, resumable; then the page and its curves go into docs/
+random-settings: .venv/ready
+	$(BIN)/fedslot data fetch mnist fashion-mnist
+	$(BIN)/fedslot random-settings --curves docs/explanation/curves --out out/random-settings
+	cp -r out/random-settings/random-settings.md out/random-settings/curves docs/explanation/
 
 lint: .venv/engines
 	$(BIN)/ruff check .

@@ -156,7 +156,7 @@ def test_steps_shorten_when_more_is_lost_than_chance_explains(learned: float, wo
 
 
 def test_the_filter_gets_stronger_as_the_loss_falls():
-    """With a tenth of the loss, noise has a hundredth of the rounds to average out, but 30 at least."""
+    """With half of the loss, noise has a sixteenth of the rounds to average out, but 30 at least."""
     cell = Cell([0.05] * 2)
     after = cell.run(step=1.0)[-1].state
 
@@ -172,7 +172,7 @@ def test_the_filter_gets_stronger_as_the_loss_falls():
     assert lengths[0] < 0.99 * lengths[-1]
     assert length(3.0, horizon=1e4) == lengths[-1], "a loss above the first one is no reason for more noise"
     # the scale is fitted over the horizon as well, which makes no difference in the second round
-    assert length(0.2, horizon=1e4) == pytest.approx(length(2.0, horizon=100.0), rel=1e-3)
+    assert length(1.0, horizon=1600.0) == pytest.approx(length(2.0, horizon=100.0), rel=1e-3)
     assert length(0.01, horizon=1e4) == pytest.approx(length(2.0, horizon=30.0), rel=1e-3)
 
 

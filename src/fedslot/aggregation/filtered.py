@@ -10,7 +10,7 @@
    mean square of m is c lambda + v. The scale c of a layer is fitted over the last `horizon` rounds.
 4. Filter. Over R rounds signals add up in amplitude and noise in power, so that the Wiener filter has the gain
    R c lambda / (R c lambda + v). R is `horizon` at first, where noise can spoil nothing that was learned, and falls
-   with the square of the validation loss, as the power of the gradients does, to 30.
+   with the fourth power of the validation loss, to 30.
 5. Step: the filtered momentum times a factor from 1, the average itself, to `step`. It shrinks when the model has
    a much higher validation loss than its running means, which is so when steps are too long, and grows otherwise.
 6. Report: of the new model and its running means, the one of least validation loss.
@@ -169,7 +169,7 @@ class Filtered:
     def _rounds(self, state: FilterState) -> float:
         """Return the number of rounds R in which noise has to average out."""
         left = min(state.loss / state.first_loss, 1.0) if state.first_loss > 0 else 1.0
-        return max(self.horizon * left**2, min(self.horizon, LEAST_HORIZON))
+        return max(self.horizon * left**4, min(self.horizon, LEAST_HORIZON))
 
     def _filter(self, average: Tensor, power: float, scale: Tensor, rounds: float, updates: Updates) -> Tensor:
         """Return an average step (P,), with noise of a known variance, after the Wiener filter of each layer."""

@@ -21,7 +21,7 @@ MEMORY = 0.9  # weight of the old estimate in the smoothing of lengths, which ch
 LEAST_POOL = 25  # UEs: a model of fewer knows too little of the others' data
 LEAST_UPDATES = 2  # of a frame: one alone cannot tell progress from deviation
 LEAST_VARIANCE = 1e-12  # of an update, relative to the largest of a frame
-LEAST_PROGRESS = 0.1  # of energy: little progress is measured at first, and long frames would delay it
+LEAST_PROGRESS = 0.3  # of energy: little progress is measured at first, and long frames would delay it
 SLACK = 0.25  # of a slot, so that a rare loss does not make frames longer
 
 
