@@ -20,6 +20,9 @@ class Own:
     __init__, init, schedule, observe = FedAvg.__init__, FedAvg.init, FedAvg.schedule, FedAvg.observe
 
 
+ADVICE = "average weighs noisy updates like clean ones; try aggregation.name=filtered"
+
+
 def _told(overrides):
     base = Scenario.load("quickstart")
     return notes([base.replace(overrides)], base)
@@ -54,8 +57,10 @@ def _told(overrides):
         ({"fleet.noise": 0.0, "fleet.noise_law": "half"}, ["fleet.noise_law.name has no effect without fleet.noise"]),
         (
             {"fleet.noise_law": "equal", "fleet.noise_order": "index"},
-            ["fleet.noise_order has no effect with equal noise"],
+            ["fleet.noise_order has no effect with equal noise", ADVICE],
         ),
+        ({"fleet.noise": 0.9}, [ADVICE]),
+        ({"fleet.noise": 0.9, "aggregation.name": "filtered"}, []),
         ({"strategy.name": f"{__name__}:Own", "frame.pull": 3, "strategy.share": 0.5}, []),
     ],
 )

@@ -7,7 +7,7 @@
    nu_k = sigma_k^2 noise_gain. w_k ~ n_k / (E + nu_k).
 2. Momentum m of sum w_k d_k, with the variance v of its noise.
 3. Scale. Gradients are products with a layer's inputs. So in a direction in which these have the energy lambda, the
-   mean square of m is c lambda + v. The scale c of a layer is fitted over the last `horizon` rounds.
+   mean square of m is c lambda + v. The scale c of a layer is fitted over the last R rounds.
 4. Filter. Over R rounds signals add up in amplitude and noise in power, so that the Wiener filter has the gain
    R c lambda / (R c lambda + v). R is `horizon` at first, where noise can spoil nothing that was learned, and falls
    with the fourth power of the validation loss, to 30.
@@ -148,7 +148,7 @@ class Filtered:
         A mean square over `out` outputs has the variance 2 (c lambda + v)^2 / out, by whose inverse it is weighted.
         """
         statistics = updates.statistics
-        new = min(1.0, max(1 / self.horizon, 1 / (state.rounds + 1)))  # weight of this round
+        new = min(1.0, max(1 / self._rounds(state), 1 / (state.rounds + 1)))  # weight of this round
         autocorrelation = (1 + self.momentum**2) / (1 - self.momentum**2)  # successive rounds share noise
         scales, variances = [], []
         layers = zip(

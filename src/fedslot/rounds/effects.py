@@ -38,14 +38,18 @@ def without_effect(scenario: Scenario) -> dict[str, str]:
 
 
 def notes(scenarios: Sequence[Scenario], base: Scenario) -> list[str]:
-    """Return a line for each field that differs from `base` in some scenario and has no effect in any of them."""
+    """Return a line for each field that differs from `base` in some scenario and has no effect in any of them.
+
+    Whoever sets the noise of updates is told of the aggregation that goes by it.
+    """
     reasons = [without_effect(scenario) for scenario in scenarios]
     changed = [key for key in keys() if any(_get(scenario, key) != _get(base, key) for scenario in scenarios)]
-    return [
-        f"{key} has no effect {' and '.join(dict.fromkeys(each[key] for each in reasons))}"
-        for key in changed
-        if all(key in each for each in reasons)
-    ]
+    idle = [key for key in changed if all(key in each for each in reasons)]
+    lines = [f"{key} has no effect {' and '.join(dict.fromkeys(each[key] for each in reasons))}" for key in idle]
+    noisy = all(scenario.fleet.noise > 0 and scenario.aggregation.name == "average" for scenario in scenarios)
+    if noisy and {"fleet.noise", "fleet.noise_law.name"} & set(changed) - set(idle):
+        lines.append("average weighs noisy updates like clean ones; try aggregation.name=filtered")
+    return lines
 
 
 def base_of(source: str) -> Scenario:
