@@ -12,7 +12,7 @@
    R c lambda / (R c lambda + v). R is `horizon` at first, where noise can spoil nothing that was learned, and falls
    with the fourth power of the validation loss, to 30.
 5. Step: the filtered momentum times a factor from 1, the average itself, to `step`. It shrinks when the model has
-   a much higher validation loss than its running means, which is so when steps are too long, and grows otherwise.
+   a clearly higher validation loss than its running means, which is so when steps are too long, and grows otherwise.
 6. Report: of the new model and its running means, the one of least validation loss.
 
 Under `training.ps: join`, the PS's own update has a share in the sum of 2, see `own_training.py`.
@@ -99,16 +99,16 @@ class Filtered:
         seen[ues] += 1
         sigma = noise[ues] / seen[ues]
         weights, energy = _weights(state, updates, sigma)
-        sizes, products, own = state.sizes.copy(), state.products, torch.zeros_like(updates.start)
+        mean = torch.as_tensor(weights).to(updates.steps) @ updates.steps
+        sizes, products = state.sizes.copy(), state.products
         sizes[ues] = updates.sizes
         if updates.own is not None:
             products = add_products(products, updates, weights)
             others = samples_of_others(sizes, noise, seen, energy, updates.statistics.noise_gain(updates.start))
             share = share_of_own(products, updates.own_size, others, energy)
-            weights, own = (1 - share) * weights, share * (updates.own - updates.start)
+            weights, mean = (1 - share) * weights, (1 - share) * mean + share * (updates.own - updates.start)
         memory = self.momentum if complete else 0.0
-        momentum = memory * state.momentum + (1 - memory) * torch.as_tensor(weights).to(updates.steps) @ updates.steps
-        momentum = momentum + (1 - memory) * own
+        momentum = memory * state.momentum + (1 - memory) * mean
         variance = memory**2 * state.variance + (1 - memory) ** 2 * float(weights**2 @ sigma**2)
         started = 1 - memory**round  # the momentum began at 0
         average, power = momentum / started, variance / started**2
