@@ -138,7 +138,7 @@ def test_a_worker_starts_no_workers(scenario: Scenario, tmp_path: Path, monkeypa
 
 
 def test_a_cluster_that_does_not_answer_is_refused_before_the_folder_is_claimed(tmp_path: Path) -> None:
-    with pytest.raises((InputError, RefusedError), match="(?i)dask"):  # or is not installed
+    with pytest.raises((InputError, RefusedError), match=r"(?i)dask"):  # or is not installed
         compare("quickstart", ["fedavg"], 1, tmp_path / "out", dask="tcp://127.0.0.1:1")
     assert not (tmp_path / "out").exists()
 
