@@ -13,24 +13,24 @@ from fedslot.studies.curves import load_curves, save_curves
 from fedslot.studies.random_settings import settings as drawing
 from fedslot.studies.random_settings.folder import RandomSettings
 from fedslot.studies.random_settings.page import publish
-from fedslot.studies.random_settings.settings import CONTROL, FIRST_SEED, RECOMMENDED, SETTINGS, drawn, names, opponents
+from fedslot.studies.random_settings.settings import CONTROL, FIRST_SEEDS, RECOMMENDED, SETTINGS, drawn, names, opponents
 from fedslot.support.errors import InputError, RefusedError
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_every_setting_can_run(number: int) -> None:
     for index in range(SETTINGS):
         study = drawn(index, number).study()
         for scenario in study.scenarios:
             check(scenario, data=False)
-            assert scenario.seed == index + (FIRST_SEED if number == 0 else 0)
+            assert scenario.seed == index + FIRST_SEEDS.get(number, 0)
 
 
 def test_a_drawing_is_always_the_same_and_no_two_are() -> None:
     first = "fashion-mnist, 77 UEs, 2116 labels, alpha 0.055, 15 epochs, lr 0.021, half noise 0.266, 5 slots, "
     assert drawn(0).title == f"{first}0.47 arrivals a slot"
     assert drawn(7) == drawn(7)
-    assert len({drawn(index, number).title for index in range(SETTINGS) for number in (0, 1)}) == 2 * SETTINGS
+    assert len({drawn(index, number).title for index in range(SETTINGS) for number in (0, 1, 2)}) == 3 * SETTINGS
     with pytest.raises(InputError, match="setting: 30 is not allowed; it must be from 0 to 29"):
         drawn(SETTINGS)
 
