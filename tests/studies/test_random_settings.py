@@ -13,7 +13,15 @@ from fedslot.studies.curves import load_curves, save_curves
 from fedslot.studies.random_settings import settings as drawing
 from fedslot.studies.random_settings.folder import RandomSettings
 from fedslot.studies.random_settings.page import publish
-from fedslot.studies.random_settings.settings import CONTROL, FIRST_SEEDS, RECOMMENDED, SETTINGS, drawn, names, opponents
+from fedslot.studies.random_settings.settings import (
+    CONTROL,
+    FIRST_SEEDS,
+    RECOMMENDED,
+    SETTINGS,
+    drawn,
+    names,
+    opponents,
+)
 from fedslot.support.errors import InputError, RefusedError
 
 
