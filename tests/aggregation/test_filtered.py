@@ -24,7 +24,9 @@ class Cell:
     """One linear layer whose inputs live in the first 10 of 60 dimensions, and UEs with common progress."""
 
     def __init__(self, noise: list[float], sizes: list[int] | None = None, module: nn.Module | None = None) -> None:
-        self.model = Model(module or nn.Linear(INPUTS, OUTPUTS, bias=False))
+        module = module or nn.Linear(INPUTS, OUTPUTS, bias=False)
+        self.model = Model(module)
+        self.model.initial.zero_()
         inputs = torch.zeros(400, INPUTS)
         inputs[:, :10] = torch.randn(400, 10, generator=_rng(0))
         self.inputs, self.statistics = inputs, LayerStatistics(self.model, inputs)
@@ -74,7 +76,7 @@ def test_steps_grow_while_they_help():
 def test_steps_shrink_when_the_model_is_much_worse_than_its_running_means():
     """The loss grows with the square of the model's length, so that the last model is far worse than the means."""
     cell, aggregation = Cell([0.0]), AGGREGATIONS.make("filtered", {})
-    state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50)
+    state = replace(aggregation.init(cell.progress, 1), step=3.0, rounds=50, first_loss=1e6)
     worse = replace(cell.updates(10 * cell.progress, 0), val_losses=lambda models: models.norm(dim=1).square().tolist())
     assert aggregation.apply(state, worse).state.step == pytest.approx(3.0 * 0.8)
     small = replace(state, step=1.0)
@@ -196,6 +198,39 @@ def test_noise_estimates_are_averaged_over_rounds():
     state = Cell([0.01, 0.04]).run(9)[-1].state
     assert (state.noise / state.seen).tolist() == pytest.approx([0.01, 0.04], rel=0.1)
     assert state.seen.tolist() == [9, 9]
+
+
+def _lossy(cell: Cell, losses: list[float]) -> Updates:
+    """Return updates of a round whose model and running means have these losses."""
+    return replace(cell.updates(cell.progress, 0), val_losses=lambda models: losses[: len(models)])
+
+
+def test_training_goes_back_to_the_best_model_where_noise_has_destroyed_the_network():
+    """From 2.3: a model above 1.5 times that, or a reported one a quarter of it above the best so far."""
+    cell, aggregation = Cell([0.05] * 3), AGGREGATIONS.make("filtered", {})
+    state = replace(aggregation.init(2 * cell.progress, 3), rounds=9, first_loss=2.3, loss=1.0, best_loss=1.0)
+    for destroyed in ([3.46, 1.1, 1.1, 1.1], [1.58, 1.58, 1.58, 1.58]):
+        back = aggregation.apply(state, _lossy(cell, destroyed))
+        assert torch.equal(back.broadcast, state.best)
+        assert torch.equal(back.report, state.best)
+        assert (back.val_loss, back.state.rounds, back.state.limited) == (1.0, 0, True)
+        assert back.state.seen.tolist() == [1, 1, 1], "what is known of the UEs stays known"
+    for training in ([3.44, 1.1, 1.1, 1.1], [1.57, 1.57, 1.57, 1.57]):
+        assert aggregation.apply(state, _lossy(cell, training)).state.rounds == 10
+    better = aggregation.apply(state, _lossy(cell, [3.46, 0.9, 1.1, 1.1]))
+    assert better.val_loss == 0.9 and torch.equal(better.report, better.broadcast), "the best of this round counts"
+
+
+def test_limited_steps_add_at_most_as_much_noise_as_the_layer_puts_out():
+    """Measured on the layer's outputs: three UEs' noise in the t-th round is at most a t-th of the outputs' energy."""
+    cell, aggregation = Cell([0.3] * 3), AGGREGATIONS.make("filtered", {"momentum": 0.0, "horizon": 1e6})
+    start = 10 * cell.progress
+    outputs = float((cell.inputs @ start.view(OUTPUTS, INPUTS).T).square().sum(dim=1).mean())
+    for rounds in (0, 8):
+        state = replace(aggregation.init(start, 3), limited=True, rounds=rounds, first_loss=1e6, loss=1e6, step=4.0)
+        step = aggregation.apply(state, cell.updates(start, 0)).broadcast - start
+        change = float((cell.inputs @ step.view(OUTPUTS, INPUTS).T).square().sum(dim=1).mean())
+        assert change == pytest.approx(outputs / (rounds + 1), rel=0.25)
 
 
 def test_many_rounds_with_noise_come_closer_than_the_average():

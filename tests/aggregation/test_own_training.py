@@ -13,7 +13,7 @@ from fedslot.learning.models import Model
 NETWORK = Model(nn.Linear(12, 30, bias=False))
 INPUTS = torch.randn(200, 12, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0] * 6 + [0.0] * 6)
 STATISTICS = LayerStatistics(NETWORK, INPUTS)
-START = torch.zeros(NETWORK.size)
+START = NETWORK.initial.zero_()
 PROGRESS = torch.zeros(30, 12)
 PROGRESS[:, :6] = torch.randn(30, 6, generator=torch.Generator().manual_seed(1)) / 100
 PROGRESS = PROGRESS.flatten()

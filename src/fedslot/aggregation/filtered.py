@@ -14,6 +14,9 @@
 5. Step: the filtered momentum times a factor from 1, the average itself, to `step`. It shrinks when the model has
    a clearly higher validation loss than its running means, which is so when steps are too long, and grows otherwise.
 6. Report: of the new model and its running means, the one of least validation loss.
+7. Return. If the new model is clearly worse than the untrained network, or the reported one than the best so far,
+   noise has destroyed what the network needs to learn. Training then goes back to the best model so far, and from
+   there on steps are limited: noise as strong as now, in all rounds since, must not exceed a layer's own outputs.
 
 Under `training.ps: join`, the PS's own update has a share in the sum of 2, see `own_training.py`.
 
@@ -23,7 +26,7 @@ Networks with other layers than Linear and Conv2d get steps 1 and 6 only.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -41,6 +44,8 @@ LONGER, SHORTER = 1.2, 0.8  # change of the step's factor in a round
 TOO_LONG = 0.5  # steps shrink if the loss exceeds that of the best running mean by this share of it, or of the progress
 ALIKE = 0.05  # and by this share of it besides: without progress, losses differ by chance
 LEAST_HORIZON = 30  # rounds
+DESTROYED = 1.5  # loss of a destroyed network, relative to that of the untrained one
+LOST = 0.25  # loss of the untrained network by whose share the reported model may be worse than the best so far
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +57,8 @@ class FilterState:
     since the layers are not known at first. scale_variance: (P,) variance of that estimate.
     energy: E. variance: v. rounds: those with a received update so far. step: factor of the next step.
     first_loss: validation loss of the network before any training. loss: of the reported model.
+    best: (P,) the reported model of least validation loss so far, and best_loss that loss.
+    limited: whether training went back to `best`, so that steps are limited. `rounds` counts from there.
     sizes: (K,) training samples of each UE seen. products: (5,) sums of inner products with updates of the PS's own.
     """
 
@@ -63,12 +70,15 @@ class FilterState:
     scale_variance: Tensor
     sizes: NDArray[np.int64]
     products: NDArray[np.float64]
+    best: Tensor
     energy: float = 0.0
     variance: float = 0.0
     rounds: int = 0
     step: float = 1.0
     first_loss: float = 0.0
     loss: float = 0.0
+    best_loss: float = math.inf
+    limited: bool = False
 
     def traced(self) -> dict[str, NDArray[np.float64]]:
         """Return the noise estimates that `frames.csv` shows."""
@@ -90,7 +100,7 @@ class Filtered:
     def init(self, model: Tensor, ues: int) -> FilterState:
         zeros, means = torch.zeros_like(model), model.repeat(len(WINDOWS), 1)
         none = np.zeros(ues, dtype=np.int64)
-        return FilterState(np.zeros(ues), none, zeros, means, zeros, zeros, none, np.zeros(PRODUCTS))
+        return FilterState(np.zeros(ues), none, zeros, means, zeros, zeros, none, np.zeros(PRODUCTS), model)
 
     def apply(self, state: FilterState, updates: Updates) -> Aggregate[FilterState]:
         round, complete = state.rounds + 1, updates.statistics.complete
@@ -116,14 +126,23 @@ class Filtered:
         if complete:
             scale, scale_variance = self._fit(state, average, power, updates)
             average = self._filter(average, power, scale + scale_variance.sqrt(), self._rounds(state), updates)
-        model = updates.start + state.step * average
+        step = self._limit(state, power, updates) if complete and state.limited else state.step
+        model = updates.start + step * average
         windows = torch.tensor([min(round, window) for window in WINDOWS]).to(model)
         means = state.means + (model - state.means) / windows.unsqueeze(1)
         models = [model, *means]
         losses = [loss if math.isfinite(loss) else math.inf for loss in updates.val_losses(torch.stack(models))]
-        first_loss = state.first_loss if state.rounds else updates.val_losses(updates.model.initial.unsqueeze(0))[0]
-        step = self._next_step(state.step, losses, first_loss) if complete else 1.0
+        first_loss = state.first_loss or updates.val_losses(updates.model.initial.unsqueeze(0))[0]
         least = min(losses)
+        best, best_loss = (
+            (state.best, state.best_loss) if state.rounds or state.limited else (updates.start, first_loss)
+        )
+        if least < best_loss:
+            best, best_loss = models[losses.index(least)], least
+        if complete and (losses[0] > DESTROYED * first_loss or least > best_loss + LOST * first_loss):
+            back = replace(self.init(best, len(noise)), noise=noise, seen=seen, sizes=sizes, products=products)
+            back = replace(back, first_loss=first_loss, loss=best_loss, best_loss=best_loss, limited=True)
+            return Aggregate(best, best, back, best_loss)
         after = FilterState(
             noise=noise,
             seen=seen,
@@ -131,7 +150,7 @@ class Filtered:
             momentum=momentum,
             variance=variance,
             rounds=round,
-            step=step,
+            step=self._next_step(state.step, losses, first_loss) if complete else 1.0,
             means=means,
             scale=scale,
             scale_variance=scale_variance,
@@ -139,6 +158,9 @@ class Filtered:
             loss=least,
             sizes=sizes,
             products=products,
+            best=best,
+            best_loss=best_loss,
+            limited=state.limited,
         )
         return Aggregate(model, models[losses.index(least)], after, least)
 
@@ -181,6 +203,21 @@ class Filtered:
             signal = rounds * float(layer_scale[0, 0]) * basis.energies
             filtered.append((matrix @ basis.vectors * (signal / (signal + power))) @ basis.vectors.mT)
         return statistics.flatten(filtered)
+
+    def _limit(self, state: FilterState, power: float, updates: Updates) -> Tensor:
+        """Return the factor of the step for each parameter (P,), which depends on its layer.
+
+        Weights count by the energies of the layer's inputs, as noise does. Noise in successive averages is correlated.
+        """
+        statistics, factors = updates.statistics, []
+        correlated = (1 + self.momentum) / (1 - self.momentum)
+        sum_of_noise = correlated * power * min(state.rounds + 1, self._rounds(state))
+        for matrix, basis in zip(statistics.matrices(updates.start), statistics.bases(updates.start), strict=True):
+            outputs = float((matrix @ basis.vectors).double().square().mean(dim=0) @ basis.energies.double())
+            of_noise = sum_of_noise * float(basis.energies.sum())
+            longest = math.sqrt(outputs / of_noise) if of_noise > 0 else math.inf
+            factors.append(torch.full_like(matrix, min(state.step, longest)))
+        return statistics.flatten(factors)
 
     def _next_step(self, step: float, losses: list[float], first_loss: float) -> float:
         """Return the factor of the next step; losses: of the model and of its running means."""
