@@ -2,6 +2,7 @@
 
 frame.py        one frame: pull slots, then contention in the push slots
 channels.py     random-access channels: collision, capture, CRDSA and IRSA
+controller.py   access barring by feedback: the best load of a channel, an estimate of the backlog
 clock.py        what a frame costs in slots, seconds and joules
 
 What frames are expected to yield is in `fedslot.planning`, whose public names can be imported from here, too.
@@ -11,15 +12,18 @@ import importlib
 
 from fedslot.access.channels import CHANNELS, Capture, Channel, Coded, Collision, crdsa, irsa, make_channel
 from fedslot.access.clock import Radio, Usage
+from fedslot.access.controller import BestLoad, best_load
 
 __all__ = [
     "CHANNELS",
+    "BestLoad",
     "Capture",
     "Channel",
     "Coded",
     "Collision",
     "Radio",
     "Usage",
+    "best_load",
     "crdsa",
     "irsa",
     "make_channel",

@@ -20,8 +20,8 @@ INITIAL_MODEL, HELD_OUT, ALONE = "initial-model", "held-out", "alone"
 ASK, SCHEDULE, BACKLOGGED, CONTENTION, CHANNEL = "ask", "schedule", "hopefuls", "push", "channel"
 ARRIVALS = "arrivals"  # each slot
 SHUFFLE, DROPOUT, NOISE, LINKS, VALUATION = "shuffle", "dropout", "noise", "links", "valuation"
-# simulated plans
-PLAN, PLAN_BARRING = "plan", "plan-barring"
+# simulated plans, and the best load of a channel
+PLAN, PLAN_BARRING, BEST_LOAD = "plan", "plan-barring", "best-load"
 
 
 def stream(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
