@@ -31,7 +31,7 @@ FIXED_FRAMES = [
 LABELS = np.arange(3000) % 10
 SAME = {
     "fleet": "3115cd601ab133f1",
-    "contention": "3356cbf5c8bab8aa",
+    "contention": "028f1c2f0bbed956",
     "costs": "6aa8a47f2774337a",
 }
 
@@ -59,10 +59,14 @@ class RandomPulls(FedAvg):
 
     def schedule(self, state, round, rng):
         pull = rng.choice(self.cell.ues, size=self.cell.pull, replace=False)
-        return Grant(pull, push=True, probability=self.cell.barring(len(pull)))
+        return Grant(pull, push=True)
 
     def observe(self, state, receipt, values):
-        parts = {name: part for name, part in vars(receipt).items() if name not in ("measured", "attempts")}
+        parts = {
+            name: part
+            for name, part in vars(receipt).items()
+            if name not in ("measured", "attempts", "probability", "excess")
+        }
         frame = {name: np.asarray(part).tolist() for name, part in parts.items()}
         self.receipts.append(frame)
         return state

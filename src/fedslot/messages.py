@@ -44,7 +44,8 @@ class Grant:
 
     pull: UEs in the order of their reserved slots; its length is the number of pull slots of this frame.
     push: whether the remaining uplink slots are open to contention (else they stay idle).
-    probability: access barring, the probability with which a UE that would contend does so.
+    probability: access barring, the probability with which a UE that would contend does so. None: the scenario's
+        `push.probability`. `auto`: the PS controls it; only strategies with `needs_load` may announce this.
     slots: uplink slots of this frame, at most the scenario's `frame.slots`; None: all of these.
     merit: a condition that UEs must meet to contend; None: all may.
     overhead: slots, uplink and downlink, that the PS spent on asking UEs before this frame; `PS.schedule` sets it.
@@ -52,7 +53,7 @@ class Grant:
 
     pull: UEs
     push: bool = False
-    probability: float = 1.0
+    probability: float | Literal["auto"] | None = None
     slots: int | None = None
     merit: Merit | None = None
     overhead: int = 0
@@ -60,6 +61,11 @@ class Grant:
     def uplink_slots(self, most: int) -> int:
         """Return the number of uplink slots that are announced, where a frame may have `most`."""
         return most if self.slots is None else self.slots
+
+    @property
+    def barring(self) -> float:
+        """The probability as a number: 1 if no PS has set it yet."""
+        return 1.0 if self.probability is None or self.probability == "auto" else self.probability
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +106,9 @@ class Receipt:
     slots: uplink slots that were announced.
     idle_slots: push slots without a transmission; collided_slots: those with transmissions that were not decoded.
     overhead: slots that the PS spent on asking UEs before the frame.
+    open_slots: push slots that were open to contention. probability: that of access barring.
+    excess: the PS's estimate of the number of UEs that could have contended, above the number that is best for the
+        channel and the open slots; for strategies with `needs_load`, 0 for others.
     measured: of the received updates, for strategies with `needs_measurements`; None for others, and if there are none.
     attempts: all pushes, for the trace alone; None in the receipts that strategies get.
     """
@@ -114,6 +123,9 @@ class Receipt:
     idle_slots: int = 0
     collided_slots: int = 0
     overhead: int = 0
+    open_slots: int = 0
+    probability: float = 1.0
+    excess: float = 0.0
     measured: Measured | None = None
     attempts: Attempts | None = None
 

@@ -71,7 +71,7 @@ WRONG_PULLS = [
         (Grant([1], push="yes"), "must grant push as True or False, not the str 'yes'"),
         (Grant([1], probability=1.7), "must grant a probability from 0 to 1, not the float 1.7"),
         (Grant([1], probability=float("nan")), "must grant a probability from 0 to 1, not the float nan"),
-        (Grant([1], probability="auto"), "must grant a probability from 0 to 1, not the str 'auto'"),
+        (Grant([1], probability="best"), "must grant a probability from 0 to 1, auto or None, not the str 'best'"),
         (Grant([1], probability=np.array([0.5, 0.5])), "must grant a probability from 0 to 1, not float64 of shape"),
         (Grant([1], probability=True), "must grant a probability from 0 to 1, not the bool True"),
     ],

@@ -8,7 +8,7 @@ from fedslot import Grant, InputError, Scenario
 from fedslot.messages import Measured, Receipt
 from fedslot.rounds.simulation import Simulation
 from fedslot.strategies import STRATEGIES, Cell
-from fedslot.strategies.merit_push import LESS, MORE, PushSurvey
+from fedslot.strategies.merit_push import PushSurvey
 
 NONE = np.empty(0, dtype=np.int64)
 CELL = Cell(ues=6, slots=5, pull=2)
@@ -20,9 +20,9 @@ def _known(**fields: object) -> PushSurvey:
     return replace(PushSurvey.blank(6), seen=seen, noise=noise, **{**lengths, **fields})
 
 
-def _observe(state: PushSurvey, idle: int = 0, collided: int = 0) -> PushSurvey:
-    """A frame in which nothing was received."""
-    receipt = Receipt(NONE, NONE, NONE, NONE, NONE, NONE, slots=4, idle_slots=idle, collided_slots=collided)
+def _observe(state: PushSurvey, excess: float = 0.0) -> PushSurvey:
+    """A frame in which nothing was received, and so many UEs too many could have contended."""
+    receipt = Receipt(NONE, NONE, NONE, NONE, NONE, NONE, slots=4, open_slots=2, excess=excess)
     return STRATEGIES.make("merit-push", {}, CELL).observe(state, receipt, np.empty(0))
 
 
@@ -31,35 +31,30 @@ def _schedule(state: PushSurvey, cell: Cell = CELL, **options: int) -> Grant:
 
 
 def test_a_frame_pulls_the_pool_and_opens_slots_by_merit():
-    grant = _schedule(_known(threshold=0.25, probability=0.5), horizon=1)
+    grant = _schedule(_known(threshold=0.25), horizon=1)
     assert sorted(grant.pull.tolist()) == [1, 2]
-    assert (grant.slots, grant.push, grant.probability) == (4, True, 0.5)
+    assert (grant.slots, grant.push, grant.probability) == (4, True, 1.0)
     assert grant.merit is not None
     assert (grant.merit.attribute, grant.merit.most, grant.merit.told) == ("noise", 0.25, None)
 
 
 def test_the_threshold_follows_the_load():
     state = _known(threshold=0.3)
-    assert _observe(state, collided=2).threshold == pytest.approx(0.3 * LESS**2)
-    assert _observe(state, idle=1).threshold == pytest.approx(0.3 * MORE)
+    assert _observe(state, 2.0).threshold == pytest.approx(0.3 / 1.1**2)
+    assert _observe(state, -1.0).threshold == pytest.approx(0.3 * 1.1)
     assert _observe(state).threshold == 0.3
 
 
-def test_the_factors_balance_at_one_contender_per_slot():
-    """Poisson arrivals of mean 1: a slot is idle with probability 1/e and collided with 1 - 2/e."""
-    drift = math.exp(-1) * math.log(MORE) + (1 - 2 * math.exp(-1)) * math.log(LESS)
-    assert drift == pytest.approx(0, abs=1e-12)
-
-
-def test_where_all_are_welcome_in_the_pool_barring_follows_the_load():
+def test_where_all_are_welcome_in_the_pool_the_access_barring_is_controlled():
     welcome = _known().welcome_noise(np.array([1, 2, 5]), horizon=1)  # the cleaner half of the known UEs
-    state = _observe(_known(threshold=welcome), collided=3)
+    state = _observe(_known(threshold=welcome), 3.0)
     assert state.threshold == pytest.approx(welcome)
-    assert state.probability == pytest.approx(LESS**3)
-    more = _observe(state, idle=1)
-    assert more.probability == pytest.approx(LESS**3 * MORE)
-    assert more.threshold == pytest.approx(welcome)
-    assert _observe(state, idle=50).probability == 1
+    assert _schedule(state).probability == "auto"
+    assert _schedule(_observe(state, -3.0)).probability == 1.0
+
+
+def test_no_estimate_moves_the_threshold_out_of_all_bounds():
+    assert 0 < _observe(_known(threshold=0.3), 1e9).threshold < _observe(_known(threshold=0.3), -1e9).threshold < 1e9
 
 
 def test_the_first_threshold_is_the_most_noise_that_was_seen():
@@ -71,7 +66,7 @@ def test_the_first_threshold_is_the_most_noise_that_was_seen():
 
 
 def test_before_any_update_there_is_no_threshold():
-    assert _observe(PushSurvey.blank(6), idle=2).threshold == math.inf
+    assert _observe(PushSurvey.blank(6), -2.0).threshold == math.inf
 
 
 def test_at_least_one_slot_pulls():

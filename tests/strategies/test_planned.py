@@ -76,8 +76,7 @@ def test_no_split_is_better(
     assert found.uplink_slots(slots) <= slots
     if best > 1e-6:
         assert got == pytest.approx(best, abs=1e-6)
-        if push:
-            assert found.probability == pytest.approx(auto(len(found.pull), push))
+        assert found.probability is None  # the PS sets the scenario's, or controls it
     else:  # nothing is worth receiving, but a frame is not empty
         assert len(found.pull) + push >= 1
 

@@ -12,7 +12,7 @@ import importlib
 
 from fedslot.access.channels import CHANNELS, Capture, Channel, Coded, Collision, crdsa, irsa, make_channel
 from fedslot.access.clock import Radio, Usage
-from fedslot.access.controller import BestLoad, best_load
+from fedslot.access.controller import BestLoad, Contention, Controller, best_load
 
 __all__ = [
     "CHANNELS",
@@ -21,6 +21,8 @@ __all__ = [
     "Channel",
     "Coded",
     "Collision",
+    "Contention",
+    "Controller",
     "Radio",
     "Usage",
     "best_load",

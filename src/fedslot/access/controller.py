@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ LONGEST = 1000  # push slots: longer frames are taken to have the best load of s
 POINTS, SENDERS = 40, 20_000  # numbers of UEs that send, and about how many UEs send in all for each of them
 MOST_LOAD = 64  # UEs per slot up to which the best load is sought
 LOADS = 400  # that are compared
+SHAPE = 4  # per slot, of the Gamma distribution that stands for what is known of the backlog
 
 
 class BestLoad(NamedTuple):
@@ -66,6 +68,51 @@ def best_load(channel: Channel, slots: int) -> BestLoad:
         if found.load < highest / 2 or most >= MOST_LOAD * slots:
             return found
         most *= 2
+
+
+@dataclass(frozen=True)
+class Contention:
+    """What the PS knows of the contention. backlog: the number of UEs that may contend in the next frame, estimated."""
+
+    backlog: float
+
+
+class Controller:
+    """Access barring by feedback: UEs contend with the probability that gives the push slots the channel's best load.
+
+    The backlog is estimated from what a receiver sees of a frame, the numbers of received UEs and of collided slots. It
+    is taken as Poisson, with a mean v of which a Gamma distribution says how sure the estimate is. Each UE contends
+    with probability p, so s senders, `unheard` for each collided slot beside those received, leave v (1 - p) (k + s) /
+    (k + v p) others, where k is the shape of the distribution. With k without limit and the arrivals, this is Rivest's
+    pseudo-Bayesian rule, v <- v (1 - p) + 2.39 collided + arrivals; a finite k lets the estimate grow and shrink by a
+    factor, so that it soon recovers from a jam. Arrivals are not seen: as many as were received are taken to arrive, as
+    is so on average in a cell that does not jam, and in one with the same number of contenders in each frame.
+
+    channel: the push slots' channel. ues: number of UEs, above which no estimate goes.
+    """
+
+    def __init__(self, channel: Channel, ues: int) -> None:
+        self.channel, self.ues = channel, ues
+        self._best: dict[int, BestLoad] = {}
+
+    def best(self, slots: int) -> BestLoad:
+        """Return the best load with a number of push slots."""
+        if slots not in self._best:
+            self._best[slots] = best_load(self.channel, slots)
+        return self._best[slots]
+
+    def probability(self, now: Contention, slots: int) -> float:
+        """Return the probability of contending in a frame with a number of push slots, G L / v but at most 1."""
+        return min(1.0, self.best(slots).load * slots / now.backlog) if slots and now.backlog > 0 else 1.0
+
+    def observe(self, now: Contention, slots: int, probability: float, received: int, collided: int) -> Contention:
+        """Return the estimate after a frame with a number of push slots, of which so many were collided."""
+        if not slots:
+            return now
+        senders = received + self.best(slots).unheard * collided
+        before, shape = now.backlog, SHAPE * slots
+        silent = (1 - probability) * before * (shape + senders) / (shape + probability * before)
+        return Contention(min(senders + silent, float(self.ues)))
 
 
 def _received(best: BestLoad) -> float:

@@ -46,7 +46,7 @@ def play(
         if grant.merit is not None:
             values = own[grant.merit.attribute] if grant.merit.told is None else grant.merit.told
             late[~grant.merit.holds(values[backlogged])] = push_slots  # those stay silent
-        sent = contend(late, push_slots, grant.probability, channel, contention)
+        sent = contend(late, push_slots, grant.barring, channel, contention)
         outcome = resolve(sent, push_slots, channel, fading)
     return tally(grant, slots, in_time, backlogged, sent, outcome, in_reach & (outcome == SILENT))
 
@@ -111,6 +111,8 @@ def tally(
         idle_slots=slots - len(pull) - len(busy) if grant.push else 0,
         collided_slots=len(lost),
         overhead=grant.overhead,
+        open_slots=slots - len(pull) if grant.push else 0,
+        probability=grant.barring,
         attempts=Attempts(backlogged[on_air], np.where(copies > 0, len(pull) + copies, 0), backlogged[barred]),
     )
 

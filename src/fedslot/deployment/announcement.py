@@ -35,7 +35,9 @@ class Announcement:
     window: the turn of a UE that may push; None if none may.
     backlogged: the UEs that have an update to push, in the order of their ranks; None: they know by themselves.
     told: ages or values, by UE as text, where these are a condition for pushing; none of a UE whose number is NaN.
-    chance: the probability with which a UE that is not pulled has an update to push, where the PS does not know.
+    chance: the probability with which a UE that is not pulled gets an update to push, where the PS does not know.
+    retries: number of times that a UE pushes again after a push in vain; None: as often as it takes with `arrivals`,
+        else never.
     arrivals: mean number of updates to push that a UE gets per slot, in place of `chance`. slots_spent: since the first
         frame. received: the UEs that were received in the frame before.
     """
@@ -55,17 +57,25 @@ class Announcement:
     backlogged: list[int] | None
     told: dict[str, Limit] = field(default_factory=dict)
     chance: FiniteFloat = 0.0
+    retries: int | None = None
     arrivals: FiniteFloat | None = None
     slots_spent: int = 0
     received: list[int] = field(default_factory=list)
 
     @classmethod
     def of(
-        cls, frame: Frame, scenario: Scenario, model: str, timing: Timing, slots_spent: int, received: list[int]
+        cls,
+        frame: Frame,
+        scenario: Scenario,
+        model: str,
+        timing: Timing,
+        slots_spent: int,
+        received: list[int],
+        waiting: int = 0,
     ) -> Announcement:
-        """Announce a frame."""
-        push, others = scenario.push, max(1, scenario.data.ues - len(frame.grant.pull))
-        wanted = others if push.contenders == "ready" else push.contenders
+        """Announce a frame. waiting: number of UEs that were backlogged before it."""
+        push, others = scenario.push, max(1, scenario.data.ues - len(frame.grant.pull) - waiting)
+        wanted = others if push.contenders == "ready" else max(0, push.contenders - waiting)
         turns = [frame.turns[ue] for ue in frame.backlogged.tolist()]
         return cls(
             frame=secrets.token_hex(8),
@@ -81,6 +91,7 @@ class Announcement:
             backlogged=None if frame.open else frame.backlogged.tolist(),
             told={str(turn.ue): turn.told for turn in turns if not math.isnan(turn.told)},
             chance=min(1.0, wanted / others),
+            retries=push.retries,
             arrivals=None if push.arrivals is None else push.arrivals / scenario.data.ues,
             slots_spent=slots_spent,
             received=received,
@@ -122,20 +133,37 @@ class Backlog:
     """Draws from a device's own entropy whether its UE has an update to push, where the PS does not know.
 
     Without `push.arrivals`, it has one with the announced probability, so that `push.contenders` UEs are backlogged on
-    average. With them, updates arrive at the UE at the announced rate, and it stays backlogged until it is received.
+    average. With them, updates arrive at the UE at the announced rate, and it stays backlogged until it is received, or
+    gives up after `push.retries`.
     """
 
     def __init__(self, ue: int) -> None:
         self.ue, self._rng = ue, np.random.default_rng()
         self._waiting, self._slots_spent = False, 0
+        self._sent, self._failures = False, 0
+
+    def sent(self) -> None:
+        """Note that the UE sends in the frame that was announced last."""
+        self._sent = True
 
     def __call__(self, announced: Announcement) -> bool:
         """Tell whether the UE has an update to push; to be called once for every announcement."""
+        self._learn(announced)
         if announced.arrivals is None:
-            return bool(self._rng.random() < announced.chance)
-        if self.ue in announced.received:
-            self._waiting = False
+            return self._waiting or bool(self._rng.random() < announced.chance)
         elapsed = max(0, announced.slots_spent - self._slots_spent)
         self._slots_spent = announced.slots_spent
         self._waiting |= bool(self._rng.poisson(announced.arrivals * elapsed))
         return self._waiting
+
+    def _learn(self, announced: Announcement) -> None:
+        """Learn from an announcement what became of the frame before."""
+        failed, self._sent = self._sent and self.ue not in announced.received, False
+        if self.ue in announced.received:
+            self._waiting = False
+        elif failed:
+            self._failures += 1
+            again = announced.arrivals is not None if announced.retries is None else self._failures <= announced.retries
+            self._waiting = again
+        if not self._waiting:
+            self._failures = 0

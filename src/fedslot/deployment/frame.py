@@ -173,7 +173,7 @@ class Frame:
             slot=0,
             first=len(grant.pull) + 1,
             slots=self.push_slots,
-            probability=float(grant.probability),
+            probability=float(grant.barring),
             **merit,
             channel=write_channel(scenario.push.channel.name, scenario.push.channel.options),
             backlogged=1 if self.open else len(self.backlogged),

@@ -36,13 +36,18 @@ def check_grant(part: str, grant: object, scenario: Scenario) -> Grant:
         raise RefusedError(f"{part} must grant pull slots to {wanted}, not {describe(grant.pull)}")
     if not isinstance(grant.push, bool | np.bool_):
         raise RefusedError(f"{part} must grant push as True or False, not {describe(grant.push)}")
-    if not is_number(grant.probability) or not 0 <= grant.probability <= 1:
-        raise RefusedError(f"{part} must grant a probability from 0 to 1, not {describe(grant.probability)}")
+    probability = grant.probability
+    if not isinstance(probability, str | None):
+        if not is_number(probability) or not 0 <= probability <= 1:
+            raise RefusedError(f"{part} must grant a probability from 0 to 1, not {describe(probability)}")
+        probability = float(probability)
+    elif probability not in ("auto", None):
+        raise RefusedError(f"{part} must grant a probability from 0 to 1, auto or None, not {describe(probability)}")
     return replace(
         grant,
         pull=pull,
         push=bool(grant.push),
-        probability=float(grant.probability),
+        probability=probability,
         slots=None if grant.slots is None else slots,
         merit=_check_merit(part, grant.merit, ues),
     )

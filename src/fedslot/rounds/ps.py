@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedslot.access.clock import Clock, Cost
+from fedslot.access.controller import Contention, Controller
 from fedslot.aggregation import Aggregate, Aggregation, Updates
 from fedslot.learning.models import Model
 from fedslot.messages import Grant, Measured, NoState, Receipt, UEs
@@ -21,7 +22,7 @@ from fedslot.rounds.checks import check_aggregate, check_grant, check_state, che
 from fedslot.rounds.held_out import HeldOut, finite, no_values
 from fedslot.rounds.local_training import Trained
 from fedslot.rounds.own_labels import OwnLabels, OwnModel
-from fedslot.rounds.round import ROUNDING, Round, Snapshot, first_waiting, overhead, still_waiting
+from fedslot.rounds.round import ROUNDING, Round, Snapshot, after_pushes, first_waiting, overhead, still_waiting
 from fedslot.rounds.states import state_arrays
 from fedslot.rounds.trace import Event, trace_frame
 from fedslot.scenario import Scenario
@@ -49,6 +50,7 @@ class PS:
     """The parameter server of a scenario.
 
     network: the network whose parameters are trained. held_out: the PS's samples. clock: computes what frames cost.
+    controller: controls the access barring, where the scenario or the strategy wants that.
     """
 
     scenario: Scenario
@@ -57,10 +59,12 @@ class PS:
     strategy: Strategy[Any]
     aggregation: Aggregation[Any]
     clock: Clock = field(init=False)
+    controller: Controller = field(init=False)
     labels: OwnLabels | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock = Clock.of(self.scenario, self.network.size)
+        self.controller = Controller(self.scenario.push.channel.make(), self.scenario.data.ues)
         self.labels = OwnLabels(self.scenario, self.network, self.held_out) if self.scenario.ps_trains else None
 
     def start(self, model: Tensor) -> Snapshot:
@@ -74,7 +78,11 @@ class PS:
         check_state(f"strategy {scenario.strategy.name}", "init", state)
         check_state(f"aggregation {scenario.aggregation.name}", "init", aggregation)
         report = own.model if isinstance(own, OwnModel) else model
-        return Snapshot(0, 0, first_waiting(scenario), model, report, state, aggregation, own)
+        contenders = scenario.expected_contenders
+        contention = Contention(float(scenario.data.ues if contenders is None else contenders))
+        waiting, heard = first_waiting(scenario), np.zeros(scenario.data.ues, dtype=np.int64)
+        failures = np.zeros(0 if scenario.push.retries is None else len(waiting), dtype=np.int32)
+        return Snapshot(0, 0, waiting, failures, heard, model, report, state, aggregation, own, contention)
 
     def ask(self, now: Snapshot, losses: Losses) -> Snapshot:
         """Return the snapshot after the strategy asked UEs for their losses; unchanged if it asks none."""
@@ -97,9 +105,25 @@ class PS:
         return grant if self._fits(now, grant) else None
 
     def schedule(self, now: Snapshot) -> Grant:
-        """Return the strategy's grant, with the overhead of asking; one that no frame can hold is refused."""
+        """Return the strategy's grant, with the overhead of asking and the probability of contending as a number.
+
+        A grant that no frame can hold is refused.
+        """
+        part = self._strategy_in(now)
         grant = self.strategy.schedule(now.state, now.round, stream(self.scenario.seed, SCHEDULE, now.round))
-        return replace(check_grant(self._strategy_in(now), grant, self.scenario), overhead=overhead(self.strategy))
+        grant = replace(check_grant(part, grant, self.scenario), overhead=overhead(self.strategy))
+        if grant.probability == "auto" and not self._controls:
+            raise RefusedError(f"{part} must have needs_load = True to announce the probability auto")
+        probability = self.scenario.push.probability if grant.probability is None else grant.probability
+        if probability == "auto":
+            slots = grant.uplink_slots(self.scenario.frame.slots) - len(grant.pull) if grant.push else 0
+            probability = self.controller.probability(now.contention, slots)
+        return replace(grant, probability=probability)
+
+    @property
+    def _controls(self) -> bool:
+        """Whether the contention is estimated: for access barring, or for the strategy."""
+        return self.scenario.push.probability == "auto" or getattr(self.strategy, "needs_load", False)
 
     def close(
         self,
@@ -119,21 +143,28 @@ class PS:
         valuation = self._value(now, receipt, trained, excuse)
         updates = self._gather(now, trained, valuation)
         own, new = self._choose_report(now, self._aggregate(now, updates, excuse))
-        receipt = replace(receipt, measured=self._measure(updates))
+        contention, excess = self._estimate(now, receipt)
+        receipt = replace(receipt, measured=self._measure(updates), excess=excess)
         state = self.strategy.observe(now.state, replace(receipt, attempts=None), valuation.values)
         check_state(self._strategy_in(now), "observe", state, now.state)
 
         cost = self.clock.cost(receipt, ready)
         spent = now.slots_spent + cost.spent
+        waiting, failures = after_pushes(self.scenario, now.waiting, now.failures, receipt)
+        heard = now.heard.copy()
+        heard[receipt.received] = spent
         after = Snapshot(
             round=now.round + 1,
             slots_spent=spent,
-            waiting=still_waiting(self.scenario, now.waiting, receipt.received, now.slots_spent, spent),
+            waiting=still_waiting(self.scenario, waiting, receipt.received, now.slots_spent, spent),
+            failures=failures,
+            heard=heard,
             model=new.broadcast,
             report=new.report,
             state=state,
             aggregation=new.state,
             own=own,
+            contention=contention,
             seconds_spent=now.seconds_spent + (cost.seconds or 0.0),
             joules_spent=now.joules_spent + (cost.joules or 0.0),
             links=trained.links,
@@ -232,6 +263,15 @@ class PS:
         responses, gain = updates.responses.double(), updates.statistics.noise_gain(updates.start)
         return Measured(updates.noise, (responses @ responses.mT).cpu().numpy(), gain)
 
+    def _estimate(self, now: Snapshot, receipt: Receipt) -> tuple[Contention, float]:
+        """Return what the PS knows of the contention after a frame, and the number of UEs above the best one."""
+        slots = receipt.open_slots
+        if not slots or not self._controls:
+            return now.contention, 0.0
+        received, collided = len(receipt.pushed), receipt.collided_slots
+        after = self.controller.observe(now.contention, slots, receipt.probability, received, collided)
+        return after, after.backlog - self.controller.best(slots).load * slots
+
     def _trace(self, round: int, receipt: Receipt, after: Snapshot, valuation: Valuation) -> list[Event]:
         """Return the rows of a frame in `frames.csv`.
 
@@ -262,6 +302,7 @@ class PS:
             slots=receipt.slots,
             pulled=len(receipt.pulled),
             wasted=len(receipt.wasted),
+            backlogged=receipt.contenders + (0 if receipt.attempts is None else len(receipt.attempts.barred)),
             contenders=receipt.contenders,
             push_received=len(receipt.pushed),
             collided=len(receipt.collided),
@@ -269,6 +310,7 @@ class PS:
             cost_frame=cost.frame,
             cost_sum=cost.sum,
             slots_spent=after.slots_spent,
+            mean_age=after.slots_spent - int(after.heard.sum()) / len(after.heard),
             air_seconds=cost.seconds,
             joules=cost.joules,
             utilities=valuation.utilities,

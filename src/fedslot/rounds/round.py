@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.access.controller import Contention
 from fedslot.access.frame import draw_backlogged
-from fedslot.messages import Grant, UEs
+from fedslot.messages import Grant, Receipt, UEs
 from fedslot.planning.cell import Barring
 from fedslot.planning.planner import plan
 from fedslot.scenario import Scenario
@@ -42,6 +43,8 @@ class Round:
     """Number of pulled updates that were received."""
     wasted: int
     """Number of pull slots whose UE was not ready."""
+    backlogged: int
+    """Number of UEs with an update to push, ready in time: those that pushed, and those that were kept from it."""
     contenders: int
     """Number of UEs that pushed."""
     push_received: int
@@ -56,6 +59,8 @@ class Round:
     """Overhead + slot + 1 summed over the received UEs, as in the paper's Fig. 6."""
     slots_spent: int
     """Slots spent since the first round: the sum of `cost_max`, or of the cost by another `cost_rule`."""
+    mean_age: float
+    """Age of information, the mean over all UEs: slots spent since the frame in which a UE was last received."""
     air_seconds: float | None
     """Time of the frame on the air: of the slots that it spent; empty if the length of a slot is not given."""
     joules: float | None
@@ -73,10 +78,13 @@ class Snapshot:
     """All that is carried from one round to the next.
 
     round: the round to come. slots_spent: cost of the frames so far, by the scenario's `cost_rule`.
-    waiting: (K,) whether each UE is backlogged; empty without `push.arrivals`.
+    waiting: (K,) whether each UE is backlogged; empty where no backlog outlasts a frame.
+    failures: (K,) pushes of each UE that were not received since it became backlogged; empty without `push.retries`.
+    heard: (K,) slots spent up to the end of the frame in which each UE was last received, 0 before.
     model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
     state: the strategy's state. aggregation: the aggregation's state.
     own: the model that the PS trained alone, an `OwnModel`, where that may be the one that is reported.
+    contention: what the PS knows of the contention for the push slots.
     links: the states of the UEs' update chains, of those that have one.
     seconds_spent, joules_spent: time on the air and energy of the frames so far; 0 where they are not known.
     """
@@ -84,11 +92,14 @@ class Snapshot:
     round: int
     slots_spent: int
     waiting: NDArray[np.bool_]
+    failures: NDArray[np.int32]
+    heard: NDArray[np.int64]
     model: Tensor
     report: Tensor
     state: Any
     aggregation: Any
     own: Any
+    contention: Contention
     seconds_spent: float = 0.0
     joules_spent: float = 0.0
     links: Memory = field(default_factory=dict)
@@ -102,7 +113,6 @@ def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
         slots=scenario.frame.slots,
         pull=scenario.frame.pull,
         contenders=scenario.expected_contenders,
-        probability=scenario.push.probability,
         warmup=options.warmup,
         memory=options.memory,
         share=options.share,
@@ -141,22 +151,53 @@ def overhead(strategy: Strategy[Any]) -> int:
 
 
 def first_waiting(scenario: Scenario) -> NDArray[np.bool_]:
-    """Return which UEs are backlogged before the first frame: none; an empty array without `push.arrivals`."""
-    return np.zeros(0 if scenario.push.arrivals is None else scenario.data.ues, dtype=bool)
+    """Return which UEs are backlogged before the first frame: none; an empty array if no backlog outlasts a frame."""
+    push = scenario.push
+    outlasts = push.arrivals is not None or (push.contenders != "ready" and push.retries)
+    return np.zeros(scenario.data.ues if outlasts else 0, dtype=bool)
 
 
 def backlogged(scenario: Scenario, grant: Grant, waiting: NDArray[np.bool_], round: int) -> UEs:
-    """Return the UEs that happen to have an update to push in this frame. waiting: as in `Snapshot`."""
+    """Return the UEs that happen to have an update to push in this frame. waiting: as in `Snapshot`.
+
+    Without `push.arrivals`, others are drawn beside those that wait, up to `push.contenders`.
+    """
+    before = np.setdiff1d(np.flatnonzero(waiting), grant.pull)
     if scenario.push.arrivals is not None:
-        return np.setdiff1d(np.flatnonzero(waiting), grant.pull)
-    rng = stream(scenario.seed, BACKLOGGED, round)
-    return draw_backlogged(scenario.expected_contenders, scenario.data.ues, grant.pull, rng)
+        return before
+    rng, contenders = stream(scenario.seed, BACKLOGGED, round), scenario.expected_contenders
+    if not len(before) or contenders is None:
+        return draw_backlogged(contenders, scenario.data.ues, grant.pull, rng)
+    others = draw_backlogged(contenders - len(before), scenario.data.ues, np.concatenate([grant.pull, before]), rng)
+    return np.concatenate([before, others])
+
+
+def after_pushes(
+    scenario: Scenario, waiting: NDArray[np.bool_], failures: NDArray[np.int32], receipt: Receipt
+) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+    """Return which UEs are backlogged after the pushes of a frame, and their failures, as in `Snapshot`.
+
+    UEs that collided stay backlogged, until they give up after `push.retries`. The others that wait do so only with
+    `push.arrivals`: `push.contenders` are drawn anew in each frame.
+    """
+    if not len(waiting):
+        return waiting, failures
+    received, collided = receipt.received, receipt.collided
+    after = np.zeros_like(waiting) if scenario.push.arrivals is None else waiting.copy()
+    after[collided], after[received] = True, False
+    if scenario.push.retries is not None:
+        failures = failures.copy()
+        failures[collided] += 1
+        gave_up = collided[failures[collided] > scenario.push.retries]
+        after[gave_up] = False
+        failures[~after] = 0
+    return after, failures
 
 
 def still_waiting(
     scenario: Scenario, waiting: NDArray[np.bool_], received: UEs, began: int, ended: int
 ) -> NDArray[np.bool_]:
-    """Return which UEs are backlogged after a frame: not those received, but those that arrived meanwhile.
+    """Return which UEs are backlogged at the end of a frame: not those received, but those that arrived meanwhile.
 
     began, ended: slots that were spent before and after the frame. The arrivals of a slot depend on nothing but the
     slot, so that all strategies see the same.

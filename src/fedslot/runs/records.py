@@ -32,8 +32,8 @@ SCENARIO, ROUNDS, FRAMES = "scenario.yaml", "rounds.csv", "frames.csv"
 CHECKPOINT, SUMMARY = "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, FRAMES, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
 # fields of a snapshot: arrays and numbers, dataclasses
-PLAIN = ("round", "slots_spent", "seconds_spent", "joules_spent", "waiting", "model", "report")
-STATES = ("state", "aggregation", "own")
+PLAIN = ("round", "slots_spent", "seconds_spent", "joules_spent", "waiting", "failures", "heard", "model", "report")
+STATES = ("state", "aggregation", "own", "contention")
 LINKED_UES, LINKS = "links.ues", "links.states"  # the states of the UEs' update chains
 _PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
 EXACTLY: Any = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}  # from then on always, and the word warns

@@ -227,9 +227,15 @@ class PushSection(Section):
     arrivals: float | None = Field(None, gt=0, le=MOST_ARRIVALS)
     """Mean number of UEs per slot that become backlogged; each stays backlogged until it is received. So a short frame
     has fewer new contenders than a long one. Null: `contenders` in every frame, even if it is short."""
+    retries: int | None = Field(None, ge=0, le=MOST)
+    """Number of times that a UE pushes again after a push that was not received; then it gives up. With `contenders`,
+    UEs that collided are among the backlogged UEs of the next frame, and others are drawn up to that number; UEs that
+    did not push are drawn anew. Null: 0 with `contenders`, as in the paper, and no limit with `arrivals`."""
     probability: Probability | Literal["auto"] = 1.0
-    """Access barring: a backlogged UE contends with this probability; `auto` aims at one contender per push slot. With
-    `arrivals` it counts those that become backlogged in a frame, not those that stay so from earlier frames."""
+    """Access barring: a backlogged UE contends with this probability. With `auto` the PS controls it: it estimates the
+    number of backlogged UEs from the received updates and the collided slots of each frame, and lets so many contend as
+    the channel receives best, one per push slot with `collision`. With `arrivals`, a fixed probability can jam a cell
+    for ever."""
     channel: ChannelPart = ChannelPart()
 
 

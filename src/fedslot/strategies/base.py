@@ -36,7 +36,6 @@ class Cell:
 
     ues: number of UEs, K. slots: uplink slots per frame, M. pull: pull slots, Q.
     contenders: UEs expected to push; None means all that are not pulled.
-    probability: access barring; "auto" keeps the load at one contender per push slot.
     warmup: first rounds in which all slots pull; None means one full pass over the UEs.
     memory: weight of the old value in the smoothing, or "mean" for the running mean.
     share: share of the UEs that send their data under `centralized`.
@@ -47,7 +46,6 @@ class Cell:
     slots: int
     pull: int
     contenders: int | None = 0
-    probability: float | Literal["auto"] = 1.0
     warmup: int | None = None
     memory: float | Literal["mean"] = 0.5
     share: float = 0.1
@@ -64,13 +62,6 @@ class Cell:
         """UEs that a frame can pull, min(M, K), since a UE is pulled once a frame."""
         return min(self.slots, self.ues)
 
-    def barring(self, pull: int) -> float:
-        """Return the probability with which UEs shall contend beside `pull` pull slots."""
-        if self.probability != "auto":
-            return self.probability
-        contenders = self.ues - pull if self.contenders is None else min(self.contenders, self.ues - pull)
-        return min(1.0, (self.slots - pull) / max(contenders, 1)) or 1.0
-
     def splits(self, limit: float) -> Sequence[Split]:
         """Return for Q = 0, 1, ... the most push slots with which the expected cost of a frame is at most `limit`."""
         if self.outlook is not None:
@@ -83,7 +74,7 @@ class Strategy(Protocol[S]):
 
     needs_values: bool
     """Whether the PS must compute Shapley values of the updates that it received. A strategy may also have
-    `needs_measurements = True`: its receipts then hold `measured`."""
+    `needs_measurements = True`: its receipts then hold `measured`; and `needs_load = True`: they hold `excess`."""
 
     def __init__(self, cell: Cell, **options: Any) -> None: ...
 

@@ -16,33 +16,28 @@ from fedslot.strategies.scout import first_frame
 from fedslot.strategies.survey import Survey
 from fedslot.support.errors import InputError
 
-# With one contender per slot, the best load, a slot is idle with probability 1/e and collided with 1 - 2/e. Then these
-# factors per idle and per collided slot keep their balance.
-MORE = 1.1
-LESS = MORE ** (-1 / (math.e - 2))
+LESS = 1 / 1.1  # factor of the threshold for each UE in excess
+MOST_STEP = 50  # UEs in excess: more count as these
 LEAST_SHARE = 1 / 2  # of the known UEs in a small pool: most of them were admitted by their low noise
 
 
 @dataclass(frozen=True)
 class PushSurvey(Survey):
-    """A survey with the rules for pushing.
-
-    threshold: the most noise with which UEs may push. probability: access barring.
-    """
+    """A survey with the most noise with which UEs may push, and whether access barring is needed beside it."""
 
     threshold: float = math.inf
-    probability: float = 1.0
+    barred: bool = False
 
 
 class MeritPush:
     """Pull from a pool of clean UEs the number that makes the most progress per slot; open `push` slots by merit.
 
-    UEs may push if their own noise is at most a threshold, which follows the load: a collided slot lowers it, an idle
-    slot raises it, so that the cleanest of the backlogged UEs contend, about one per slot. It is cut to the noise of
-    the noisiest UE received so far, and stays above the noise with which a UE would be welcome in the pool; there,
-    access barring follows the load. Where all pulled UEs are ready, others become known only by their pushes, so some
-    must be backlogged (`push.contenders` or `push.arrivals`). Where pulled UEs were not ready, further UEs are pulled
-    before those wanted.
+    UEs may push if their own noise is at most a threshold, which follows the load: the PS's estimate of the number of
+    contenders lowers or raises it, so that the cleanest of the backlogged UEs contend, in the number that is best for
+    the channel. It is cut to the noise of the noisiest UE received so far, and stays above the noise with which a UE
+    would be welcome in the pool; there, access barring follows the load, as with `push.probability: auto`. Where all
+    pulled UEs are ready, others become known only by their pushes, so some must be backlogged (`push.contenders` or
+    `push.arrivals`). Where pulled UEs were not ready, further UEs are pulled before those wanted.
 
     The first frame pulls UEs at random with half of the slots; all frames have one slot at least for pulled UEs,
     however large `push` is. On channels with copies (`crdsa`, `irsa`), two slots can hardly resolve two UEs: there, set
@@ -51,6 +46,7 @@ class MeritPush:
 
     needs_values = False
     needs_measurements = True
+    needs_load = True
     uses: ClassVar[Uses] = ("push",)
 
     def __init__(
@@ -74,7 +70,7 @@ class MeritPush:
         pull = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - self.push))
         pull = np.concatenate([state.further(pull, self.cell.slots - self.push), pull])
         slots, merit = len(pull) + self.push, Merit("noise", most=state.threshold)
-        return Grant(pull, push=True, probability=state.probability, slots=slots, merit=merit)
+        return Grant(pull, push=True, probability="auto" if state.barred else 1.0, slots=slots, merit=merit)
 
     def observe(self, state: PushSurvey, receipt: Receipt, values: NDArray[np.float64]) -> PushSurvey:
         state = state.add(receipt)
@@ -82,15 +78,5 @@ class MeritPush:
             return state
         welcome = state.welcome_noise(state.pool(self.horizon, LEAST_SHARE), self.horizon)
         noisiest = float(state.noise[state.seen > 0].max())
-        threshold, probability = min(state.threshold, noisiest), state.probability
-        for _ in range(receipt.collided_slots):
-            if threshold > welcome:
-                threshold *= LESS
-            else:
-                probability *= LESS
-        for _ in range(receipt.idle_slots):
-            if probability < 1:
-                probability = min(1.0, probability * MORE)
-            else:
-                threshold *= MORE
-        return replace(state, threshold=max(threshold, welcome), probability=probability)
+        threshold = min(state.threshold, noisiest) * LESS ** float(np.clip(receipt.excess, -MOST_STEP, MOST_STEP))
+        return replace(state, threshold=max(threshold, welcome), barred=threshold <= welcome)

@@ -57,4 +57,4 @@ class Planned(ByValue):
         open_slots = split.push if utilities[best] > pulled[split.pull] else 0
         if split.pull + open_slots == 0:
             return Grant(order[:1], slots=1)
-        return Grant(order[: split.pull], open_slots > 0, split.probability, slots=split.pull + open_slots)
+        return Grant(order[: split.pull], open_slots > 0, slots=split.pull + open_slots)

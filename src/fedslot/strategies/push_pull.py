@@ -20,5 +20,4 @@ class PushPull(ByValue):
         first = warm_up(self.cell, state, round)
         if first is not None:
             return Grant(first)
-        best = state.top(self.cell.pull)
-        return Grant(best, push=True, probability=self.cell.barring(len(best)))
+        return Grant(state.top(self.cell.pull), push=True)

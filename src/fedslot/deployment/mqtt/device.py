@@ -231,6 +231,7 @@ class Device:
         timing = assignment.announced.timing
         left = timing.closes(slot) - assignment.now
         if assignment is self._assignment and left > 0:
+            self._backlog.sent()
             self.sent += self._link.publish(self._update, message, expires=math.ceil(left + timing.tolerance))
 
 

@@ -148,8 +148,9 @@ class MqttServer:
     def _announce(self, frame: Frame) -> float:
         """Send the announcement, then the model; return the time of the announcement."""
         server, model = self.server, self.server.now.model.cpu().numpy()
-        version, spent = messages.version(model), server.now.slots_spent
-        announcement = Announcement.of(frame, server.scenario, version, self.timing, spent, server.received.tolist())
+        version, spent, waiting = messages.version(model), server.now.slots_spent, int(server.now.waiting.sum())
+        received = server.received.tolist()
+        announcement = Announcement.of(frame, server.scenario, version, self.timing, spent, received, waiting)
         self._inbox.open(announcement.frame, frame.round, self.timing, announcement.sent, server.roster.nodes)
         # the announcement comes first, because devices count from it and a model takes its time;
         # it is of no use later, so that it is sent once and not kept
