@@ -174,6 +174,32 @@ def test_an_update_to_push_stays_until_it_is_received() -> None:
     assert not backlog(announce(wanted, None, 10**6, [7]))
 
 
+def test_a_free_ue_pushes_again_until_it_gives_up() -> None:
+    """Three contenders among six UEs, of which two wait: the third is one of the four others."""
+    wanted, backlog = scenario(push__retries=2), Backlog(7)
+    quiet = announce(scenario(push__contenders=0, push__retries=2), None, 40, [])
+    assert announce(wanted, None, 40, []).chance == 0.5
+    assert Announcement.of(frame(wanted), wanted, "model", TIMING, 40, [], waiting=2).chance == 0.25
+    while not backlog(announce(wanted, None, 40, [])):
+        continue
+    for _ in range(2):
+        backlog.sent()
+        assert backlog(quiet), "it was not received"
+    backlog.sent()
+    assert not backlog(quiet), "it gave up after its third push"
+    without = Backlog(7)
+    without.sent()
+    assert not without(announce(scenario(push__contenders=0), None, 40, []))
+
+
+def test_a_free_ue_with_arrivals_gives_up_only_if_it_may() -> None:
+    for retries, stays in ((None, True), (0, False)):
+        wanted, backlog = scenario(push__arrivals=8.0, push__retries=retries), Backlog(7)
+        assert backlog(announce(wanted, None, 10**6, []))
+        backlog.sent()
+        assert backlog(announce(wanted, None, 10**6, [])) is stays
+
+
 def test_the_announcement_is_plain_json_with_infinities_as_text() -> None:
     wanted, told = scenario(), np.array([-math.inf, math.inf, 0.5, math.nan, 0.0, 0.0, 0.0, 0.0])
     grant = Grant(np.array([7, 6]), push=True, merit=Merit("value", most=0.5, told=told))

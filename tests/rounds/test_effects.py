@@ -22,6 +22,9 @@ class Own:
 
 ADVICE = "average weighs noisy updates like clean ones; try aggregation.name=filtered"
 
+JAM = "with push.arrivals and a fixed push.probability, collisions can jam the cell for ever; try auto"
+READY = "push.retries has no effect with push.contenders=ready"
+
 
 def _told(overrides):
     base = Scenario.load("quickstart")
@@ -61,6 +64,13 @@ def _told(overrides):
         ),
         ({"fleet.noise": 0.9}, [ADVICE]),
         ({"fleet.noise": 0.9, "aggregation.name": "filtered"}, []),
+        ({"push.arrivals": 0.5}, [JAM]),
+        ({"push.arrivals": 0.5, "push.retries": 3}, []),
+        ({"push.arrivals": 0.5, "push.probability": "auto"}, []),
+        ({"push.arrivals": 0.5, "push.probability": 0.3}, []),
+        ({"push.arrivals": 0.5, "push.channel": "capture", "push.channel.options": {"threshold_db": -20.0}}, []),
+        ({"push.arrivals": 0.5, "strategy.name": "fedavg"}, ["push.arrivals has no effect under fedavg"]),
+        ({"push.contenders": "ready", "push.retries": 2, "fleet.computing": {}}, [READY]),
         ({"strategy.name": f"{__name__}:Own", "frame.pull": 3, "strategy.share": 0.5}, []),
     ],
 )
@@ -104,6 +114,7 @@ OTHER = {
     "push.contenders": 1,
     "push.arrivals": 0.3,
     "push.probability": 0.5,
+    "push.retries": 2,
     "push.channel.name": "capture",
     "push.channel.options": {"threshold_db": 1.0},
     "strategy.warmup": 2,

@@ -77,8 +77,13 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("at", [0, 4, 7, 11])
-def test_resumed_after_an_interruption(scenario: Scenario, tmp_path: Path, at: int) -> None:
+CONTROLLED = {"push.probability": "auto", "push.retries": 2, "push.arrivals": 0.5, "push.channel": "crdsa"}
+
+
+@pytest.mark.parametrize(("at", "changes"), [(0, {}), (4, {}), (7, {}), (11, {}), (7, CONTROLLED)])
+def test_resumed_after_an_interruption(scenario: Scenario, tmp_path: Path, at: int, changes: dict[str, object]) -> None:
+    scenario = scenario.replace(changes)
+
     def interrupt(round: fedslot.rounds.simulation.Round) -> None:
         if round.round == at:
             raise Stop

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from fedslot.data.sources import divides_itself
 from fedslot.parts.kinds import LINKS
 from fedslot.scenario import Scenario, keys, read_fields
@@ -21,6 +23,7 @@ ALONE = (  # what counts where the PS trains alone
     "data.validation_samples",
     *(f"training.{name}" for name in ("model.name", "model.options", "lr", "momentum", "engine", "device")),
 )
+CROWDED, FRAMES = 20, 50  # contenders per push slot, and frames that are simulated
 NOISE = ("fleet.noise_law.name", "fleet.noise_law.options", "fleet.noise_order")
 
 
@@ -49,7 +52,33 @@ def notes(scenarios: Sequence[Scenario], base: Scenario) -> list[str]:
     noisy = all(scenario.fleet.noise > 0 and scenario.aggregation.name == "average" for scenario in scenarios)
     if noisy and {"fleet.noise", "fleet.noise_law.name"} & set(changed) - set(idle):
         lines.append("average weighs noisy updates like clean ones; try aggregation.name=filtered")
+    if all(map(jams, scenarios)):
+        lines.append("with push.arrivals and a fixed push.probability, collisions can jam the cell for ever; try auto")
     return lines
+
+
+def jams(scenario: Scenario) -> bool:
+    """Return whether a crowd of backlogged UEs would stay, since fewer are received than arrive meanwhile.
+
+    Without pushes, n of K UEs are backlogged in the end: those pulled are as many as arrive. If so many contend, and
+    fewer than half of the arrivals are received, the crowd stays.
+    """
+    push, slots = scenario.push, scenario.frame.slots
+    uses = getattr(STRATEGIES.find(scenario.strategy.name), "uses", ())
+    if (
+        push.arrivals is None
+        or push.probability == "auto"
+        or push.retries is not None
+        or "push.probability" not in uses
+    ):
+        return False
+    pull = scenario.frame.pull if "frame.pull" in uses else 0
+    arrivals = push.arrivals * (1 + (slots if scenario.cost_rule.name == "frame" else pull))
+    contenders = push.probability * (scenario.data.ues - pull) * arrivals / (arrivals + pull)
+    some = min(round(contenders), CROWDED * (slots - pull))  # more are no better
+    earliest, rng = np.ones((FRAMES, some), dtype=np.int64), np.random.default_rng(0)
+    received = push.channel.make().play(earliest, slots - pull, rng) > 0
+    return int(received.sum()) < FRAMES * arrivals / 2
 
 
 def base_of(source: str) -> Scenario:
@@ -74,8 +103,10 @@ def _groups(scenario: Scenario) -> Iterator[tuple[Iterable[str], str]]:
             yield pushing, "without push slots"
     if push.arrivals is not None:
         yield ["push.contenders"], "with push.arrivals"
+    elif push.contenders == "ready":
+        yield ["push.retries"], "with push.contenders=ready"
     elif push.contenders == 0:
-        yield ["push.probability", "push.channel.name", "push.channel.options"], "without contenders"
+        yield [key for key in pushing if key not in ("push.contenders", "push.arrivals")], "without contenders"
 
     if getattr(strategy, "needs_values", True) is False:
         yield [key for key in keys() if key.startswith("valuation.")], under
