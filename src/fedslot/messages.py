@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 UEs = NDArray[np.int64]
-Attribute = Literal["noise", "samples", "age", "value"]
-OWN: tuple[Attribute, ...] = ("noise", "samples")  # attributes that a UE knows by itself
+Attribute = Literal["noise", "samples", "loss", "norm", "age", "value"]
+TRAINED: tuple[Attribute, ...] = ("loss", "norm")  # attributes that a UE knows once it has trained
+OWN: tuple[Attribute, ...] = ("noise", "samples", *TRAINED)  # attributes that a UE knows by itself
 
 
 @dataclass(frozen=True, eq=False)
 class Merit:
     """A condition that backlogged UEs check themselves: only those whose attribute is in the range contend.
 
-    attribute: `noise` (standard deviation of the noise on the UE's update) and `samples` (size of its data share) are
-        what a UE knows of itself; `age` (frames since its last reception) and `value` are what the PS tells it.
+    attribute: `noise` (standard deviation of the noise on the UE's update), `samples` (size of its data share), `loss`
+        (mean loss of the global model on its data share) and `norm` (Euclidean norm of the change of the model by its
+        local training) are what a UE knows of itself; `age` (frames since its last reception) and `value` are what the
+        PS tells it.
     least, most: the range, both ends included. NaN is in no range.
     told: (K,) what the PS told each UE, for `age` and `value`; None for the others.
 
@@ -109,6 +112,8 @@ class Receipt:
     open_slots: push slots that were open to contention. probability: that of access barring.
     excess: the PS's estimate of the number of UEs that could have contended, above the number that is best for the
         channel and the open slots; for strategies with `needs_load`, 0 for others.
+    losses: (Y,) losses of the broadcast model that the received UEs report, in the order of `received`, NaN where a UE
+        reports none; for strategies with `needs_losses`, None for others.
     measured: of the received updates, for strategies with `needs_measurements`; None for others, and if there are none.
     attempts: all pushes, for the trace alone; None in the receipts that strategies get.
     """
@@ -126,6 +131,7 @@ class Receipt:
     open_slots: int = 0
     probability: float = 1.0
     excess: float = 0.0
+    losses: NDArray[np.float64] | None = None
     measured: Measured | None = None
     attempts: Attempts | None = None
 

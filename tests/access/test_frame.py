@@ -178,7 +178,7 @@ def test_only_ues_of_merit_contend():
     noise = np.array([0.3, 0.1, 0.2, 0.0])
     grant = Grant(_ues(3), push=True, merit=Merit("noise", most=0.15))
     play_it = partial(play, slots=9, ready=None, channel=make_channel("collision"), contention=_rng(), fading=_rng())
-    receipt = play_it(grant, backlogged=_ues(0, 1, 2), own={"noise": noise})
+    receipt = play_it(grant, backlogged=_ues(0, 1, 2), own={"noise": noise.__getitem__})
     assert receipt.pushed.tolist() == [1]
     assert receipt.collided.tolist() == []
     told = np.array([5.0, 1.0, np.nan, 2.0])
@@ -192,10 +192,32 @@ def test_merit_does_not_change_the_draws_of_others():
     noise = np.array([0.0, 1.0, 0.0, 1.0, 0.0])
     frames = [
         play(
-            Grant(_ues(), True, 1.0, None, merit), slots, np.arange(5), None, channel, _rng(), _rng(), {"noise": noise}
+            Grant(_ues(), True, 1.0, None, merit),
+            slots,
+            np.arange(5),
+            None,
+            channel,
+            _rng(),
+            _rng(),
+            {"noise": noise.__getitem__},
         )
         for merit in (None, Merit("noise", most=0.5))
     ]
     slot_of = [dict(zip(f.pushed.tolist(), f.push_slots.tolist(), strict=True)) for f in frames]
     assert set(slot_of[1]) == {0, 2, 4}
     assert {ue: slot for ue, slot in slot_of[0].items() if ue % 2 == 0} == slot_of[1]
+
+
+def test_only_backlogged_ues_compute_an_attribute():
+    asked = []
+
+    def losses(ues: np.ndarray) -> np.ndarray:
+        asked.append(ues.tolist())
+        return ues / 10
+
+    grant = Grant(_ues(3), push=True, merit=Merit("loss", least=0.6))
+    receipt = play(grant, 9, _ues(7, 2), None, make_channel("collision"), _rng(), _rng(), {"loss": losses})
+    assert asked == [[7, 2]]
+    assert receipt.pushed.tolist() == [7]
+    assert receipt.attempts is not None
+    assert receipt.attempts.barred.tolist() == [2]

@@ -153,6 +153,19 @@ def test_a_condition_that_only_the_ue_knows_is_its_own_to_check() -> None:
     assert settled.draw() == turn.draw({"noise": 0.4})
 
 
+@pytest.mark.parametrize("seeded", [True, False])
+def test_a_condition_on_what_training_tells_is_checked_after_it(seeded: bool) -> None:
+    turn = frame(seeded=seeded, unasked=True, merit=Merit("loss", least=0.5)).turns[11]
+    settled = over_the_network(turn).settle({"noise": 0.1})
+    assert settled is not None, "it trains first"
+    assert settled.draw({"loss": 0.4}) == settled.draw() == []
+    slots = settled.draw({"loss": 0.6})
+    assert slots
+    assert turn.allows(slots)
+    assert turn.allows([])
+    assert not seeded or slots == turn.draw({"loss": 0.6})
+
+
 def test_a_condition_that_the_ps_told_is_known_to_both() -> None:
     told = np.zeros(30)
     told[11] = 2.0

@@ -47,6 +47,13 @@ def broker(
         ({"push__probability": 0.8, "chain": CLIPPED}, 5.0),
         ({"push__probability": "auto", "push__arrivals": 0.5, "push__retries": 1, "strategy__warmup": 1}, 5.0),
         ({"push__channel": "crdsa", "frame__slots": 6}, 5.0),
+        (
+            {
+                **{"strategy__name": "merit-push", "aggregation__name": "filtered", "fleet__noise": 0.5},
+                "strategy__options": {"attribute": "norm"},
+            },
+            1.0,
+        ),
         # UEs choose themselves whether they push, so that every frame is kept open to its end
         ({"strategy__name": "merit-push", "aggregation__name": "filtered", "fleet__noise": 0.5}, 1.0),
     ],

@@ -67,7 +67,7 @@ def _told(overrides):
         ({"push.arrivals": 0.5}, [JAM]),
         ({"push.arrivals": 0.5, "push.retries": 3}, []),
         ({"push.arrivals": 0.5, "push.probability": "auto"}, []),
-        ({"push.arrivals": 0.5, "push.probability": 0.3}, []),
+        ({"push.arrivals": 0.1, "push.probability": 0.3}, []),
         ({"push.arrivals": 0.5, "push.channel": "capture", "push.channel.options": {"threshold_db": -20.0}}, []),
         ({"push.arrivals": 0.5, "strategy.name": "fedavg"}, ["push.arrivals has no effect under fedavg"]),
         ({"push.contenders": "ready", "push.retries": 2, "fleet.computing": {}}, [READY]),

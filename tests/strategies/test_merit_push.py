@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from fedslot import Grant, InputError, Scenario
 from fedslot.messages import Measured, Receipt
@@ -100,3 +101,31 @@ def test_the_cleanest_push_and_the_load_is_kept():
         pass
     assert 0.6 < contenders / slots < 1.5
     assert np.mean(pushed) < 0.5 * noise.mean()
+
+
+@pytest.mark.parametrize("attribute", ["loss", "norm"])
+def test_the_most_significant_push_and_the_load_is_kept(attribute: str):
+    """UEs whose loss, or the norm of whose update, is above that of the other backlogged UEs contend."""
+    fields = {"strategy.name": "merit-push", "aggregation.name": "filtered", "rounds": 70, "push.contenders": 12}
+    scenario = Scenario.load("quickstart", {**fields, "strategy.options": {"attribute": attribute}})
+    simulation, contenders, slots, above = Simulation(scenario), 0, 0, []
+    now = simulation.start()
+    for record, after, events in simulation.rounds():
+        sent = [event.ue for event in events if event.event == "collided" or (event.event == "pushed")]
+        silent = [event.ue for event in events if event.event == "barred"]
+        if record.round >= 30:
+            contenders, slots = contenders + len(sent), slots + record.slots - record.pulled
+            if sent and silent:
+                numbers = _attribute(simulation, attribute, now.model, record.round, [*sent, *silent])
+                above.append(numbers[: len(sent)].mean() > numbers[len(sent) :].mean())
+        now = after
+    assert 0.6 < contenders / slots < 1.4
+    assert np.mean(above) > 0.85
+
+
+def _attribute(simulation: Simulation, attribute: str, model: torch.Tensor, round: int, ues: list[int]) -> np.ndarray:
+    """The attribute of each UE, computed for one UE after the other."""
+    if attribute == "loss":
+        return np.concatenate([simulation.local.losses(model, np.array([ue])) for ue in ues])
+    trained = [simulation.local.train(model, np.array([ue]), round).models[0] for ue in ues]
+    return np.array([float(torch.linalg.vector_norm(one - model)) for one in trained])

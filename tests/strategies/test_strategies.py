@@ -220,7 +220,9 @@ LIMITS = {
     "planned": [{"frame_limit": limit} for limit in (1, float("nan"), "long", True)],
     "power-of-choice": [{"candidates": 3}, {"candidates": 11}, {"answer_slots": 2}],
     "scout": [{"horizon": 0}],
-    "merit-push": [{"push": 0}, {"push": 1.5}, {"horizon": -1}],
+    "merit-push": [{"push": 0}, {"push": 1.5}, {"horizon": -1}, {"attribute": "age"}],
+    "load-split": [{"hysteresis": -1}, {"least": 0}],
+    "oort": [{"explore": 1.5}, {"decay": -1}, {"penalty": float("inf")}],
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +21,7 @@ def play(
     channel: Channel,
     contention: np.random.Generator,
     fading: np.random.Generator,
-    own: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    own: Mapping[str, Callable[[UEs], NDArray[Any]]] = MappingProxyType({}),
 ) -> Receipt:
     """Play one frame.
 
@@ -30,7 +30,8 @@ def play(
     backlogged: UEs that were not pulled and have an update to push, if they are ready in time and not barred.
     ready: (K,) time at which each UE's update is ready, in slots after the downlink slot; None: all at once.
     contention: for what UEs draw, barring and slots. fading: for what the channel draws.
-    own: attributes that UEs know by themselves, (K,) each by name, for `grant.merit`.
+    own: by the name of an attribute that UEs know by themselves, the function that returns it of UEs, (n,); called
+        with the backlogged UEs if `grant.merit` goes by it.
     """
     pull = grant.pull
     reserved = np.arange(1, len(pull) + 1)
@@ -44,8 +45,9 @@ def play(
         late = np.zeros(ues) if ready is None else np.ceil(ready[backlogged]) - len(pull)
         in_reach = late < push_slots
         if grant.merit is not None:
-            values = own[grant.merit.attribute] if grant.merit.told is None else grant.merit.told
-            late[~grant.merit.holds(values[backlogged])] = push_slots  # those stay silent
+            told = grant.merit.told
+            values = own[grant.merit.attribute](backlogged) if told is None else told[backlogged]
+            late[~grant.merit.holds(values)] = push_slots  # those stay silent
         sent = contend(late, push_slots, grant.barring, channel, contention)
         outcome = resolve(sent, push_slots, channel, fading)
     return tally(grant, slots, in_time, backlogged, sent, outcome, in_reach & (outcome == SILENT))

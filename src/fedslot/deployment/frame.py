@@ -11,7 +11,8 @@ from their own entropy. A `ParameterServer` announces four kinds of frames:
 
 open: only UEs themselves know whether they have an update to push. foreseen: the PS knows who sends.
 expected: the UEs that the PS waits for, and that are at fault if they are not heard.
-* With a merit that only UEs know (`noise`, `samples`), no frame is foreseen, and no push is expected of unasked UEs.
+* With a merit that only UEs know (`fedslot.messages.OWN`), no frame is foreseen, and no push is expected of unasked
+UEs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pydantic import FiniteFloat, PlainSerializer, WrapValidator
 
 from fedslot.access.channels import CHANNELS, Channel, make_channel
 from fedslot.access.frame import COLLIDED, contend, resolve, tally
-from fedslot.messages import OWN, Grant, Receipt, UEs
+from fedslot.messages import OWN, TRAINED, Grant, Receipt, UEs
 from fedslot.support.errors import InputError
 from fedslot.support.rng import CHANNEL, CONTENTION, stream
 
@@ -87,26 +88,28 @@ class Turn:
     def draw(self, own: Mapping[str, float] = MappingProxyType({}), late: int = 0) -> list[int]:
         """Return the slots in which the UE sends: one, several on a coded channel, none if it is barred.
 
-        own: attributes that the UE knows by itself, `noise` and `samples`. A UE that does not know the one by which the
-        PS chooses does not push.
+        own: attributes that the UE knows by itself, `fedslot.messages.OWN`. A UE that does not know the one by which
+        the PS chooses does not push.
         late: push slots that began before the UE was ready. A draw from the scenario's seed does not depend on it.
         """
-        return self._draw(late) if self._eligible(own) else []
+        return self._draw(late) if self.eligible(own) else []
 
     def settle(self, own: Mapping[str, float] = MappingProxyType({})) -> Turn | None:
         """Decide before any training whether the UE sends at all; None if it is barred.
 
-        The turn that is returned has only its slots left to draw, once the UE is ready.
+        The turn that is returned has only its slots left to draw, once the UE is ready; and its condition to check, if
+        that goes by what a UE knows once it has trained.
         """
         if self.slot:
             return self
-        if not self._eligible(own):
+        attribute = self.attribute if self.attribute in TRAINED else ""
+        if not attribute and not self.eligible(own):
             return None
         if self.seed:
-            return replace(self, attribute="") if self._draw() else None
+            return replace(self, attribute=attribute) if self._draw() else None
         if np.random.default_rng().random() >= self.probability:
             return None
-        return replace(self, probability=1.0, attribute="")
+        return replace(self, probability=1.0, attribute=attribute)
 
     @property
     def certain(self) -> bool:
@@ -123,7 +126,8 @@ class Turn:
         window = range(self.first, self.first + self.slots)
         return len(slots) <= self.copies and len(set(slots)) == len(slots) and set(slots) <= set(window)
 
-    def _eligible(self, own: Mapping[str, float]) -> bool:
+    def eligible(self, own: Mapping[str, float]) -> bool:
+        """Tell whether the UE meets the condition for pushing."""
         if not self.attribute:
             return True
         value = own.get(self.attribute, math.nan) if self.attribute in OWN else self.told

@@ -23,6 +23,8 @@ STRATEGIES: Kind[Any] = Kind(
         "ucb": "fedslot.strategies.ucb:UCB",
         "s-fedavg": "fedslot.strategies.s_fedavg:SFedAvg",
         "power-of-choice": "fedslot.strategies.power_of_choice:PowerOfChoice",
+        "oort": "fedslot.strategies.oort:Oort",
+        "load-split": "fedslot.strategies.load_split:LoadSplit",
         "planned": "fedslot.strategies.planned:Planned",
         "scout": "fedslot.strategies.scout:Scout",
         "merit-push": "fedslot.strategies.merit_push:MeritPush",

@@ -110,6 +110,15 @@ class LocalTraining:
         shares = [torch.from_numpy(self.fleet.shares.share(ue)) for ue in ues.tolist()]
         return np.array([float(cross_entropy(network.logits(parameters, x[own]), y[own])) for own in shares])
 
+    def norms(self, model: Tensor, round: int, ues: UEs) -> NDArray[np.float64]:
+        """Return the Euclidean norms (n,) of the changes of a model (P,) by the local training of UEs (n,).
+
+        This trains them all, before anyone knows which of them will be received.
+        """
+        changes = self.train(model, ues, round).models - model
+        norms: NDArray[np.float64] = torch.linalg.vector_norm(changes.double(), dim=1).cpu().numpy()
+        return norms
+
     def stacks(self, received: UEs, round: int) -> list[list[int]]:
         """Return which of the received UEs, by position, are trained in one batch; each batch can run anywhere."""
         return self.trainer.stacks(self.jobs(received, round))

@@ -144,7 +144,7 @@ class PS:
         updates = self._gather(now, trained, valuation)
         own, new = self._choose_report(now, self._aggregate(now, updates, excuse))
         contention, excess = self._estimate(now, receipt)
-        receipt = replace(receipt, measured=self._measure(updates), excess=excess)
+        receipt = replace(receipt, measured=self._measure(updates), excess=excess, losses=self._losses(trained))
         state = self.strategy.observe(now.state, replace(receipt, attempts=None), valuation.values)
         check_state(self._strategy_in(now), "observe", state, now.state)
 
@@ -271,6 +271,12 @@ class PS:
         received, collided = len(receipt.pushed), receipt.collided_slots
         after = self.controller.observe(now.contention, slots, receipt.probability, received, collided)
         return after, after.backlog - self.controller.best(slots).load * slots
+
+    def _losses(self, trained: Trained) -> NDArray[np.float64] | None:
+        """Return the losses that the received UEs report, if the strategy needs them."""
+        if not getattr(self.strategy, "needs_losses", False):
+            return None
+        return np.array([metrics.get("loss", math.nan) for metrics in trained.metrics], dtype=np.float64)
 
     def _trace(self, round: int, receipt: Receipt, after: Snapshot, valuation: Valuation) -> list[Event]:
         """Return the rows of a frame in `frames.csv`.

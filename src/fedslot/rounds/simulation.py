@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from fedslot.access.frame import play
 from fedslot.data.sources import load
 from fedslot.fleet import Fleet
-from fedslot.messages import Grant, Receipt
+from fedslot.messages import Grant, Receipt, UEs
 from fedslot.rounds.held_out import HeldOut
 from fedslot.rounds.local_training import (
     LocalTraining,
@@ -103,20 +104,26 @@ class Simulation:
         if grant is None:
             return None
         ready = self.fleet.ready(now.round)
-        receipt = self._access(grant, now.waiting, ready, now.round)
+        receipt = self._access(grant, now, ready)
         trained = self.train(now.model, receipt.received, now.round)
+        if getattr(self.ps.strategy, "needs_losses", False):
+            losses = self.local.losses(now.model, receipt.received)
+            trained = replace(trained, metrics=[{"loss": loss} for loss in losses.tolist()])
         if trained.bits is None:
             trained = self.local.send(now.model, trained, now.round, now.links)
         return self.ps.close(now, receipt, trained, began, ready)
 
-    def _access(
-        self, grant: Grant, waiting: NDArray[np.bool_], ready: NDArray[np.float64] | None, round: int
-    ) -> Receipt:
+    def _access(self, grant: Grant, now: Snapshot, ready: NDArray[np.float64] | None) -> Receipt:
         """Play the frame on the channel."""
-        seed, slots = self.scenario.seed, grant.uplink_slots(self.scenario.frame.slots)
+        seed, round, slots = self.scenario.seed, now.round, grant.uplink_slots(self.scenario.frame.slots)
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
-        pushing = backlogged(self.scenario, grant, waiting, round)
-        own = {"noise": self.fleet.noise, "samples": self.fleet.sizes}
+        pushing = backlogged(self.scenario, grant, now.waiting, round)
+        own: dict[str, Callable[[UEs], NDArray[Any]]] = {
+            "noise": self.fleet.noise.__getitem__,
+            "samples": self.fleet.sizes.__getitem__,
+            "loss": partial(self.local.losses, now.model),
+            "norm": partial(self.local.norms, now.model, round),
+        }
         try:
             return play(grant, slots, pushing, ready, self.channel, contention, fading, own)
         except RefusedError as error:  # a channel of one's own

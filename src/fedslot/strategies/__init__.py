@@ -5,11 +5,13 @@ ledger.py           smoothed Shapley values, shared by the strategies that go by
 selection.py        the UEs of highest score, and weighted draws without replacement
 push_pull.py        pull the most valued UEs, leave the other slots open (the paper's Algorithm 1)
 planned.py          the split of most expected value within a limit per frame (the paper's problem P)
+load_split.py       push-pull with a number of push slots that follows the load
 only_pull.py        push-pull with idle push slots
 greedy_shap.py      all slots pull the most valued UEs
 ucb.py              all slots pull by an upper confidence bound on values
 s_fedavg.py         all slots pull at random, by a softmax of values
 power_of_choice.py  all slots pull the highest losses among candidates that are asked
+oort.py             all slots pull by reported losses, data and lateness, or explore
 survey.py           noise and spread of the UEs' updates, shared by the strategies that go by these
 scout.py            short frames pull the cleanest UEs and look for more of them
 merit_push.py       short frames pull the cleanest UEs; the cleanest of the others may push

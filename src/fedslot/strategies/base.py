@@ -74,7 +74,8 @@ class Strategy(Protocol[S]):
 
     needs_values: bool
     """Whether the PS must compute Shapley values of the updates that it received. A strategy may also have
-    `needs_measurements = True`: its receipts then hold `measured`; and `needs_load = True`: they hold `excess`."""
+    `needs_measurements = True`: its receipts then hold `measured`; `needs_load = True`: they hold `excess`;
+    and `needs_losses = True`: they hold `losses`."""
 
     def __init__(self, cell: Cell, **options: Any) -> None: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,16 @@ from fedslot.strategies.scout import first_frame
 from fedslot.strategies.survey import Survey
 from fedslot.support.errors import InputError
 
-LESS = 1 / 1.1  # factor of the threshold for each UE in excess
+LESS = 1 / 1.1  # factor of the threshold on noise for each UE in excess
+MORE = 1.05  # of one on losses or norms, which differ less
+FIRST, HIGHEST = 1e-3, 1e9  # thresholds on losses or norms: the first one is soon raised
 MOST_STEP = 50  # UEs in excess: more count as these
 LEAST_SHARE = 1 / 2  # of the known UEs in a small pool: most of them were admitted by their low noise
 
 
 @dataclass(frozen=True)
 class PushSurvey(Survey):
-    """A survey with the most noise with which UEs may push, and whether access barring is needed beside it."""
+    """A survey with the threshold of the attribute by which UEs push, and whether access barring follows the load."""
 
     threshold: float = math.inf
     barred: bool = False
@@ -38,6 +40,11 @@ class MeritPush:
     would be welcome in the pool; there, access barring follows the load, as with `push.probability: auto`. Where all
     pulled UEs are ready, others become known only by their pushes, so some must be backlogged (`push.contenders` or
     `push.arrivals`). Where pulled UEs were not ready, further UEs are pulled before those wanted.
+
+    With `attribute` set to `loss` or `norm`, UEs push by significance instead: if the loss of the global model on their
+    own data, or the norm of their local update, is at least a threshold, which follows the load in the same way; access
+    barring follows it, too. For a norm, all backlogged UEs must train before they know whether they push, which is also
+    what the simulator's time is then spent on; a loss takes a pass over their data.
 
     The first frame pulls UEs at random with half of the slots; all frames have one slot at least for pulled UEs,
     however large `push` is. On channels with copies (`crdsa`, `irsa`), two slots can hardly resolve two UEs: there, set
@@ -55,13 +62,16 @@ class MeritPush:
         *,
         horizon: Annotated[float, Field(ge=1, le=1e6)] = 1.0,
         push: Annotated[int, Field(ge=1, le=10**6)] = 2,
+        attribute: Literal["noise", "loss", "norm"] = "noise",
     ) -> None:
         if cell.slots < 2:
             raise InputError("frame.slots", cell.slots, "at least 2 under merit-push: one to pull and one to push")
         self.cell, self.horizon, self.push = cell, horizon, min(push, cell.slots - 1)
+        self.attribute = attribute
 
     def init(self) -> PushSurvey:
-        return PushSurvey.blank(self.cell.ues)
+        blank = PushSurvey.blank(self.cell.ues)
+        return blank if self.attribute == "noise" else replace(blank, threshold=FIRST, barred=True)
 
     def schedule(self, state: PushSurvey, round: int, rng: np.random.Generator) -> Grant:
         if not state.measured:
@@ -70,13 +80,18 @@ class MeritPush:
         pull = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - self.push))
         pull = np.concatenate([state.further(pull, self.cell.slots - self.push), pull])
         slots, merit = len(pull) + self.push, Merit("noise", most=state.threshold)
+        if self.attribute != "noise":
+            merit = Merit(self.attribute, least=state.threshold)
         return Grant(pull, push=True, probability="auto" if state.barred else 1.0, slots=slots, merit=merit)
 
     def observe(self, state: PushSurvey, receipt: Receipt, values: NDArray[np.float64]) -> PushSurvey:
         state = state.add(receipt)
         if not state.measured:
             return state
+        excess = float(np.clip(receipt.excess, -MOST_STEP, MOST_STEP))
+        if self.attribute != "noise":
+            return replace(state, threshold=float(np.clip(state.threshold * MORE**excess, 1 / HIGHEST, HIGHEST)))
         welcome = state.welcome_noise(state.pool(self.horizon, LEAST_SHARE), self.horizon)
         noisiest = float(state.noise[state.seen > 0].max())
-        threshold = min(state.threshold, noisiest) * LESS ** float(np.clip(receipt.excess, -MOST_STEP, MOST_STEP))
+        threshold = min(state.threshold, noisiest) * LESS**excess
         return replace(state, threshold=max(threshold, welcome), barred=threshold <= welcome)

@@ -210,15 +210,19 @@ class Device:
         if assignment is not self._assignment or assignment.now > timing.closes(assignment.last):
             return logger.warning("%s: no time to train in round %d", self._name, announced.round)
         header: dict[str, Any] = {"frame": announced.frame, "round": announced.round, "node": self._node}
+        own = self.own
         try:
-            update = self.train(messages.read_model(numbers), announced.round)
+            update, start = self.train(messages.read_model(numbers), announced.round), messages.read_model(numbers)
             model = np.asarray(update.model, dtype=np.float32)
+            own = {**own, "norm": float(np.linalg.norm(model - start)), **update.metrics}
             finite = {name: float(value) for name, value in update.metrics.items() if math.isfinite(value)}
             header["metrics"] = {**finite, WEIGHT: int(update.examples)}
         except Exception as error:  # of the user's own training: the PS shall know
             logger.exception("%s: training failed in round %d", self._name, announced.round)
             model, header["error"] = np.empty(0, np.float32), f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
-        slots = assignment.turn.draw(late=timing.begun(assignment.now, assignment.first))
+        if not assignment.turn.eligible(own):
+            return None
+        slots = assignment.turn.draw(own, late=timing.begun(assignment.now, assignment.first))
         if not slots or assignment.now > timing.closes(slots[0]):
             return logger.warning("%s: not ready for its slot in round %d", self._name, announced.round)
         message = messages.pack({**header, "slots": slots}, model)

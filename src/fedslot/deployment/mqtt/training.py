@@ -56,9 +56,12 @@ def _training(local: LocalTraining, ue: int) -> Train:
     def train(model: NDArray[np.float32], round: int) -> Update:
         nonlocal links
         start = torch.from_numpy(model).to(local.trainer.model.initial)
-        trained = local(start, np.array([ue]), round, links)
+        me = np.array([ue])
+        trained, loss = local.train(start, me, round), float(local.losses(start, me)[0])
+        metrics = {"loss": loss, "norm": float((trained.models[0] - start).double().norm())}
+        trained = local.send(start, trained, round, links)
         links = trained.links
-        return Update(trained.models[0].cpu().numpy(), int(trained.sizes[0]))
+        return Update(trained.models[0].cpu().numpy(), int(trained.sizes[0]), metrics)
 
     return train
 
