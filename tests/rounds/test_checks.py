@@ -62,7 +62,10 @@ WRONG_PULLS = [
         (Grant([1], slots=True), "must grant 0 to 5 uplink slots"),
         (Grant([1, 2, 3], slots=2), "must grant pull slots to at most 2 different UEs"),
         (Grant([1], merit=0.5), "must announce a Merit or None, not the float 0.5"),
-        (Grant([1], merit=Merit("luck")), "must announce a merit by noise, samples, age, value, not the str 'luck'"),
+        (
+            Grant([1], merit=Merit("luck")),
+            "must announce a merit by noise, samples, loss, norm, age, value, not the str 'luck'",
+        ),
         (Grant([1], merit=Merit("age")), "announced a merit by age, which needs `told`"),
         (Grant([1], merit=Merit("noise", told=np.zeros(12))), "announced a merit by noise, which takes no `told`"),
         (Grant([1], merit=Merit("noise", most=math.nan)), "must announce a merit from one number to another"),

@@ -36,7 +36,7 @@ SMALL = {
 }
 
 
-GO_BY_VALUE = {"push-pull", "planned", "only-pull", "greedy-shap", "ucb", "s-fedavg"}
+GO_BY_VALUE = {"push-pull", "planned", "load-split", "only-pull", "greedy-shap", "ucb", "s-fedavg"}
 # slots of a whole frame; ten candidates answer in half a slot, rounded up, when asked
 FRAME = {"power-of-choice": 6 + 2}
 
@@ -54,7 +54,7 @@ def _but_seconds(records: list[Round]) -> list[dict[str, object]]:
 
 
 HEARING = [name for name in STRATEGIES if name != "ps-alone"]  # which has a single round and no slots
-OWN_FRAMES = {"planned", "scout", "merit-push"}  # which decide how long a frame is
+OWN_FRAMES = {"planned", "load-split", "scout", "merit-push"}  # which decide on the slots of each frame
 
 
 @pytest.mark.parametrize("name", HEARING)
@@ -75,7 +75,7 @@ def test_every_strategy_runs_on_digits_and_its_records_add_up(name):
         assert record.utilities == (2**received if name in GO_BY_VALUE and received else 0)
         assert record.seconds > 0
     if name in OWN_FRAMES:
-        assert records[0].pulled == {"planned": 5}.get(name, 3)
+        assert records[0].pulled == {"planned": 5, "load-split": 5}.get(name, 3)
         return
     pulled = {"push-pull": [5, 2, 2, 2], "only-pull": [5, 2, 2, 2], "centralized": [1] * 4}
     assert [record.pulled for record in records] == pulled.get(name, [5] * 4)

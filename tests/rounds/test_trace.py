@@ -53,7 +53,7 @@ def test_events_are_what_the_receipt_counts(name: str, data: st.DataObject) -> N
     ready = data.draw(st.sampled_from([None, rng.random(ues) * 12]))
     merit = data.draw(st.sampled_from([None, Merit("samples", least=0.5)]))
     grant = Grant(pull, data.draw(st.booleans()), data.draw(st.sampled_from([1.0, 0.5])), merit=merit)
-    own = {"samples": rng.random(ues)}
+    own = {"samples": rng.random(ues).__getitem__}
     receipt = play(grant, slots, backlogged, ready, make_channel(name), rng, rng, own)
     frame = frame_table(trace_frame(0, receipt))
     by_event = {event: frame[frame["event"] == event] for event in EVENTS}

@@ -60,6 +60,8 @@ LOOKS: dict[str, Look] = {
     "scout": {"color": "#000000", "linestyle": "-"},
     "merit-push": {"color": "#B8A000", "linestyle": "-"},
     "planned": {"color": "#9467BD", "linestyle": "--"},
+    "oort": {"color": "#2F4B7C", "linestyle": "-."},
+    "load-split": {"color": "#F28E8E", "linestyle": "-"},
     "ps-alone": {"color": "#8C564B", "linestyle": ":"},
 }
 OTHERS = ["#44AA99", "#CC6677", "#117733", "#AA4499", "#6F8FAF", "#A83232", "#7F9A1F", "#C49A6C"]
