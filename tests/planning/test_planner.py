@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 
 import numpy as np
 import pytest
+from collision_counts import last_slot_counts
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedslot.access.channels import Coded, Collision
+from fedslot.access.channels import Collision, make_channel
 from fedslot.planning.contenders import contender_pmf, parse_contenders
+from fedslot.planning.limits import expected_frames
 from fedslot.planning.period import PushPeriod
 from fedslot.planning.planner import Plan, plan
 from fedslot.planning.pushes import best_barring
@@ -89,10 +92,29 @@ def test_frames_in_a_budget_against_trial(ready) -> None:
     assert split.expected_frames == pytest.approx(np.mean(counts), abs=4 * np.std(counts) / trials**0.5)
 
 
-def test_long_budgets_last_as_in_the_long_run() -> None:
-    exact, rough = (plan(20, 10, pulls=[10], budget=budget).splits[0] for budget in (10**6, 10**9))
-    assert exact.expected_frames == pytest.approx(10**6 / exact.expected_cost_max, rel=3e-5)
-    assert rough.expected_frames == pytest.approx(10**9 / rough.expected_cost_max, rel=1e-12)
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda chances: sum(chances) > 0.01),
+    st.integers(1, 400),
+)
+@example([0.0, 0.0, 1.0], 300)  # frames of equal cost
+@example([0.0, 1.0, 0.0, 1.0], 399)  # even costs alone
+@settings(max_examples=60)
+def test_frames_in_a_budget_by_the_renewal_equation(weights: list[float], budget: int) -> None:
+    costs, most = np.array(weights) / sum(weights), len(weights)
+    frames = np.zeros(budget + 1)
+    for left in range(most, budget + 1):
+        frames[left] = 1 + sum(costs[c - 1] * frames[left - c] for c in range(1, most + 1))
+    assert expected_frames(budget, costs) == pytest.approx(frames[budget], rel=1e-9, abs=1e-9)
+
+
+def test_frames_in_a_budget_of_any_length() -> None:
+    """Deterministic costs lose a fraction of a frame at the end, for ever; random ones come to the long run."""
+    assert plan(300, 100, budget=400, pulls=[0]).best.expected_frames == pytest.approx(1)
+    assert plan(10, 0, pulls=[10], budget=10**9 + 5).best.expected_frames == pytest.approx((10**9 + 5) // 11, abs=1e-3)
+    split = plan(20, 10, pulls=[10], budget=10**9).best
+    assert split.expected_frames == pytest.approx(10**9 / split.expected_cost_max, abs=1)
+    best = plan(100, parse_contenders("poisson:300"), pulls=[73, 100], value_ratio=3, budget=250).best
+    assert (best.pull, best.value_in_budget) == (73, pytest.approx(218.41, abs=0.01))
 
 
 def test_only_frames_that_fit_count() -> None:
@@ -197,12 +219,25 @@ def test_simulation_agrees_with_computation() -> None:
         assert simulated.success_probability == pytest.approx(computed.success_probability, abs=0.02)
 
 
-def test_best_barring_by_trial() -> None:
-    one = plan(20, 80, pulls=[0], channel=AlsoCollision(), barring="best", frames=4000).best
-    assert one.probability == pytest.approx(0.25, abs=0.06)
-    crowd = plan(30, 90, pulls=[0], channel=Coded({3: 1.0}), frames=2000)
-    barred = plan(30, 90, pulls=[0], channel=Coded({3: 1.0}), frames=2000, barring="best")
-    assert barred.best.expected_received_push > 3 * crowd.best.expected_received_push
+@pytest.mark.parametrize("contenders", [30, 500, 5000])
+@pytest.mark.parametrize("channel", ["irsa", "crdsa", "capture", AlsoCollision()])
+def test_best_barring_by_trial(channel, contenders: int) -> None:
+    """With any number of contenders, within 2% of the best of a fine scan that plays the channel by itself."""
+    slots, medium, rng = 20, make_channel(channel) if isinstance(channel, str) else channel, np.random.default_rng(0)
+    yields = []
+    for load in np.geomspace(0.3, 3, 25):
+        sending = rng.binomial(contenders, min(1.0, load * slots / contenders), 2000)
+        earliest = np.where(np.arange(sending.max()) < sending[:, None], 1, slots + 1)
+        yields.append((medium.play(earliest, slots, rng) > 0).sum() / 2000)
+    best = plan(slots, contenders, pulls=[0], channel=channel, barring="best").best
+    assert best.expected_received_push > 0.98 * max(yields) - 4 * best.standard_errors["expected_received_push"]
+
+
+def test_best_barring_of_a_mixture_by_trial() -> None:
+    law, options = {3: 0.5, 4: 0.1, 300: 0.4}, {"channel": "crdsa", "pulls": [0]}
+    best = plan(10, law, barring="best", **options).best
+    others = [plan(10, law, barring=p, frames=1000, **options).best for p in np.geomspace(0.005, 1, 24)]
+    assert best.expected_received_push > max(split.expected_received_push for split in others) - 0.15
 
 
 def test_simulation_is_repeatable_and_a_split_does_not_depend_on_the_others() -> None:
@@ -228,18 +263,30 @@ def test_rounding_does_not_decide_about_a_limit_with_a_probability() -> None:
         assert [split.push for split in splits] == [10 - split.pull for split in splits]
 
 
-def test_a_limit_where_the_best_barring_leaps() -> None:
+@pytest.mark.parametrize(
+    ("contenders", "limit", "confidence"),
+    [({1: 0.7, 20: 0.3}, 2, 0.45), ({1: 0.81, 46: 0.19}, 4.0813, None)],
+)
+def test_a_limit_where_the_best_barring_leaps(contenders, limit: float, confidence: float | None) -> None:
     """The best barring is for one contender or for many; the most push slots that fit are found all the same."""
-    contenders, slots, limit = {1: 0.7, 20: 0.3}, 12, 2
-    (split,) = plan(slots, contenders, pulls=[0], frame_limit=limit, confidence=0.45, barring="best").splits
-    chances = []
+    slots, options = 12, {"confidence": confidence, "barring": "best"}
+    alone, all_pulls = (plan(slots, contenders, pulls=p, frame_limit=limit, **options) for p in ([0], None))
+    fitting = []
     for push in range(slots + 1):
-        barring = best_barring(push, contender_pmf(contenders)) if push else 1.0
-        period = PushPeriod(push, contenders, probability=barring)
-        chances.append(float(np.sum(period.last_slot_pmf[:limit])))
-    fitting = [push for push, chance in enumerate(chances) if chance >= 0.45]
+        period = PushPeriod(push, contenders, best_barring(push, contender_pmf(contenders)) if push else 1.0)
+        chance = float(np.sum(period.last_slot_pmf[: int(limit)]))
+        if period.expected_cost_max(0) <= limit if confidence is None else chance >= confidence:
+            fitting.append(push)
     assert fitting != list(range(len(fitting))), "there is a gap"
-    assert split.push == max(fitting)
+    assert alone.splits[0].push == all_pulls.splits[0].push == max(fitting)
+
+
+def test_the_last_received_slot_grows_with_the_number_of_push_slots() -> None:
+    """So that limits can be bisected with a given probability: P(X <= j) never grows, by exact numbers of outcomes."""
+    for n in range(1, 16):
+        for slots in range(1, 25):
+            fewer, more = (list(accumulate(last_slot_counts(s, n))) for s in (slots, slots + 1))
+            assert all(b * slots**n <= a * (slots + 1) ** n for a, b in zip(fewer, more, strict=False))
 
 
 @pytest.mark.parametrize("pull", [0, 6, 15, 20])

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fedslot.planning.contenders import Floats
 
 Complexes: TypeAlias = NDArray[np.complex128]
+Numbers: TypeAlias = NDArray[np.int64]
 
 WINDOW = 2000
 """Number of contenders above which the circle is cut off where e^z is below 1e-50 of its largest value."""
@@ -71,17 +72,20 @@ def received_pmf(slots: int, pmf: Floats, probability: float) -> Floats:
     return chances
 
 
-def last_slot_at_most(slot: int, slots: int, pmf: Floats, probability: float) -> float:
-    """Return P(X <= slot): none of the slots after it is received."""
-
-    def below(n: int) -> float:
-        if slot >= slots or not _is_heard(slots, n, probability):
-            return 1.0
-        weights, density, _, log_missed = _circle(np.array([[float(slots)]]), n, np.array([[probability]]))
-        value = (np.exp(density + (slots - slot) * log_missed) @ weights).real
-        return float(np.clip(value[0], 0.0, 1.0))
-
-    return min(1.0, math.fsum(pmf[n] * below(n) for n in np.flatnonzero(pmf).tolist()))
+def last_slot_at_most(last: Numbers, slots: int, pmf: Floats, probability: float) -> Floats:
+    """Return P(X <= j) for each j in `last` (J,): none of the slots after it is received."""
+    chances = np.zeros(len(last))
+    for n in np.flatnonzero(pmf).tolist():
+        below = np.ones(len(last))
+        if _is_heard(slots, n, probability):
+            weights, density, _, log_missed = _circle(np.array([[float(slots)]]), n, np.array([[probability]]))
+            after = np.maximum(slots - last, 0)[:, None]
+            for first in range(0, len(last), BLOCK):
+                block = slice(first, first + BLOCK)
+                below[block] = np.clip((np.exp(density + after[block] * log_missed) @ weights).real, 0.0, 1.0)
+            below[last >= slots] = 1.0
+        chances += pmf[n] * below
+    return np.minimum(chances, 1.0)
 
 
 def _received_mean(slots: Floats, contenders: int, probability: Floats) -> Floats:
@@ -96,9 +100,7 @@ def _is_heard(slots: int, contenders: int, probability: float) -> bool:
     return bool(_received_mean(np.array([float(slots)]), contenders, np.array([probability]))[0] > UNHEARD)
 
 
-def _last_slot_moments(
-    slots: Floats, contenders: int, probability: Floats, indices: NDArray[np.int64]
-) -> tuple[Floats, Floats]:
+def _last_slot_moments(slots: Floats, contenders: int, probability: Floats, indices: Numbers) -> tuple[Floats, Floats]:
     """Return E[X] and P(X = 0) for each number of slots (S,); indices: of those where pushes are received."""
     last, nothing = np.zeros(len(slots)), np.ones(len(slots))
     for first in range(0, len(indices), BLOCK):

@@ -241,8 +241,7 @@ class PushPeriod(_Period):
         """P(X = j) for j = 0..L; entry 0 is the probability that no push is received."""
         if self.ready is not None:
             return super().last_slot_pmf
-        slots = range(self.slots + 1)
-        below = [last_slot_at_most(slot, self.slots, self._pmf, self.probability) for slot in slots]
+        below = last_slot_at_most(np.arange(self.slots + 1), self.slots, self._pmf, self.probability)
         return np.diff(below, prepend=0.0).clip(min=0.0)
 
     @cached_property

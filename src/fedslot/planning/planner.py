@@ -32,8 +32,6 @@ MOST_SLOTS, MOST_SPLITS = 10**9, 200_000
 MOST_WORK, MOST_STATES = 2 * 10**9, 10**8
 """The largest numbers of UEs to simulate, or of points to compute: some ten minutes of one processor; and of states of
 the recursion over slots, for UEs that are ready late."""
-MOST_PROBABILITIES, MOST_STEPS, LONG_BUDGET = 40_000, 10**9, 10**7
-"""The largest numbers of probabilities of costs, of steps of a recursion, and of slots, to count frames exactly."""
 MOST_VALUE, MOST_BUDGET = 10**12, 10**15
 
 
@@ -179,8 +177,7 @@ def plan(
         ready when each slot begins: then contenders, too, use only slots that begin after they are ready.
     ues: number of UEs in the cell: a UE is pulled once a frame and does not contend then. None: no limit.
     budget: slots to spend, as in the simulator: a frame spends its `cost_max`, and begins only if all of its slots are
-        left. Where the exact number of frames would take long to compute, for large frames and budgets, it is taken as
-        budget / E[cost_max], as in the long run.
+        left.
     frame_limit: the most slots that a frame may cost, T_max of the paper's problem P: E[cost_max] is at most this.
         Each number of pull slots then gets the most push slots that the limit allows, and the frame ends after them;
         numbers of pull slots that alone cost more are left out.
@@ -221,8 +218,10 @@ def compare(
         (list(group), Pushes(cell, cell.pmf_among(most), late)) for most, group in groupby(compared, cell.most_beside)
     ]
     tries = 1
-    if limit is not None and len(groups) > 1:  # numbers of push slots that are tried for each pull
-        tries = slots + 1 if objective.confidence is not None and cell.barring == "best" else slots.bit_length() + 1
+    if limit is not None and len(groups) == len(compared):  # numbers of push slots that are tried for each pull
+        tries = slots.bit_length() + 1 if groups[0][1].monotone else slots + 1
+    if budget is not None and cell.computed:  # probabilities of all costs
+        tries += slots + 1
     _check_work(compared, groups[0][1], slots, tries)
     yields: list[tuple[int, PushYield]] = []
     for group, pushes in groups:
@@ -233,12 +232,7 @@ def compare(
             yields += within(limit, objective.confidence, group, slots, readiness, pushes, report)
     if not yields:
         raise InputError("frame_limit", limit, f"enough for {compared[0]} pull slots and the downlink slot")
-    # the frames in a budget are counted exactly if that takes no more than a second or two
-    likely = int(np.count_nonzero(cell.pmf)) if cell.computed else 1
-    probabilities = sum(likely * (1 + push.slots) for _, push in yields)
-    steps = sum((budget or 0.0) * (1 + pull + push.slots) for pull, push in yields)
-    exactly = probabilities <= MOST_PROBABILITIES and steps <= MOST_STEPS and (budget or 0.0) <= LONG_BUDGET
-    splits = [_split(pull, push, readiness, objective, exactly) for pull, push in yields]
+    splits = [_split(pull, push, readiness, objective) for pull, push in yields]
     return Plan(slots, "expected_value" if budget is None else "value_in_budget", tuple(splits))
 
 
@@ -275,24 +269,21 @@ def _check_work(pulls: Sequence[int], pushes: Pushes, slots: int, tries: int) ->
             raise InputError("slots", slots, allowed)
         return
     work = tries * sum(number + slots - pull for pull in pulls) + 1
-    trials = 3 if cell.barring == "best" else 1  # the search takes twice as many frames as the result
-    if work * trials * cell.frames > MOST_WORK:
-        most = int(MOST_WORK / work / trials)
+    if work * cell.frames > MOST_WORK:
+        most = int(MOST_WORK / work)
         if most < 2:
             raise InputError("slots", slots, "simulated with fewer slots, fewer contenders or a single pull")
         allowed = f"at most {most:,} with these numbers of splits, slots and contenders; a single pull allows more"
         raise InputError("frames", cell.frames, allowed)
 
 
-def _split(pull: int, push: PushYield, ready: Readiness, objective: Objective, exactly: bool) -> FrameSplit:
-    """Return the numbers of a split; exactly: count the frames in the budget, not only budget / E[cost_max]."""
+def _split(pull: int, push: PushYield, ready: Readiness, objective: Objective) -> FrameSplit:
+    """Return the numbers of a split."""
     budget, limit, ratio = objective.budget, objective.frame_limit, objective.value_ratio
     pulled, last_pull = ready.pulled(pull), ready.last_pull(pull)
     cost_max = expected_cost_max(pull, push.last_slot, push.nothing, last_pull)
     value = pulled + ratio * push.received
-    frames = None
-    if budget is not None:
-        frames = expected_frames(budget, cost_pmf(pull, push, ready)) if exactly else budget / cost_max
+    frames = None if budget is None else expected_frames(budget, cost_pmf(pull, push, ready))
     return FrameSplit(
         pull=pull,
         push=push.slots,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedslot.access.channels import Channel
 from fedslot.planning.cell import Progress, PushCell, progress_after
-from fedslot.planning.collision import last_slot_at_most, push_moments, received_mean
-from fedslot.planning.contenders import Floats, mean, sending_pmf
+from fedslot.planning.collision import Numbers, last_slot_at_most, push_moments, received_mean
+from fedslot.planning.contenders import NEGLIGIBLE, Floats, mean, sending_pmf, thinning
 from fedslot.planning.costs import paper_push_costs
 from fedslot.planning.period import PushPeriod
 from fedslot.planning.readiness import ReadinessBySlot
@@ -22,6 +22,9 @@ BATCH, BATCH_SLOTS = 200_000, 4_000_000
 """Numbers of contenders and of slots that are simulated at once, which bounds the memory."""
 FEW = 500
 """Number of frames after which a simulation first looks whether it is precise enough."""
+POINTS, SENDERS, FEWEST, MEMBERS = 60, 20_000, 10, 12
+"""The search of the best barring by simulation: the largest number of UEs that send for which frames are simulated, the
+UEs that send in these, the least number of frames, and of numbers of contenders that stand for a distribution."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class PushYield:
     nothing: float
     slot_sum: float
     paper: float | None
-    at_most: Callable[[int], float]
+    at_most: Callable[[Numbers], Floats]
     frames: Floats | None = None
 
 
@@ -60,6 +63,11 @@ class Pushes:
     cell: PushCell
     pmf: Floats
     late: ReadinessBySlot | None = None
+
+    @property
+    def monotone(self) -> bool:
+        """Whether the last received slot is known to grow with the number of push slots."""
+        return self.cell.computed and self.cell.barring != "best" and self.late is None
 
     def expect(self, numbers: Sequence[int], progress: Progress | None = None) -> list[PushYield]:
         """Return what each number of push slots is expected to yield."""
@@ -127,14 +135,14 @@ class Pushes:
             nothing=min(1.0, push.nothing_probability),
             slot_sum=float(np.arange(1, slots + 1) @ push.singleton_probabilities),
             paper=push.expected_cost_paper(0),
-            at_most=lambda slot: float(push.last_slot_cdf[min(slot, slots)]),
+            at_most=lambda last: push.last_slot_cdf[np.minimum(last, slots)],
         )
 
     def _simulate(self, slots: int, progress: Progress) -> PushYield:
         cell = self.cell
         probability = self._search_barring(slots) if cell.barring == "best" else cell.barring
         # Another stream than that of the search, whose maximum is biased upwards.
-        frames = self._play(slots, probability, cell.frames, PLAN, cell.precision, progress)
+        frames = self._play(slots, probability, progress)
         received, last, slot_sum, sent = frames.T
         in_time = float(self.late.first_slots(slots).sum()) if self.late else 1.0
         return PushYield(
@@ -147,56 +155,67 @@ class Pushes:
             nothing=float((received == 0).mean()),
             slot_sum=float(slot_sum.mean()),
             paper=None,
-            at_most=lambda slot: float((last <= slot).mean()),
+            at_most=lambda slots: (last <= slots[:, None]).mean(axis=1),
             frames=frames,
         )
 
     def _search_barring(self, slots: int) -> float:
-        """Return the best of 20 probabilities by simulation with common random numbers."""
+        """Return the probability of the highest yield, from simulated yields of numbers of UEs that send."""
         if slots == 0 or len(self.pmf) == 1:
             return 1.0
-        trials = [k / 20 for k in range(20, 0, -1)]
-        few = max(2, self.cell.frames // 10)
-        yields = [self._play(slots, p, few, PLAN_BARRING)[:, 0].mean() for p in trials]
-        return trials[int(np.argmax(yields))]
+        most, rng = len(self.pmf) - 1, stream(self.cell.seed, PLAN_BARRING, slots)
+        numbers = np.unique(np.geomspace(1, most, POINTS).round().astype(np.int64))
+        yields = [
+            play_pushes(self.cell.medium, np.full(max(FEWEST, SENDERS // n), n), slots, rng, self.late)
+            for n in numbers.tolist()
+        ]
+        curve = np.interp(np.arange(most + 1), np.append(0, numbers), [0.0, *(rows[:, 0].mean() for rows in yields)])
+        members = _representatives(self.pmf)
 
-    def _play(
-        self,
-        slots: int,
-        probability: float,
-        frames: int,
-        purpose: str,
-        precision: float | None = None,
-        progress: Progress = lambda done, of: None,
-    ) -> Floats:
-        """Play frames. Returns (F, 4), the columns of `PushYield.frames`."""
+        def received(chances: Floats) -> Floats:
+            return np.array([_sending_mean(members, p, curve) for p in chances.tolist()])
+
+        return highest(received, 0.5 / most, points=97)
+
+    def _play(self, slots: int, probability: float, progress: Progress) -> Floats:
+        """Play the frames of a simulation. Returns (F, 4), the columns of `PushYield.frames`."""
+        cell, rng = self.cell, stream(self.cell.seed, PLAN, slots)
         most = len(self.pmf) - 1
-        rng = stream(self.cell.seed, purpose, slots)
-        batch = max(1, min(BATCH // max(1, most), BATCH_SLOTS // (slots + 1), frames if precision is None else FEW))
+        at_once = cell.frames if cell.precision is None else FEW
+        batch = max(1, min(BATCH // max(1, math.ceil(most * probability)), BATCH_SLOTS // (slots + 1), at_once))
         rows: list[Floats] = []
-        for start in range(0, frames, batch):
+        for start in range(0, cell.frames, batch):
             if start:
-                progress(start / frames, 1)
-            count = min(batch, frames - start)
-            number = rng.choice(len(self.pmf), size=count, p=self.pmf)
-            contends = (np.arange(most) < number[:, None]) & (rng.random((count, most)) < probability)
-            first: int | NDArray[np.int64] = 1
-            if self.late:
-                usable = np.cumsum(self.late.first_slots(slots))
-                first = 1 + np.searchsorted(usable, rng.random((count, most)), "right")
-            earliest = np.where(contends, first, slots + 1).astype(np.int64)
-            sent, slot = np.zeros((count, most, 0), dtype=np.int64), np.zeros((count, most), dtype=np.int64)
-            if earliest.size and slots:
-                sent = self.cell.medium.send(earliest, slots, rng)
-                slot = self.cell.medium.receive(sent, slots, rng)
-            sums = [(slot > 0).sum(axis=1), slot.max(axis=1, initial=0), slot.sum(axis=1), (sent > 0).sum(axis=(1, 2))]
-            rows.append(np.stack(sums, axis=1).astype(float))
-            if precision is not None and start + count >= FEW:
+                progress(start / cell.frames, 1)
+            count = min(batch, cell.frames - start)
+            number = rng.binomial(rng.choice(len(self.pmf), size=count, p=self.pmf), probability)
+            rows.append(play_pushes(cell.medium, number, slots, rng, self.late))
+            if cell.precision is not None and start + count >= FEW:
                 samples = np.concatenate(rows)[:, :2]
                 errors = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
-                if (errors <= precision * np.maximum(1.0, samples.mean(axis=0))).all():
+                if (errors <= cell.precision * np.maximum(1.0, samples.mean(axis=0))).all():
                     break
         return np.concatenate(rows)
+
+
+def play_pushes(
+    medium: Channel, number: Numbers, slots: int, rng: np.random.Generator, late: ReadinessBySlot | None = None
+) -> Floats:
+    """Play a batch of frames in which `number` (F,) UEs contend. Returns (F, 4), the columns of `PushYield.frames`.
+
+    late: when they are ready; None: all may use all slots.
+    """
+    count, most = len(number), int(number.max(initial=0))
+    if not most or not slots:
+        return np.zeros((count, 4))
+    first: int | Numbers = 1
+    if late:
+        first = 1 + np.searchsorted(np.cumsum(late.first_slots(slots)), rng.random((count, most)), "right")
+    earliest = np.where(np.arange(most) < number[:, None], first, slots + 1).astype(np.int64)
+    sent = medium.send(earliest, slots, rng)
+    slot = medium.receive(sent, slots, rng)
+    sums = [(slot > 0).sum(axis=1), slot.max(axis=1), slot.sum(axis=1), (sent > 0).sum(axis=(1, 2))]
+    return np.stack(sums, axis=1).astype(float)
 
 
 def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float:
@@ -221,11 +240,41 @@ def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float
             yields += count * share * p * (alone @ (numbers * pmf[numbers]))
         return yields
 
-    # There may be several maxima: scan, then refine around the highest. Crowds of n have theirs at L/n, of a width in
-    # proportion to it, so that steps are proportional too.
-    grid = np.geomspace(enough, 1.0, 257)
+    return highest(received, enough)
+
+
+def highest(yields: Callable[[Floats], Floats], least: float, points: int = 257) -> float:
+    """Return the probability from `least` to 1 of the highest yield.
+
+    There may be several maxima: scan, then refine around the highest. Crowds of n contenders have theirs at a constant
+    by n, of a width in proportion to it, so that steps are proportional too.
+    """
+    grid = np.geomspace(least, 1.0, points)
     for _ in range(6):
-        peak = int(np.argmax(received(grid)))
+        peak = int(np.argmax(yields(grid)))
         best, low, high = float(grid[peak]), float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, len(grid) - 1)])
-        grid = np.linspace(low, high, 33)
+        grid = np.linspace(low, high, points // 8 + 1)
     return best
+
+
+def _representatives(pmf: Floats) -> dict[int, float]:
+    """Return a distribution on at most `MEMBERS` numbers that is close to another."""
+    numbers = np.flatnonzero(pmf)
+    if len(numbers) <= MEMBERS:
+        return dict(zip(numbers.tolist(), pmf[numbers].tolist(), strict=True))
+    part = np.minimum((np.cumsum(pmf[numbers]) * MEMBERS).astype(np.int64), MEMBERS - 1)
+    weights = np.bincount(part, pmf[numbers])
+    means = np.bincount(part, pmf[numbers] * numbers) / np.maximum(weights, NEGLIGIBLE)
+    merged: dict[int, float] = {}
+    for number, weight in zip(means.round().astype(int).tolist(), weights.tolist(), strict=True):
+        merged[number] = merged.get(number, 0.0) + weight
+    return merged
+
+
+def _sending_mean(contenders: Mapping[int, float], probability: float, curve: Floats) -> float:
+    """Return the mean of a curve over the number of UEs that send."""
+    total = 0.0
+    for number, weight in contenders.items():
+        _, m, chance = thinning(number, number, probability)
+        total += weight * float(chance[0] @ curve[m[0]])
+    return total
