@@ -74,11 +74,26 @@ def test_simulated_channels(numbers) -> None:
     assert answer != numbers(*arguments, "--seed", "1")
 
 
-def test_arrivals_and_their_backlog(run) -> None:
-    text = run("quickstart", "-o", "push.arrivals=0.3").stdout
-    assert "contenders binomial:100:0.0324614\n(push.arrivals)" in text
-    assert "With 5 pull slots, 2.74 UEs get an update during a frame.\nContenders are UEs that are not pulled" in text
-    assert "Contenders are UEs" not in run("quickstart", "-o", "push.arrivals=0.3", "--contenders", "4").stdout
+def test_arrivals_and_their_backlog(run, numbers) -> None:
+    """The stationary cell, not the arrivals of a frame: this one has jammed."""
+    jam = run("quickstart", "-o", "push.arrivals=0.5", "--pull", "5").stdout
+    assert "backlog                 94.9" in jam
+    assert "Unstable above 0.116 arrivals a slot." in jam
+    few = numbers("quickstart", "-o", "push.arrivals=0.05", "--pull", "5")
+    assert (few["arrivals"], "contenders" in few) == (0.05, False)
+    # without a jam, as many are received as arrive at the UEs that are not pulled and not backlogged
+    assert few["expected_received_push"] == pytest.approx(0.05 * few["expected_cost_max"] * 0.95, rel=0.01)
+    assert few["most_arrivals"] == pytest.approx(0.116, abs=0.001)
+    controlled = run("quickstart", "-o", "push.arrivals=0.2", "-o", "push.probability=auto").stdout
+    assert "backlogged when a frame begins, in the long run\n(simulated; the same UEs" in controlled
+    assert "The push slots serve up to 0.236 arrivals a slot, by the mean drift." in controlled
+    assert "backlog" not in run("quickstart", "-o", "push.arrivals=0.3", "--contenders", "4").stdout
+
+
+def test_large_cells_by_their_drift(run) -> None:
+    text = run("--slots", "500", "--pull", "20", "--ues", "5000", "--arrivals", "0.3").stdout
+    assert "(where the mean drift ends; the same UEs" in text
+    assert "by the mean drift." in text
 
 
 def test_options_of_a_simulation_have_no_effect_on_what_is_computed(run) -> None:
@@ -270,7 +285,15 @@ def test_folders_of_no_single_run_are_refused(run, tmp_path: Path) -> None:
         (["--contenders", "many"], "--contenders: 'many' is not allowed; it must be a whole number, poisson:MEAN"),
         (["--contenders", "poisson:95", "--ues", "100"], "--contenders: 'poisson:95' is not allowed"),
         (["--ready", "2"], "--ready: 2.0 is not allowed; it must be a probability, from 0 to 1"),
-        (["--barring", "often"], "--barring: 'often' is not allowed; it must be a probability, from 0 to 1, or best"),
+        (["--arrivals", "0.3"], "--arrivals: 0.3 is not allowed; it must be given with --ues, or with a SCENARIO"),
+        (
+            ["quickstart", "-o", "push.arrivals=0.3", "-o", "cost_rule=sum"],
+            "cost_rule: 'sum' is not allowed; it must be max or frame, to plan with arrivals",
+        ),
+        (
+            ["--barring", "often"],
+            "--barring: 'often' is not allowed; it must be a probability, from 0 to 1, best or auto",
+        ),
         (["--barring", "nan"], "--barring: nan is not allowed"),
         (["--budget", "-3"], "--budget: -3.0 is not allowed; it must be a number of slots from 21"),
         (["--value-ratio", "inf"], "--value-ratio: inf is not allowed"),
@@ -318,7 +341,7 @@ def test_bad_words_are_one_line(refusal: Callable[[list[str]], str], words: list
         ("--frame-limit", "15", "--value-ratio", "4"),
         ("quickstart", *RADIO, "--want-updates", "8"),
         ("late-fleet", *RADIO, "--value-ratio", "3"),
-        ("quickstart", "-o", "push.arrivals=0.3", "--success", "0.3", "--value-ratio", "3", "--barring", "best"),
+        ("quickstart", "-o", "push.arrivals=0.3", "--value-ratio", "3", "--barring", "best"),
         ("paper", "--bits-per-slot", "100", "--frame-limit", "15", "--value-ratio", "3", "--success", "0.3"),
     ],
 )

@@ -62,6 +62,10 @@ class Options:
         "Number of UEs that would contend for push slots: a number, poisson:MEAN, binomial:N:P, or numbers "
         "with their probabilities as 5:0.5,10:0.5; 10 without a scenario."
     )
+    arrivals: float | None = _option(
+        "Mean number of UEs that get an update in a slot, instead of contenders: each stays backlogged until it is "
+        "received, and numbers are those of the long run."
+    )
     pull: int | None = _option("Only this number of pull slots, Q.")
     value_ratio: float | None = _option(
         "Value of a pushed update; that of a pulled one is 1. The default, 1, says that a pushed update is "
@@ -82,7 +86,8 @@ class Options:
     )
     confidence: float | None = _option("Keep the limit per frame with this probability instead of in expectation.")
     barring: str | None = _option(
-        "Probability with which contenders contend, or `best` for the best of each split; 1 without a scenario."
+        "Probability with which contenders contend; `best` for the best of each split, or `auto` as the PS controls "
+        "it in a run; 1 without a scenario."
     )
     ues: int | None = _option("UEs in the cell, which bounds those that are pulled or contend; all listen.", min=1)
     channel: str | None = _option(
@@ -121,11 +126,11 @@ class Options:
     def given(self) -> dict[str, Any]:
         """Return the options that are given."""
         given = {name: value for name, value in vars(self).items() if value is not None}
-        if self.barring is not None and self.barring != "best":
+        if self.barring is not None and self.barring not in ("best", "auto"):
             try:
                 given["barring"] = float(self.barring)
             except ValueError:
-                raise InputError("--barring", self.barring, "a probability, from 0 to 1, or best") from None
+                raise InputError("--barring", self.barring, "a probability, from 0 to 1, best or auto") from None
         return given
 
 
@@ -146,7 +151,9 @@ def plan(**words: Any) -> None:
         raise InputError("-o", options.override[0], "given with a SCENARIO")
     scenario = None if source is None else read_scenario(source, options.override)
     taken = {} if scenario is None else take(scenario, options.slots, options.ues)
-    taken = {name: value for name, value in taken.items() if name not in given}
+    one_of_both = {"contenders", "arrivals"}  # which are instead of each other
+    left_out = given.keys() | (one_of_both if one_of_both & given.keys() else set())
+    taken = {name: value for name, value in taken.items() if name not in left_out}
     chosen: dict[str, Any] = DEFAULTS | {name: value.value for name, value in taken.items()} | given
     _check(chosen, scenario)
     estimate = None if options.value_from is None else _estimate(options.value_from)
@@ -154,15 +161,18 @@ def plan(**words: Any) -> None:
     chosen.setdefault("bits_per_parameter", 32 if scenario is None else scenario.radio.bits_per_parameter)
     if scenario is not None and "bits_per_slot" in chosen:
         chosen["parameters"] = options.parameters or count_parameters(scenario)
+    rule = "max" if scenario is None or "arrivals" not in chosen else _rule(scenario)
     simulation = {name: given[name] for name in ("frames", "precision", "seed") if name in given}
     with _named_as_options(given, taken):
         late = scenario if chosen["ready"] is None else None
         cell = PushCell(
-            parse_contenders(chosen["contenders"]),
+            parse_contenders("0" if "arrivals" in chosen else chosen["contenders"]),
             _channel(chosen, scenario if "channel" in taken else None),
             ready=1.0 if late else chosen["ready"],
             ues=chosen["ues"],
             barring=chosen["barring"],
+            arrivals=chosen.get("arrivals"),
+            rule=rule,
             **simulation,
         )
         with _progress_bar(options.pull is None or not cell.computed) as progress:
@@ -179,7 +189,7 @@ def plan(**words: Any) -> None:
                 progress=progress,
             )
             numbers = sizing.as_dict()
-    if cell.computed:
+    if not sizing.plan.best.standard_errors:
         for name in simulation:
             typer.echo(f"note: --{name} has no effect on the collision channel, which is computed", err=True)
     if options.plot is not None:
@@ -194,8 +204,7 @@ def plan(**words: Any) -> None:
     else:
         from fedslot.views.plan_tables import print_answer
 
-        arrivals = scenario.push.arrivals if scenario is not None and "contenders" in taken else None
-        print_answer(sizing, chosen, taken, estimate, arrivals)
+        print_answer(sizing, chosen, taken, estimate)
 
 
 plan.__signature__ = inspect.signature(Options, eval_str=True)  # type: ignore[attr-defined]  # which Typer reads
@@ -214,6 +223,8 @@ def _check(chosen: Mapping[str, Any], scenario: Scenario | None) -> None:
         ("parameters", "bits_per_slot" in has, "given with --bits-per-slot"),
         ("bits_per_parameter", "bits_per_slot" in has, "given with --bits-per-slot"),
         ("bits_per_slot", model, "given with --parameters, or with a SCENARIO and its model"),
+        ("arrivals", chosen["contenders"] is DEFAULTS["contenders"], "left out with --contenders"),
+        ("arrivals", "ues" in has, "given with --ues, or with a SCENARIO"),
         ("listen_mj", "send_mj" in has, "given with --send-mj"),
         ("downlink_bits", "budget" not in has, "left out with a budget, whose slots include one for each downlink"),
         ("downlink_bits", "frame_limit" not in has, "left out with --frame-limit, which includes one downlink slot"),
@@ -236,7 +247,8 @@ def _asked(
     asked: dict[str, Any] = {}
     if "source" in chosen:
         asked |= {"scenario": chosen["source"], "taken": {name: value.field for name, value in taken.items()}}
-    names = ["slots", "contenders", "ues", "value_ratio", "ready", "budget", "barring", "channel", "threshold_db"]
+    who = "arrivals" if "arrivals" in chosen else "contenders"
+    names = ["slots", who, "ues", "value_ratio", "ready", "budget", "barring", "channel", "threshold_db"]
     asked |= {name: chosen[name] for name in names if name in chosen}
     if "frame_limit" in chosen:
         asked |= {name: chosen.get(name) for name in ("frame_limit", "confidence")}
@@ -277,6 +289,14 @@ def _channel(chosen: Mapping[str, Any], scenario: Scenario | None) -> Channel:
             allowed = f"left out with --channel {name}: only capture has one"
             raise InputError("threshold_db", options["threshold_db"], allowed)
     return make_channel(name, **options)
+
+
+def _rule(scenario: Scenario) -> Any:
+    """Return the cost rule, by which slots pass in which UEs get updates."""
+    name = scenario.cost_rule.name
+    if name not in ("max", "frame"):
+        raise InputError("cost_rule", name, "max or frame, to plan with arrivals")
+    return name
 
 
 def _own_pull(scenario: Scenario, slots: int) -> int | None:

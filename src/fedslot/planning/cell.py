@@ -15,7 +15,7 @@ from fedslot.planning.readiness import Ready
 from fedslot.support.checks import check_number, check_probability, check_whole
 from fedslot.support.errors import InputError
 
-Barring: TypeAlias = float | Literal["best"]
+Barring: TypeAlias = float | Literal["best", "auto"]
 Progress: TypeAlias = Callable[[float, int], None]
 """Is called with the number of splits that are done, and that of all splits."""
 
@@ -25,6 +25,8 @@ def progress_after(progress: Progress | None, before: float, splits: int) -> Pro
     return lambda done, of: None if progress is None else progress(before + done, max(splits, of))
 
 
+MOST_ARRIVALS = 10_000.0
+"""The largest mean number of arrivals per slot."""
 MOST_BEYOND = 1e-9
 """Largest probability of more contenders than UEs that is ignored, as at the end of a Poisson distribution."""
 
@@ -45,7 +47,7 @@ class CellOptions(TypedDict, total=False):
 class PushCell:
     """The UEs of a cell that contend for push slots, and the channel on which they do; fields as in `plan`."""
 
-    contenders: Contenders
+    contenders: Contenders = 0
     channel: str | Channel = "collision"
     ready: Ready = 1.0
     ues: int | None = None
@@ -53,10 +55,16 @@ class PushCell:
     frames: int = 4000
     precision: float | None = None
     seed: int = 0
+    arrivals: float | None = None
+    rule: Literal["max", "frame"] = "max"
 
     def __post_init__(self) -> None:
         pmf, most, _ = self.pmf, self.most_contenders, self.medium
-        if self.barring != "best":
+        if self.arrivals is not None:
+            check_number("arrivals", self.arrivals, 1e-9, MOST_ARRIVALS)
+            if self.ues is None:
+                raise InputError("arrivals", self.arrivals, "given with a number of UEs")
+        if self.barring not in ("best", "auto"):
             check_probability("barring", self.barring)
         if self.precision is not None:
             check_number("precision", self.precision, 0, 1)
@@ -75,8 +83,17 @@ class PushCell:
 
     @property
     def computed(self) -> bool:
-        """Whether results are computed, as on the collision channel; on others they are simulated."""
-        return type(self.medium) is Collision
+        """Whether results are computed, as on the collision channel; else they are simulated.
+
+        That is so on other channels, where barring is controlled, and with arrivals of UEs that are ready late.
+        """
+        late_arrivals = self.arrivals is not None and np.ndim(self.ready) > 0
+        return type(self.medium) is Collision and self.barring != "auto" and not late_arrivals
+
+    @property
+    def feeds_back(self) -> bool:
+        """Whether frames depend on those before: by the backlog, or by a control of the access barring."""
+        return self.arrivals is not None or self.barring == "auto"
 
     @cached_property
     def pmf(self) -> Floats:
@@ -94,7 +111,7 @@ class PushCell:
         return self.contenders.ues if isinstance(self.contenders, Binomial) else len(self.pmf) - 1
 
     def most_beside(self, pull: int) -> int:
-        """Return the largest number of UEs that may contend if `pull` UEs are pulled."""
+        """Return the largest number of UEs that may contend if `pull` UEs are pulled; not used with arrivals."""
         return self.most_contenders if self.ues is None else min(self.most_contenders, self.ues - pull)
 
     def pmf_among(self, ues: int) -> Floats:

@@ -48,13 +48,15 @@ def shortest_frame(cell: PushCell, updates: float, pull: int | None) -> FrameSpl
     """Return the split of the shortest frame of a cell by bisection, since more slots never yield less."""
     if not 0 < updates <= MOST_UPDATES:
         raise InputError("want_updates", updates, f"a number above 0 and up to {MOST_UPDATES:,}")
+    if cell.arrivals is not None:
+        raise InputError("want_updates", updates, "left out with arrivals; give a number of contenders instead")
     if np.ndim(cell.ready):
         raise InputError("ready", cell.ready, "one probability for all slots")
     ready, longest = float(cell.ready), longest_frame(pull, cell)  # type: ignore[arg-type]
     if pull is not None and pull > longest:
         raise InputError("pull", pull, f"at most {longest:,}, the slots of the longest frame that is looked at")
     most_pulls = cell.ues if pull is None else pull
-    most_pushes = cell.contenders_mean * (1.0 if cell.barring == "best" else cell.barring)
+    most_pushes = cell.contenders_mean * (1.0 if isinstance(cell.barring, str) else cell.barring)
     wanted = updates * (1 - 1e-12)  # rounding does not decide
     if (ready == 0 or most_pulls is not None) and wanted > ready * (most_pulls or 0) + most_pushes:
         return None

@@ -21,22 +21,22 @@ class Taken(NamedTuple):
 def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -> dict[str, Taken]:
     """Return what a plan takes from a scenario, by the names of its options.
 
-    With `push.arrivals`, contenders are the UEs that become backlogged in a frame of full length. A time budget is
-    taken if it is spent by `cost_max`, as in a plan. `ready` is None where UEs have computing times.
+    With `push.arrivals` there are arrivals instead of contenders. A time budget is taken if it is spent by `cost_max`,
+    as in a plan. `ready` is None where UEs have computing times.
 
     slots, ues: uplink slots of a frame, and UEs in the cell, if not the scenario's.
     """
     push, ues = scenario.push, scenario.data.ues if ues is None else ues
     slots = scenario.frame.slots if slots is None else slots
     # `ready`: all that are not pulled
-    contenders = Taken(str(ues if push.contenders == "ready" else push.contenders), "push.contenders")
+    who = {"contenders": Taken(str(ues if push.contenders == "ready" else push.contenders), "push.contenders")}
     if push.arrivals is not None:
-        contenders = Taken(f"binomial:{ues}:{scenario.arrival_probability(slots, ues):.6g}", "push.arrivals")
+        who = {"arrivals": Taken(push.arrivals, "push.arrivals")}
     taken = {
         "slots": Taken(slots, "frame.slots"),
-        "contenders": contenders,
+        **who,
         "ues": Taken(ues, "data.ues"),
-        "barring": Taken("best" if push.probability == "auto" else push.probability, "push.probability"),
+        "barring": Taken(push.probability, "push.probability"),
         "channel": Taken(push.channel.name, "push.channel"),
     }
     if scenario.time_budget is not None and scenario.cost_rule.name == "max":

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel
 from fedslot.planning.cell import Barring, Progress, PushCell, progress_after
-from fedslot.planning.contenders import Contenders, Floats
+from fedslot.planning.contenders import Contenders
 from fedslot.planning.costs import expected_cost_max
 from fedslot.planning.limits import chance_within, cost_pmf, expected_frames, within
 from fedslot.planning.pushes import Pushes, PushYield
@@ -48,6 +48,7 @@ class FrameSplit:
     nothing_pushed: probability that no push is received.
     expected_frames, value_in_budget: number of frames in the budget, and their value; None without a budget.
     within_limit: probability that the frame costs at most the limit per frame; None without a limit.
+    backlog: number of backlogged UEs when a frame begins; None without arrivals.
     standard_errors: of the fields that were simulated; empty if all are computed.
     """
 
@@ -68,6 +69,7 @@ class FrameSplit:
     expected_frames: float | None = None
     value_in_budget: float | None = None
     within_limit: float | None = None
+    backlog: float | None = None
     standard_errors: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -150,7 +152,7 @@ MOST_RECEIVED = Objective()
 
 def plan(
     slots: int,
-    contenders: Contenders,
+    contenders: Contenders = 0,
     *,
     pulls: Iterable[int] | None = None,
     value_ratio: float = 1.0,
@@ -164,6 +166,8 @@ def plan(
     frames: int = 4000,
     precision: float | None = None,
     seed: int = 0,
+    arrivals: float | None = None,
+    rule: Literal["max", "frame"] = "max",
     progress: Progress | None = None,
 ) -> Plan:
     """Compare the splits of a frame.
@@ -183,18 +187,22 @@ def plan(
         numbers of pull slots that alone cost more are left out.
     confidence: the limit holds with this probability instead, P(cost_max <= frame_limit) >= confidence.
     barring: probability with which contenders send; "best" is for each split the one that maximises the number of
-        received pushes, which with N contenders on the collision channel is min(1, L/N).
+        received pushes, which with N contenders on the collision channel is min(1, L/N); "auto" is what a PS does that
+        controls it by what it receives, and is simulated. "best" with arrivals is the channel's best load at all times.
     channel: the collision channel is computed exactly, others are simulated.
     frames: frames to simulate for each split.
     precision: stop simulating a split as soon as the standard errors of the received pushes and of their last slot are
-        at most this part of their means (of 1, if a mean is below 1).
+        at most this part of their means (of 1, if a mean is below 1), where frames are independent.
+    arrivals: mean number of UEs per slot that get an update, instead of contenders: each stays backlogged until it is
+        received, and the numbers are those of the long run of a cell that was empty. The same UEs are pulled in every
+        frame. rule: slots that a frame takes, `max` to its last received slot, `frame` all.
     progress: called with the number of splits done and of all splits.
 
     >>> best = plan(20, 10, frame_limit=15).best
     >>> best.pull, best.push, round(best.expected_cost_max, 6)
     (14, 1, 15.0)
     """
-    cell = PushCell(contenders, channel, ready, ues, barring, frames, precision, seed)
+    cell = PushCell(contenders, channel, ready, ues, barring, frames, precision, seed, arrivals, rule)
     return compare(cell, slots, pulls, Objective(value_ratio, budget, frame_limit, confidence), progress)
 
 
@@ -210,12 +218,12 @@ def compare(
     objective.check(slots)
     limit, budget = objective.frame_limit, objective.budget
     readiness = make_readiness(cell.ready, slots)
-    late = readiness if isinstance(readiness, ReadinessBySlot) else None
-    if late and limit is not None:
+    if isinstance(readiness, ReadinessBySlot) and limit is not None:
         raise InputError("frame_limit", limit, "left out where readiness depends on the slot")
     compared = _pulls_to_compare(pulls, slots, cell.ues)
-    groups = [  # numbers of pull slots beside which equally many UEs may contend
-        (list(group), Pushes(cell, cell.pmf_among(most), late)) for most, group in groupby(compared, cell.most_beside)
+    groups = [  # numbers of pull slots beside which the same UEs may contend
+        (pulls, Pushes(cell, cell.pmf_among(cell.most_beside(pulls[0])), readiness, pulls[0]))
+        for pulls in ([*group] for _, group in groupby(compared, int if cell.feeds_back else cell.most_beside))
     ]
     tries = 1
     if limit is not None and len(groups) == len(compared):  # numbers of push slots that are tried for each pull
@@ -302,12 +310,16 @@ def _split(pull: int, push: PushYield, ready: Readiness, objective: Objective) -
         expected_frames=frames,
         value_in_budget=None if frames is None else frames * value,
         within_limit=None if limit is None else chance_within(limit, pull, push, ready),
-        standard_errors={} if push.frames is None else _standard_errors(push.frames, pull, last_pull, ratio),
+        backlog=push.backlog,
+        standard_errors=_standard_errors(push, pull, last_pull, ratio),
     )
 
 
-def _standard_errors(frames: Floats, pull: int, last_pull: float, value_ratio: float) -> dict[str, float]:
-    received, last, slot_sum, sent = frames.T
+def _standard_errors(push: PushYield, pull: int, last_pull: float, value_ratio: float) -> dict[str, float]:
+    """Return the standard errors of what was simulated, by field; of runs, those of the means of each run."""
+    if push.frames is None:
+        return {}
+    received, last, slot_sum, sent = push.frames.T
     samples = {
         "expected_sent": sent,
         "expected_received_push": received,
@@ -316,6 +328,9 @@ def _standard_errors(frames: Floats, pull: int, last_pull: float, value_ratio: f
         "expected_cost_sum": (pull + 1) * received + slot_sum,
         "nothing_pushed": (received == 0).astype(float),
     }
+    if push.backlogs is not None:
+        samples = {name: x.reshape(len(push.backlogs), -1).mean(axis=1) for name, x in samples.items()}
+        samples |= {} if push.backlog is None else {"backlog": push.backlogs}
     errors = {name: float(x.std(ddof=1) / math.sqrt(len(x))) for name, x in samples.items()}
     errors["expected_received"] = errors["expected_received_push"]
     errors["expected_value"] = value_ratio * errors["expected_received_push"]

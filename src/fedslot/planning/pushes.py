@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from fedslot.access.channels import Channel
+from fedslot.planning.backlog import Backlog
 from fedslot.planning.cell import Progress, PushCell, progress_after
-from fedslot.planning.collision import Numbers, last_slot_at_most, push_moments, received_mean
+from fedslot.planning.collision import last_slot_at_most, push_moments, received_mean
 from fedslot.planning.contenders import NEGLIGIBLE, Floats, mean, sending_pmf, thinning
 from fedslot.planning.costs import paper_push_costs
 from fedslot.planning.period import PushPeriod
-from fedslot.planning.readiness import ReadinessBySlot
+from fedslot.planning.readiness import ALL_READY, Readiness, ReadinessBySlot
+from fedslot.planning.trial import Numbers, play_cell, play_pushes
 from fedslot.support.rng import PLAN, PLAN_BARRING, stream
 
 BATCH, BATCH_SLOTS = 200_000, 4_000_000
@@ -37,7 +38,9 @@ class PushYield:
     slot_sum: expected sum of the received slots.
     paper: the push part of eq. (5), None on other channels than the paper's.
     frames: (F, 4) if simulated, the numbers of received pushes, their last slots, the sums of their slots, and the
-        numbers of transmissions.
+        numbers of transmissions. With arrivals, they are those of several runs, one after the other.
+    backlog: with arrivals, the expected number of backlogged UEs when a frame begins.
+    backlogs: (R,) its mean in each simulated run, or that of the contenders; None if frames are independent.
     """
 
     slots: int
@@ -51,32 +54,46 @@ class PushYield:
     paper: float | None
     at_most: Callable[[Numbers], Floats]
     frames: Floats | None = None
+    backlog: float | None = None
+    backlogs: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Pushes:
     """Computes or simulates what push slots of a cell yield.
 
-    pmf: entry n is the probability of n contenders. late: when these are ready; None: they may use all slots.
+    pmf: entry n is the probability of n contenders. ready: whether UEs are ready in time.
+    pull: number of pull slots beside them, on which the number of contenders depends with arrivals.
     """
 
     cell: PushCell
     pmf: Floats
-    late: ReadinessBySlot | None = None
+    ready: Readiness = ALL_READY
+    pull: int = 0
+
+    @property
+    def late(self) -> ReadinessBySlot | None:
+        """When contenders are ready; None: they may use all slots."""
+        return self.ready if isinstance(self.ready, ReadinessBySlot) else None
 
     @property
     def monotone(self) -> bool:
         """Whether the last received slot is known to grow with the number of push slots."""
-        return self.cell.computed and self.cell.barring != "best" and self.late is None
+        cell = self.cell
+        return cell.computed and cell.barring != "best" and self.late is None and cell.arrivals is None
 
     def expect(self, numbers: Sequence[int], progress: Progress | None = None) -> list[PushYield]:
         """Return what each number of push slots is expected to yield."""
         report = progress_after(progress, 0, len(numbers))
         report(0, 1)
         results: list[PushYield] = []
-        at_once = 1000 if self.cell.computed and not self.late else 1
+        at_once = 1000 if self.cell.computed and not self.late and self.cell.arrivals is None else 1
         for first in range(0, len(numbers), at_once):
-            if not self.cell.computed:
+            if self.cell.barring == "auto" or (self.cell.arrivals and not self.cell.computed):
+                results.append(self._run(numbers[first]))
+            elif self.cell.arrivals:
+                results.append(self._stationary(numbers[first]))
+            elif not self.cell.computed:
                 results.append(self._simulate(numbers[first], progress_after(report, first, len(numbers))))
             elif self.late:
                 results.append(self._compute_late(numbers[first], self.late.first_slots(numbers[first])))
@@ -93,7 +110,7 @@ class Pushes:
 
     def _barring(self, slots: int, shares: Floats | None = None) -> float:
         """Return the probability of sending on the collision channel."""
-        return best_barring(slots, self.pmf, shares) if self.cell.barring == "best" else self.cell.barring
+        return best_barring(slots, self.pmf, shares) if self.cell.barring == "best" else float(self.cell.barring)
 
     def _compute(self, numbers: Sequence[int]) -> list[PushYield]:
         chances = [self._barring(slots) for slots in numbers]
@@ -138,17 +155,36 @@ class Pushes:
             at_most=lambda last: push.last_slot_cdf[np.minimum(last, slots)],
         )
 
+    def _stationary(self, slots: int) -> PushYield:
+        """Return what push slots yield in the long run, if UEs stay backlogged until they are received."""
+        backlog = Backlog(self.cell, self.pull, slots, self.ready)
+        expected, sending = mean(backlog.law), mean(backlog.senders)
+        plain = Pushes(replace(self.cell, arrivals=None, barring=1.0), backlog.senders)._compute([slots])[0]
+        probability = sending / expected if expected else backlog.sending(0)
+        return replace(plain, probability=probability, paper=None, backlog=expected)
+
+    def _run(self, slots: int) -> PushYield:
+        """Return what push slots yield in the long run, from simulated runs."""
+        runs = play_cell(self.cell, self.pmf, self.pull, slots, self.ready)
+        expected = float(runs.backlogs.mean())
+        played = self._played(slots, runs.frames, runs.contending / expected if expected else 1.0, runs.contending)
+        return replace(played, backlog=expected if self.cell.arrivals else None, backlogs=runs.backlogs)
+
     def _simulate(self, slots: int, progress: Progress) -> PushYield:
         cell = self.cell
-        probability = self._search_barring(slots) if cell.barring == "best" else cell.barring
+        probability = self._search_barring(slots) if cell.barring == "best" else float(cell.barring)
         # Another stream than that of the search, whose maximum is biased upwards.
         frames = self._play(slots, probability, progress)
+        return self._played(slots, frames, probability, mean(self.pmf) * probability)
+
+    def _played(self, slots: int, frames: Floats, probability: float, contending: float) -> PushYield:
+        """Return what simulated frames yield; contending: expected number of UEs that are not barred."""
         received, last, slot_sum, sent = frames.T
         in_time = float(self.late.first_slots(slots).sum()) if self.late else 1.0
         return PushYield(
             slots=slots,
             probability=probability,
-            sending=mean(self.pmf) * probability * in_time,
+            sending=contending * in_time,
             sent=float(sent.mean()),
             received=float(received.mean()),
             last_slot=float(last.mean()),
@@ -166,7 +202,7 @@ class Pushes:
         most, rng = len(self.pmf) - 1, stream(self.cell.seed, PLAN_BARRING, slots)
         numbers = np.unique(np.geomspace(1, most, POINTS).round().astype(np.int64))
         yields = [
-            play_pushes(self.cell.medium, np.full(max(FEWEST, SENDERS // n), n), slots, rng, self.late)
+            play_pushes(self.cell.medium, np.full(max(FEWEST, SENDERS // n), n), slots, rng, self.ready)
             for n in numbers.tolist()
         ]
         curve = np.interp(np.arange(most + 1), np.append(0, numbers), [0.0, *(rows[:, 0].mean() for rows in yields)])
@@ -189,33 +225,13 @@ class Pushes:
                 progress(start / cell.frames, 1)
             count = min(batch, cell.frames - start)
             number = rng.binomial(rng.choice(len(self.pmf), size=count, p=self.pmf), probability)
-            rows.append(play_pushes(cell.medium, number, slots, rng, self.late))
+            rows.append(play_pushes(cell.medium, number, slots, rng, self.ready))
             if cell.precision is not None and start + count >= FEW:
                 samples = np.concatenate(rows)[:, :2]
                 errors = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
                 if (errors <= cell.precision * np.maximum(1.0, samples.mean(axis=0))).all():
                     break
-        return np.concatenate(rows)
-
-
-def play_pushes(
-    medium: Channel, number: Numbers, slots: int, rng: np.random.Generator, late: ReadinessBySlot | None = None
-) -> Floats:
-    """Play a batch of frames in which `number` (F,) UEs contend. Returns (F, 4), the columns of `PushYield.frames`.
-
-    late: when they are ready; None: all may use all slots.
-    """
-    count, most = len(number), int(number.max(initial=0))
-    if not most or not slots:
-        return np.zeros((count, 4))
-    first: int | Numbers = 1
-    if late:
-        first = 1 + np.searchsorted(np.cumsum(late.first_slots(slots)), rng.random((count, most)), "right")
-    earliest = np.where(np.arange(most) < number[:, None], first, slots + 1).astype(np.int64)
-    sent = medium.send(earliest, slots, rng)
-    slot = medium.receive(sent, slots, rng)
-    sums = [(slot > 0).sum(axis=1), slot.max(axis=1), slot.sum(axis=1), (sent > 0).sum(axis=(1, 2))]
-    return np.stack(sums, axis=1).astype(float)
+        return np.concatenate(rows)[:, :4]
 
 
 def best_barring(slots: int, pmf: Floats, shares: Floats | None = None) -> float:

@@ -66,6 +66,7 @@ class ReadinessBySlot:
         return np.diff(self.probabilities[len(self.probabilities) - push :], prepend=0.0)
 
 
+ALL_READY = SameReadiness(1.0)
 Readiness: TypeAlias = SameReadiness | ReadinessBySlot
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from fedslot.access.clock import NO_RADIO, Radio, Usage
+from fedslot.planning.backlog import Backlog
 from fedslot.planning.cell import Barring, Progress, PushCell
 from fedslot.planning.goals import longest_frame, shortest_frame, supported_contenders
 from fedslot.planning.inputs import readiness
 from fedslot.planning.planner import MOST_RECEIVED, FrameSplit, Objective, Plan, compare
+from fedslot.planning.readiness import make_readiness
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError
 
@@ -78,18 +81,36 @@ class Sizing:
                     raise InputError(name, value, "given with --ready, since the scenario's UEs are ready late")
         if self.want_updates is not None and self.objective.frame_limit is not None:
             raise InputError("want_updates", self.want_updates, "left out with --frame-limit")
+        if self.success is not None and self.cell.feeds_back:
+            raise InputError("success", self.success, "left out with arrivals, and with --barring auto")
         if self.success is not None and not self.cell.computed and self.pull is None:
             raise InputError("success", self.success, "given with --pull on a channel that is simulated")
 
     @cached_property
     def plan(self) -> Plan:
         """The splits."""
-        cell = self.cell
-        if self.late is not None:
-            assert self.radio.slot_seconds is not None
-            cell = replace(cell, ready=readiness(self.late, self.slots, self.radio.slot_seconds))
         pulls = None if self.pull is None else [self.pull]
-        return compare(cell, self.slots, pulls, self.objective, self.progress)
+        return compare(self._ready_cell, self.slots, pulls, self.objective, self.progress)
+
+    @cached_property
+    def _ready_cell(self) -> PushCell:
+        if self.late is None:
+            return self.cell
+        assert self.radio.slot_seconds is not None
+        return replace(self.cell, ready=readiness(self.late, self.slots, self.radio.slot_seconds))
+
+    @property
+    def own(self) -> FrameSplit:
+        """The scenario's split if it is among the splits, else the best."""
+        return next((split for split in self.plan.splits if split.pull == self.own_pull), self.plan.best)
+
+    @cached_property
+    def backlog(self) -> Backlog | None:
+        """What limits the arrivals of the own split; None without arrivals."""
+        if self.cell.arrivals is None:
+            return None
+        cell = self._ready_cell
+        return Backlog(cell, self.own.pull, self.own.push, make_readiness(cell.ready, self.slots))
 
     @cached_property
     def supported(self) -> Mapping[int, tuple[int, int]]:
@@ -166,6 +187,9 @@ class Sizing:
                 "best": best,
                 "splits": splits,
             }
+        if self.backlog is not None:
+            most = self.backlog.most_arrivals
+            answer["most_arrivals"] = None if math.isinf(most) else most
         if self.radio.bits_per_slot is not None:
             answer |= {name: getattr(self.radio, name) for name in ("bits", "update_slots", "downlink_slots")}
         if self.resized:

@@ -27,12 +27,11 @@ def print_answer(
     chosen: Mapping[str, Any],
     taken: Mapping[str, Taken],
     estimate: ValueRatio | None,
-    arrivals: float | None,
 ) -> None:
     """Print all tables of the size of a cell.
 
     chosen: options of the command by name; taken: those that are from the scenario.
-    estimate: of the value ratio. arrivals: UEs that get an update in a slot, if contenders follow from them.
+    estimate: of the value ratio.
     """
     console = Console(markup=False, emoji=False, highlight=False)
     if "source" in chosen:
@@ -44,11 +43,16 @@ def print_answer(
         _print_split(console, sizing.numbers(best))
         console.print("Costs are in slots. Exact and paper leave out the downlink slot and take all")
         console.print("pulled UEs as ready; max and sum do neither.")
-        console.print("\n".join(notes))
+        console.print("\n".join([*_say_backlog(sizing), *notes]))
         if update:
             console.print(update)
     else:
-        _print_splits(console, sizing, chosen["contenders"], arrivals)
+        who = (
+            f"contenders: {chosen['contenders']}"
+            if sizing.backlog is None
+            else f"{chosen['arrivals']:g} arrivals a slot"
+        )
+        _print_splits(console, sizing, who)
         console.print("\n".join(notes))
         if update:
             console.print(f"\n{update}\n")
@@ -82,7 +86,7 @@ def _print_split(console: Console, numbers: Mapping[str, Any]) -> None:
     console.print(table)
 
 
-def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: float | None) -> None:
+def _print_splits(console: Console, sizing: Sizing, contenders: str) -> None:
     """Print a table that fits into 80 characters, without columns that do not apply or repeat another."""
     result, supported = sizing.plan, sizing.supported
     best, splits = result.best, result.splits
@@ -98,11 +102,12 @@ def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: f
         return "<0.001" if 0 < chance < 0.001 else f"{chance:.3f}"
 
     barred = any(split.probability < 1 for split in splits)
-    papers = not (barred or simulated or supported or sizing.late) and sizing.cell.ready == 1
+    papers = not (barred or simulated or supported or sizing.late or sizing.backlog) and sizing.cell.ready == 1
     worth = any(split.expected_value != split.expected_received for split in splits)
     columns: list[tuple[str, bool, Callable[[FrameSplit], str]]] = [
         ("pull", True, lambda split: f"{mark(split)}{split.pull}"),
         ("push", True, lambda split: f"{split.push}"),
+        ("back-\nlog", best.backlog is not None, lambda split: _number(split.backlog or 0.0)),
         ("pushed", True, lambda split: _number(split.expected_received_push) + error(split)),
         ("received", True, lambda split: _number(split.expected_received)),
         ("value", worth, lambda split: _number(split.expected_value)),
@@ -124,12 +129,13 @@ def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: f
             table.add_row("⋮")
         style = "bold green" if splits[index] is best else None
         table.add_row(*(cell(splits[index]) for cell in cells.values()), style=style)
-    console.print(f"A frame of {result.slots} uplink slots; contenders: {contenders}.\n", highlight=False)
+    console.print(f"A frame of {result.slots} uplink slots; {contenders}.\n", highlight=False)
     console.print(table)
     notes = [
         f"▶ most value {'a frame' if result.by == 'expected_value' else 'in the budget'}:"
         f" pull {best.pull}, leave {best.push} open.",
-        *_about_own(sizing, arrivals),
+        *_about_own(sizing),
+        *_say_backlog(sizing),
         "Costs are in slots and include the downlink slot.",
     ]
     if len(shown) < len(splits):
@@ -141,22 +147,37 @@ def _print_splits(console: Console, sizing: Sizing, contenders: str, arrivals: f
     console.print("\n" + "\n".join(notes), highlight=False)
 
 
-def _about_own(sizing: Sizing, arrivals: float | None) -> list[str]:
-    """Return lines on the scenario's own split if it is not the best, and on contenders that follow from arrivals."""
-    result, ues, lines = sizing.plan, sizing.cell.ues, []
-    own = next((split for split in result.splits if split.pull == sizing.own_pull), result.best)
-    if own is not result.best:
-        worth, most = (getattr(split, result.by) for split in (own, result.best))
-        percent = 100 * worth / most if most else 0.0
-        part = f", {'over 99' if percent > 99.5 else f'{percent:.0f}'}% of the most value" if most else ""
-        lines.append(f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}.")
-    if arrivals is not None and ues is not None:
-        arrive = -ues * math.expm1(-arrivals * own.expected_cost_max / ues)
-        lines += [
-            f"With {own.pull} pull slots, {arrive:.2f} UEs get an update during a frame.",
-            "Contenders are UEs that are not pulled and get one in a frame of full length;",
-            "UEs that collided before come on top: `fedslot run` shows the backlog.",
-        ]
+def _about_own(sizing: Sizing) -> list[str]:
+    """Return a line on the scenario's own split if it is not the best."""
+    result, own = sizing.plan, sizing.own
+    if own is result.best:
+        return []
+    worth, most = (getattr(split, result.by) for split in (own, result.best))
+    percent = 100 * worth / most if most else 0.0
+    part = f", {'over 99' if percent > 99.5 else f'{percent:.0f}'}% of the most value" if most else ""
+    return [f"▷ the scenario's split: pull {own.pull}, leave {own.push} open{part}."]
+
+
+def _say_backlog(sizing: Sizing) -> list[str]:
+    """Return lines on the backlog of the own split, how it was found, and the most arrivals that the split bears."""
+    own, backlog = sizing.own, sizing.backlog
+    if backlog is None:
+        return []
+    how, given = "where the mean drift ends", not isinstance(sizing.cell.barring, str)
+    if own.standard_errors:
+        how = "simulated, and may jam later" if given else "simulated"
+    elif backlog.by_chain:
+        how = "from a Markov chain"
+    number = f"With {own.pull} pull slots, {_number(own.backlog or 0.0)} UEs"
+    lines = [
+        f"{number} are backlogged when a frame begins, in the long run",
+        f"({how}; the same UEs are pulled in every frame).",
+    ]
+    most = backlog.most_arrivals
+    if own.push and math.isfinite(most):
+        drift = "" if given and how == "from a Markov chain" else ", by the mean drift"
+        what = "Unstable above" if given else "The push slots serve up to"
+        lines.append(f"{what} {most:.3g} arrivals a slot{drift}.")
     return lines
 
 
