@@ -292,7 +292,7 @@ def test_folders_of_no_single_run_are_refused(run, tmp_path: Path) -> None:
         ),
         (
             ["--barring", "often"],
-            "--barring: 'often' is not allowed; it must be a probability, from 0 to 1, best or auto",
+            "--barring: 'often' is not allowed; it must be a probability, from 0 to 1",
         ),
         (["--barring", "nan"], "--barring: nan is not allowed"),
         (["--budget", "-3"], "--budget: -3.0 is not allowed; it must be a number of slots from 21"),

@@ -104,7 +104,13 @@ def test_plans_say_what_runs_do(number: int) -> None:
     compare(number, 300)
 
 
+def may_jam_later(cell: dict[str, Any]) -> bool:
+    """Whether a plan is of simulated runs that may have ended before a jam; it says so."""
+    simulated = cell["channel"] != "collision" or cell["ready"] == "by slot"
+    return simulated and "arrivals" in cell and cell["barring"] != "auto"
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(CELLS))
+@pytest.mark.parametrize("number", [number for number in range(CELLS) if not may_jam_later(draw(number))])
 def test_plans_say_what_long_runs_do(number: int) -> None:
     compare(number, 4000, frames=20_000)
