@@ -64,7 +64,7 @@ def test_leaders_are_those_that_may_be_the_best(scenario: Scenario, result: Make
     """A cell that is far behind is ruled out; those within the noise of all cells are not."""
     study = GridStudy(scenario, {"frame.pull": [2, 5, 8, 9]}, 4)
     noise, common = [0.01, -0.02, 0.015, -0.01], [0.05, -0.04, 0.0, 0.02]
-    levels = ([0.8] * 4, [0.801] * 4, [0.801 + n for n in noise], [0.6] * 4)
+    levels = ([0.8 + n for n in reversed(noise)], [0.801] * 4, [0.801 + n for n in noise], [0.6] * 4)
     runs = [result([level + c], 10) for cell in levels for level, c in zip(cell, common, strict=True)]
     found = Sweep(study, [*runs], {}, (0.5,))
     assert sorted(found.leaders("final_accuracy")) == [0, 1, 2]

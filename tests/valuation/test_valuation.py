@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from fedslot.valuation import GTG, Cyclic, Exact, Game, exact
 from fedslot.valuation.game import coalition_weights
@@ -129,26 +128,25 @@ def test_cyclic_is_exact_where_two_blocks_ask_for_nearly_all_coalitions(players)
     assert found.utilities == 2**players
 
 
-@pytest.mark.parametrize("players", [7, 9])
+@pytest.mark.parametrize("players", [9, 12])
 @pytest.mark.parametrize("make", [_random, _learning_like], ids=["random", "learning-like"])
-@pytest.mark.parametrize("blocks", [2, 12])
+@pytest.mark.parametrize("blocks", [2, 12, None], ids=["2 blocks", "12 blocks", "until precise"])
 def test_standard_errors_of_cyclic_blocks_are_honest(players, make, blocks):
-    """95% intervals by Student's t with (blocks - 1) degrees of freedom cover the truth about that often."""
-    limit = blocks * players * (players - 1) + 2
+    """Two of them on either side cover the truth about 95% of the time, also where they decide when to stop."""
+    method = Cyclic(0.6, 10_000) if blocks is None else Cyclic(1e-12, blocks * players * (players - 1) + 2)
     covered, spread, claimed = [], [], []
     for seed in range(60):
         table = make(players, 1000 + seed)
         truth = exact(table.game()).values
-        found = Cyclic(tolerance=1e-12, max_utilities=limit)(table.game(), np.random.default_rng(seed))
-        reach = stats.t.ppf(0.975, blocks - 1) * found.errors
-        covered.append(np.abs(found.values - truth) <= reach)
+        found = method(table.game(), np.random.default_rng(seed))
+        covered.append(np.abs(found.values - truth) <= 2 * found.errors)
         assert found.errors.all()
         spread.append((found.values - truth) ** 2)
         claimed.append(found.errors**2)
     # 60 games; the errors within a game hang together, so take the games for the sample
     coverage = np.mean(covered, axis=1)
-    assert abs(coverage.mean() - 0.95) < 4 * coverage.std() / np.sqrt(60) + 0.015
-    assert 0.75 < np.mean(spread) / np.mean(claimed) < 1.33
+    assert abs(coverage.mean() - 0.95) < 4 * coverage.std() / np.sqrt(60) + 0.025
+    assert 0.5 < np.mean(spread) / np.mean(claimed) < 1.15
 
 
 def test_standard_errors_of_gtg_are_about_right():

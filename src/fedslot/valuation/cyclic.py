@@ -4,7 +4,14 @@ Put the players on a circle in random order. The Y permutations that start at ea
 clockwise, and the Y that go round anticlockwise, have the arcs of the circle as their prefixes: Y(Y - 1) arcs, the
 empty coalition and the grand coalition. So one block of Y(Y - 1) + 2 utilities gives every player 2Y marginal
 contributions, each player has every position exactly twice (stratified), and each permutation comes with its reverse
-(antithetic). Blocks are independent, unbiased estimates, and their scatter gives honest standard errors.
+(antithetic). Within a block, contributions depend on one another. But blocks are independent, unbiased estimates, and
+their scatter gives standard errors.
+
+Two blocks say little about the variance of one player: the root of it would be 20% too small on average, and an
+interval of two such errors would hold 70% of the values instead of 95%. So the variance of a player is a weighted mean
+of its own, with one degree of freedom less than there are blocks, and of that of all players, which counts as `SHARED`
+degrees of freedom. The standard error is that of Student's t with these degrees of freedom, which is larger than the
+root of that variance over the number of blocks, and two of them on either side hold about 95%.
 """
 
 from __future__ import annotations
@@ -17,6 +24,8 @@ from pydantic import Field
 
 from fedslot.valuation.exact import FEW_PLAYERS, exact
 from fedslot.valuation.game import Floats, Game, Valuation
+
+SHARED = 4  # degrees of freedom of the mean variance of all players in that of each
 
 
 @dataclass(frozen=True)
@@ -41,11 +50,20 @@ class Cyclic:
         blocks = [_block(game, rng), _block(game, rng)]
         while True:
             values = np.mean(blocks, axis=0)
-            errors = np.std(blocks, axis=0, ddof=1) / np.sqrt(len(blocks))
+            errors = _errors(np.array(blocks))
             is_precise = np.sqrt(np.mean(errors**2)) <= self.tolerance * values.std()
             if is_precise or (len(blocks) + 1) * arcs + 2 > self.max_utilities:
                 return Valuation(values, errors, game.utilities)
             blocks.append(_block(game, rng))
+
+
+def _errors(blocks: Floats) -> Floats:
+    """Return the standard errors (Y,) of the mean of independent estimates (B, Y)."""
+    count, variances = len(blocks), blocks.var(axis=0, ddof=1)
+    freedom = count - 1 + SHARED
+    variance = ((count - 1) * variances + SHARED * variances.mean()) / freedom
+    errors: Floats = np.sqrt(variance / count * freedom / (freedom - 2))
+    return errors
 
 
 def _block(game: Game, rng: np.random.Generator) -> Floats:
