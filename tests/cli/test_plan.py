@@ -287,6 +287,10 @@ def test_folders_of_no_single_run_are_refused(run, tmp_path: Path) -> None:
         (["--ready", "2"], "--ready: 2.0 is not allowed; it must be a probability, from 0 to 1"),
         (["--arrivals", "0.3"], "--arrivals: 0.3 is not allowed; it must be given with --ues, or with a SCENARIO"),
         (
+            ["quickstart", "-o", "push.arrivals=0.3", "-o", "push.retries=2"],
+            "push.retries: 2 is not allowed; it must be null, to plan with arrivals",
+        ),
+        (
             ["quickstart", "-o", "push.arrivals=0.3", "-o", "cost_rule=sum"],
             "cost_rule: 'sum' is not allowed; it must be max or frame, to plan with arrivals",
         ),

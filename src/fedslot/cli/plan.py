@@ -161,7 +161,7 @@ def plan(**words: Any) -> None:
     chosen.setdefault("bits_per_parameter", 32 if scenario is None else scenario.radio.bits_per_parameter)
     if scenario is not None and "bits_per_slot" in chosen:
         chosen["parameters"] = options.parameters or count_parameters(scenario)
-    rule = "max" if scenario is None or "arrivals" not in chosen else _rule(scenario)
+    rule: Any = "max" if scenario is None or "arrivals" not in chosen else _rule(scenario)
     simulation = {name: given[name] for name in ("frames", "precision", "seed") if name in given}
     with _named_as_options(given, taken):
         late = scenario if chosen["ready"] is None else None
@@ -292,8 +292,10 @@ def _channel(chosen: Mapping[str, Any], scenario: Scenario | None) -> Channel:
 
 
 def _rule(scenario: Scenario) -> Any:
-    """Return the cost rule, by which slots pass in which UEs get updates."""
-    name = scenario.cost_rule.name
+    """Return the cost rule, by which UEs get updates; refuse what plans with arrivals do not know."""
+    name, retries = scenario.cost_rule.name, scenario.push.retries
+    if retries is not None:
+        raise InputError("push.retries", retries, "null, to plan with arrivals")
     if name not in ("max", "frame"):
         raise InputError("cost_rule", name, "max or frame, to plan with arrivals")
     return name

@@ -43,7 +43,7 @@ FRAMES = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Backlog:
+class StationaryCell:
     """The backlogged UEs of a cell with arrivals: those that are not pulled in `pull` slots, and have `slots` for push.
 
     The law is for cells that are computed; the others are simulated by `play_cell`.

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from fedslot.planning.backlog import Backlog
+from fedslot.planning.backlog import StationaryCell
 from fedslot.planning.cell import Progress, PushCell, progress_after
 from fedslot.planning.collision import last_slot_at_most, push_moments, received_mean
 from fedslot.planning.contenders import NEGLIGIBLE, Floats, mean, sending_pmf, thinning
@@ -157,7 +157,7 @@ class Pushes:
 
     def _stationary(self, slots: int) -> PushYield:
         """Return what push slots yield in the long run, if UEs stay backlogged until they are received."""
-        backlog = Backlog(self.cell, self.pull, slots, self.ready)
+        backlog = StationaryCell(self.cell, self.pull, slots, self.ready)
         expected, sending = mean(backlog.law), mean(backlog.senders)
         plain = Pushes(replace(self.cell, arrivals=None, barring=1.0), backlog.senders)._compute([slots])[0]
         probability = sending / expected if expected else backlog.sending(0)

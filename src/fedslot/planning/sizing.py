@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from fedslot.access.clock import NO_RADIO, Radio, Usage
-from fedslot.planning.backlog import Backlog
+from fedslot.planning.backlog import StationaryCell
 from fedslot.planning.cell import Barring, Progress, PushCell
 from fedslot.planning.goals import longest_frame, shortest_frame, supported_contenders
 from fedslot.planning.inputs import readiness
@@ -105,12 +105,12 @@ class Sizing:
         return next((split for split in self.plan.splits if split.pull == self.own_pull), self.plan.best)
 
     @cached_property
-    def backlog(self) -> Backlog | None:
+    def backlog(self) -> StationaryCell | None:
         """What limits the arrivals of the own split; None without arrivals."""
         if self.cell.arrivals is None:
             return None
         cell = self._ready_cell
-        return Backlog(cell, self.own.pull, self.own.push, make_readiness(cell.ready, self.slots))
+        return StationaryCell(cell, self.own.pull, self.own.push, make_readiness(cell.ready, self.slots))
 
     @cached_property
     def supported(self) -> Mapping[int, tuple[int, int]]:

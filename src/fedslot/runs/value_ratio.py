@@ -66,7 +66,7 @@ def estimate_value_ratio(scenario: Scenario, frames: pd.DataFrame | None, source
         raise RefusedError(f"{source}: no update was received, so there are no values")
     if received["update_value"].isna().all():
         name = scenario.strategy.name
-        raise RefusedError(f"{source} has no values of updates: {name} keeps none; take a run of push-pull or planned")
+        raise RefusedError(f"{source} has no values of updates: {name} keeps none; take a run of push-pull")
     means = received.pivot_table(index="round", columns="event", values="update_value", aggfunc="mean", observed=True)
     means = means.reindex(columns=[PULLED, PUSHED]).dropna()
     if len(means) < LEAST:

@@ -4,7 +4,7 @@ base.py             what a strategy is (`Strategy`, `Asking`) and what it may kn
 ledger.py           smoothed Shapley values, shared by the strategies that go by value; warm-up
 selection.py        the UEs of highest score, and weighted draws without replacement
 push_pull.py        pull the most valued UEs, leave the other slots open (the paper's Algorithm 1)
-planned.py          the split of most expected value within a limit per frame (the paper's problem P)
+planned.py          the best split for the received set within a limit per frame (a reading of problem P)
 load_split.py       push-pull with a number of push slots that follows the load
 only_pull.py        push-pull with idle push slots
 greedy_shap.py      all slots pull the most valued UEs

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedslot.messages import Grant
-from fedslot.strategies.base import Uses
+from fedslot.strategies.base import Cell, Uses
 from fedslot.strategies.ledger import Ledger
 from fedslot.strategies.push_pull import PushPull
 
@@ -17,6 +17,9 @@ class OnlyPull(PushPull):
     """Pull as push-pull does, but leave the push slots idle."""
 
     uses: ClassVar[Uses] = ("frame.pull", "strategy.warmup", "strategy.memory")
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__(cell)
 
     def schedule(self, state: Ledger, round: int, rng: np.random.Generator) -> Grant:
         return replace(super().schedule(state, round, rng), push=False)
