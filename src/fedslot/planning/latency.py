@@ -8,8 +8,8 @@ Hoeffding's inequality then says, for any h the user picks,
 The theorem as printed fixes h = exp(-2 T_max^2 / (K (b - a)^2)), Hoeffding's bound on the probability that the *sum* of
 the K times is off by T_max. Its margin has the factor A = log(1/eps^2) (2q - p(1 - theta)) where Hoeffding has b - a,
 and no 1/sqrt(K). It states no probability; by Hoeffding, a bound with this margin fails with a probability of at most
-h^(K (A / (b - a))^2). That depends on p and q, which the paper does not give: with p = 1e-6 and its other defaults it is
-0.993 if q = 0.5, and 0.071 if q = 10.
+h^(K (A / (b - a))^2). That depends on p and q, which the paper does not give: with p = 1e-6 and its other defaults it
+is 0.993 if q = 0.5, and 0.071 if q = 10.
 
 >>> paper = printed_bound(8.0, ues=200, frame_length=20, budget=20, epsilon=0.1, theta=0.1, p=1e-6, q=0.5)
 >>> round(paper.h, 4), round(paper.margin, 3), paper.vacuous
