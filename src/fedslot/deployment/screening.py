@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedslot.deployment.frame import Turn
 from fedslot.support.errors import InputError
+from fedslot.updates import MOST_NORM
 
 METRICS_BYTES = 1 << 16  # bytes that a reply may have beside its arrays
 WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have
@@ -39,7 +40,7 @@ class Limits:
     examples: the most training samples that count for one UE, in multiples of the median claim.
     """
 
-    norm: float = 10.0
+    norm: float = MOST_NORM
     examples: float = 10.0
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError
+from fedslot.updates import longest_step
 
 
 class ParameterServer:
@@ -93,8 +94,7 @@ class ParameterServer:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
         model = self.model.initial if initial is None else initial
         self.now = self.ps.start(model)
-        # relative to the initial model, because a device could raise the norm of the present one round by round
-        self._longest = self.limits.norm * max(float(model.double().norm()), 1.0)
+        self._longest = longest_step(model, self.limits.norm)
         try:
             if self.folder:
                 self._open(self.folder)
@@ -228,6 +228,8 @@ def _check(scenario: Scenario, strategy: Strategy[Any]) -> None:
         raise InputError("strategy.name", scenario.strategy.name, "one that hears UEs, in a deployment")
     if scenario.pools_data:
         raise InputError("strategy.name", scenario.strategy.name, "one whose UEs send updates; no data leaves a device")
+    if scenario.fleet.attack is not None:
+        raise InputError("fleet.attack", scenario.fleet.attack.name, "null in a deployment: only simulated UEs lie")
     if scenario.fleet.computing is not None:
         raise InputError("fleet.computing", "set", "null in a deployment, where UEs take the time that they take")
     write_channel(scenario.push.channel.name, scenario.push.channel.options)

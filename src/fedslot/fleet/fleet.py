@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.data.partition import Partition, Shares, own_shares
-from fedslot.scenario import ComputingSection, FleetSection, Scenario
+from fedslot.scenario import AttackPart, ComputingSection, FleetSection, Scenario
 from fedslot.support.errors import InputError, shorten
-from fedslot.support.rng import COMPUTING, NOISE_LEVELS, PARTITION, STRAGGLERS, stream
+from fedslot.support.rng import COMPUTING, LIARS, LYING, NOISE_LEVELS, PARTITION, STRAGGLERS, stream
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,16 @@ class Fleet:
     shares: the training samples of each UE.
     epochs: (K,) local epochs that each UE completes.
     noise: (K,) standard deviation of the noise on each UE's update.
+    liars: (K,) whether each UE lies, in some rounds or in all.
     """
 
     shares: Shares
     epochs: NDArray[np.int64]
     noise: NDArray[np.float64]
+    liars: NDArray[np.bool_]
     _seed: int
     _computing: ComputingSection | None
+    _attack: AttackPart | None
 
     @classmethod
     def draw(cls, scenario: Scenario, labels: NDArray[np.int64], owners: NDArray[np.int64] | None = None) -> Fleet:
@@ -49,8 +52,10 @@ class Fleet:
             shares,
             _epochs(scenario.epochs, scenario.fleet.stragglers, ues, seed),
             _noise(scenario.fleet, ues, seed),
+            _liars(scenario.fleet.attack, ues, seed),
             seed,
             scenario.fleet.computing,
+            scenario.fleet.attack,
         )
 
     @property
@@ -62,6 +67,23 @@ class Fleet:
     def sizes(self) -> NDArray[np.int64]:
         """Number of training samples of each UE, (K,)."""
         return self.shares.sizes
+
+    @property
+    def claimed_noise(self) -> NDArray[np.float64]:
+        """Noise that each UE claims to have, (K,): what it has, but liars may claim another."""
+        attack = self._attack
+        return (
+            self.noise
+            if attack is None or attack.claimed_noise is None
+            else np.where(self.liars, attack.claimed_noise, self.noise)
+        )
+
+    def lies(self, ue: int, round: int) -> bool:
+        """Return whether a UE lies in a round."""
+        attack = self._attack
+        if attack is None or not self.liars[ue] or round < attack.from_round:
+            return False
+        return attack.probability == 1 or stream(self._seed, LYING, round, ue).random() < attack.probability
 
     def ready(self, round: int) -> NDArray[np.float64] | None:
         """Return the time at which each UE's update is ready, (K,) in slots after the downlink slot.
@@ -104,6 +126,13 @@ def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.i
     slow = rng.permutation(ues) < round(stragglers * ues)
     fewer = 1 + np.floor(rng.random(ues) * epochs).astype(np.int64)
     return np.where(slow, fewer, epochs)
+
+
+def _liars(attack: AttackPart | None, ues: int, seed: int) -> NDArray[np.bool_]:
+    """Draw which UEs lie, (K,); those of a smaller share are among those of a larger one."""
+    if attack is None:
+        return np.zeros(ues, dtype=bool)
+    return stream(seed, LIARS).permutation(ues) < round(attack.share * ues)
 
 
 def _noise(section: FleetSection, ues: int, seed: int) -> NDArray[np.float64]:

@@ -117,6 +117,23 @@ LINKS: Kind[Any] = Kind(
     {"noise": "fedslot.updates.noise:Noise", "clip": "fedslot.updates.clip:Clip"},
     base="fedslot.updates.chain:Link",
 )
+ATTACKS: Kind[Any] = Kind(
+    "fleet.attack",
+    "an attack",
+    "fedslot.attacks",
+    {
+        "sign-flip": "fedslot.attacks.own_update:SignFlip",
+        "scaled": "fedslot.attacks.own_update:Scaled",
+        "gaussian": "fedslot.attacks.own_update:Gaussian",
+        "direction": "fedslot.attacks.own_update:Direction",
+        "free-rider": "fedslot.attacks.own_update:FreeRider",
+        "little-is-enough": "fedslot.attacks.collusion:LittleIsEnough",
+        "inner-product": "fedslot.attacks.collusion:InnerProduct",
+        "label-flip": "fedslot.attacks.poisoning:LabelFlip",
+        "backdoor": "fedslot.attacks.poisoning:Backdoor",
+    },
+    base="fedslot.attacks:Attack",
+)
 COST_RULES: Kind[int] = Kind(
     "cost_rule",
     "a cost rule",
@@ -125,4 +142,16 @@ COST_RULES: Kind[int] = Kind(
     arguments=("receipt",),
 )
 
-KINDS = (STRATEGIES, CHANNELS, AGGREGATIONS, VALUATIONS, MODELS, OPTIMIZERS, NOISE_LAWS, PARTITIONS, LINKS, COST_RULES)
+KINDS = (
+    STRATEGIES,
+    CHANNELS,
+    AGGREGATIONS,
+    VALUATIONS,
+    MODELS,
+    OPTIMIZERS,
+    NOISE_LAWS,
+    PARTITIONS,
+    LINKS,
+    ATTACKS,
+    COST_RULES,
+)

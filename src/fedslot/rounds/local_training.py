@@ -21,10 +21,11 @@ from fedslot.learning.models import Model
 from fedslot.learning.training import Trainer
 from fedslot.messages import UEs
 from fedslot.rounds.held_out import finite, tensors
+from fedslot.rounds.liars import Liars
 from fedslot.scenario import Scenario
 from fedslot.support.rng import ALONE, DROPOUT, SHUFFLE, stream, torch_seed
 from fedslot.support.threads import ONE_THREAD, Threads
-from fedslot.updates import Chain, Memory, Sender
+from fedslot.updates import BITS, Chain, Memory, Sender
 
 NO_MEMORY: Memory = MappingProxyType({})
 LONE_MINIBATCH, JOINED_MINIBATCH = 10, 32
@@ -68,13 +69,26 @@ class LocalTraining:
     fleet: Fleet
     trainer: Trainer
     chain: Chain
+    liars: Liars | None = None
 
     @classmethod
     def of(cls, scenario: Scenario) -> LocalTraining:
         """Prepare the local training of a scenario by itself, as a device or a worker of a cluster does it."""
         data = load(scenario.data.dataset)
         fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
-        return cls(scenario, fleet, make_trainer(scenario, make_model(scenario, data), data), make_chain(scenario))
+        return cls.make(scenario, fleet, make_model(scenario, data), data)
+
+    @classmethod
+    def make(
+        cls, scenario: Scenario, fleet: Fleet, model: Model, data: Dataset, threads: Threads = ONE_THREAD
+    ) -> LocalTraining:
+        """Prepare the local training of a fleet; threads: share the UEs."""
+        liars = Liars.of(scenario, fleet, data, model.initial)
+        x, y = (data.x_train, data.y_train) if liars is None else liars.samples
+        recipe, engine = recipe_of(scenario), scenario.training.engine
+        trainer = Trainer(model, *tensors(model, x, y), recipe, engine, threads)
+        chain = Chain([part.make() for part in scenario.chain], [part.name for part in scenario.chain])
+        return cls(scenario, fleet, trainer, chain, liars)
 
     def __call__(self, start: Tensor, received: UEs, round: int, links: Memory = NO_MEMORY) -> Trained:
         """Train UEs and return what they send; links: the states of their chains, which the result has updated."""
@@ -85,21 +99,29 @@ class LocalTraining:
         return Trained(self.trainer(start, self.jobs(received, round)), received, self.fleet.sizes[received])
 
     def send(self, start: Tensor, trained: Trained, round: int, links: Memory = NO_MEMORY) -> Trained:
-        """Pass the models of UEs through the update chain; they are changed in place."""
-        fleet, seed = self.fleet, self.scenario.seed
+        """Pass the models of UEs through the update chain; they are changed in place. Lies are told after the truth."""
+        fleet, seed, liars = self.fleet, self.scenario.seed, self.liars
 
-        def one(row: int) -> tuple[int, Tensor]:
+        def one(row: int) -> tuple[int, Tensor | None]:
             ue = int(trained.ues[row])
+            if liars and liars.skips_chain(ue):
+                return BITS * len(start), None
             sender = Sender(ue, round, seed, float(fleet.noise[ue]), int(trained.sizes[row]))
             update, state = self.chain.send(start, trained.models[row], sender, links.get(ue))
             if update.model is not trained.models[row]:
                 trained.models[row] = update.model
             return update.bits, state
 
-        sent = self.trainer.threads.map(one, range(len(trained.ues)))
+        lying = liars.lying(trained.ues, round) if liars else np.zeros(len(trained.ues), dtype=bool)
+        honest, liar = np.flatnonzero(~lying), np.flatnonzero(lying)
+        sent = dict(zip(honest.tolist(), self.trainer.threads.map(one, honest.tolist()), strict=True))
+        if liars and len(liar):
+            liars.lie(start, trained.models, trained.ues, lying, round)
+            sent |= zip(liar.tolist(), self.trainer.threads.map(one, liar.tolist()), strict=True)
         finite(trained.models, self.scenario, round)
-        states = {ue: state for ue, (_, state) in zip(trained.ues.tolist(), sent, strict=True) if len(state)}
-        return replace(trained, bits=np.array([bits for bits, _ in sent], dtype=np.int64), links={**links, **states})
+        states = {int(trained.ues[row]): state for row, (_, state) in sent.items() if state is not None and len(state)}
+        bits = np.array([sent[row][0] for row in range(len(sent))], dtype=np.int64)
+        return replace(trained, bits=bits, links={**links, **states})
 
     @torch.no_grad()
     def losses(self, model: Tensor, ues: UEs) -> NDArray[np.float64]:
@@ -125,10 +147,10 @@ class LocalTraining:
 
     def jobs(self, received: UEs, round: int) -> list[Job]:
         """Return the local training of each received UE."""
-        fleet, seed = self.fleet, self.scenario.seed
+        fleet, seed, liars = self.fleet, self.scenario.seed, self.liars
         return [
             Job(
-                fleet.shares.share(ue),
+                liars.share(ue, round) if liars else fleet.shares.share(ue),
                 int(fleet.epochs[ue]),
                 stream(seed, SHUFFLE, round, ue),
                 torch_seed(seed, DROPOUT, round, ue),
@@ -215,17 +237,6 @@ def make_model(scenario: Scenario, data: Dataset) -> Model:
     """Build the network of a scenario for its data."""
     part, device = scenario.training.model, scenario.training.device
     return Model.build(part.name, data.x_train.shape[1:], data.classes, scenario.seed, device, part.options)
-
-
-def make_chain(scenario: Scenario) -> Chain:
-    """Build the update chain of a scenario."""
-    return Chain([part.make() for part in scenario.chain], [part.name for part in scenario.chain])
-
-
-def make_trainer(scenario: Scenario, model: Model, data: Dataset, threads: Threads = ONE_THREAD) -> Trainer:
-    """Build the trainer of a scenario's network on its training samples."""
-    x, y = tensors(model, data.x_train, data.y_train)
-    return Trainer(model, x, y, recipe_of(scenario), scenario.training.engine, threads)
 
 
 def recipe_of(scenario: Scenario) -> Recipe:

@@ -69,7 +69,10 @@ class Round:
     """Number of coalition utilities that were evaluated."""
     value_error: float
     """Largest standard error of this round's values."""
-    seconds: float
+    attack_success: float | None = None
+    """Share of the test samples on which `fleet.attack` reaches its goal: under `backdoor`, those of other classes that
+    are taken for the target once they have the pattern. Empty for attacks without a goal."""
+    seconds: float = 0.0
     """Computing time of the round; in a deployment, the time that the round took."""
 
 

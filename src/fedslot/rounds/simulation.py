@@ -21,9 +21,7 @@ from fedslot.rounds.local_training import (
     LoneTraining,
     PooledTraining,
     Training,
-    make_chain,
     make_model,
-    make_trainer,
 )
 from fedslot.rounds.ps import PS, Step
 from fedslot.rounds.round import Snapshot, backlogged, cell, overhead
@@ -67,9 +65,11 @@ class Simulation:
         strategy = scenario.strategy.make(cell(scenario, self.fleet.sizes))
         check_strategy(scenario, strategy)
         self.model = make_model(scenario, data)
-        self.trainer = make_trainer(scenario, self.model, data, threads)
-        self.local = LocalTraining(scenario, self.fleet, self.trainer, make_chain(scenario))
+        self.local = LocalTraining.make(scenario, self.fleet, self.model, data, threads)
+        self.trainer = self.local.trainer
         self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test, threads)
+        liars = self.local.liars
+        self.goal = None if liars is None else liars.goal(self.model, self.held_out.test, threads)
         self.ps = PS(scenario, self.model, self.held_out, strategy, aggregation)
         self.train: Training
         if scenario.pools_data:
@@ -111,7 +111,11 @@ class Simulation:
             trained = replace(trained, metrics=[{"loss": loss} for loss in losses.tolist()])
         if trained.bits is None:
             trained = self.local.send(now.model, trained, now.round, now.links)
-        return self.ps.close(now, receipt, trained, began, ready)
+        step = self.ps.close(now, receipt, trained, began, ready)
+        if self.goal is None:
+            return step
+        success = self.goal.evaluate(step.now.report)[1]
+        return step._replace(round=replace(step.round, attack_success=success))
 
     def _access(self, grant: Grant, now: Snapshot, ready: NDArray[np.float64] | None) -> Receipt:
         """Play the frame on the channel."""
@@ -119,7 +123,7 @@ class Simulation:
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
         pushing = backlogged(self.scenario, grant, now.waiting, round)
         own: dict[str, Callable[[UEs], NDArray[Any]]] = {
-            "noise": self.fleet.noise.__getitem__,
+            "noise": self.fleet.claimed_noise.__getitem__,
             "samples": self.fleet.sizes.__getitem__,
             "loss": partial(self.local.losses, now.model),
             "norm": partial(self.local.norms, now.model, round),

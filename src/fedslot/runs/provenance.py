@@ -9,7 +9,7 @@ from fedslot.scenario import PartSection, Scenario
 from fedslot.support.errors import RefusedError
 
 NO_SOURCE = "no source"
-FORMAT = {"format": "2"}  # of checkpoints and rows; a run is continued by a version that writes the same
+FORMAT = {"format": "3"}  # of checkpoints and rows; a run is continued by a version that writes the same
 
 Fingerprints = Mapping[str, str]
 """Hashes of data and sources by name; runs with equal scenarios and fingerprints have equal results."""

@@ -337,9 +337,9 @@ FRAME_TYPES: dict[str, Any] = {
 
 
 def round_table(rows: Iterable[Round]) -> pd.DataFrame:
-    """Return rounds as a table, with NaN where seconds or joules are not known."""
+    """Return rounds as a table, with NaN where seconds, joules or the success of an attack are not known."""
     table = pd.DataFrame(map(asdict, rows))
-    return table.astype({"air_seconds": float, "joules": float}) if len(table) else table
+    return table.astype({"air_seconds": float, "joules": float, "attack_success": float}) if len(table) else table
 
 
 def frame_table(frames: Iterable[Event]) -> pd.DataFrame:

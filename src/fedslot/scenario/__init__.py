@@ -11,6 +11,7 @@ presets/      the scenarios that come with the package
 
 from fedslot.scenario.fields import (
     MOST_EXACT_PLAYERS,
+    AttackPart,
     ComputingSection,
     FleetSection,
     PartSection,
@@ -22,6 +23,7 @@ from fedslot.scenario.sources import beside, preset_text, presets, read_fields
 
 __all__ = [
     "MOST_EXACT_PLAYERS",
+    "AttackPart",
     "ComputingSection",
     "FleetSection",
     "PartSection",

@@ -194,6 +194,28 @@ class ComputingSection(Section):
     """Whether cycles per bit are drawn in every frame. False: once per UE, so that a slow UE stays slow."""
 
 
+class AttackPart(PartSection):
+    """Lying UEs: who they are, when they lie, and what they send."""
+
+    kind = kinds.ATTACKS
+    name: Part = _name(kind, "sign-flip", "Your own attack is a subclass of `fedslot.Attack`.")
+    options: dict[str, Any] = _options("E.g. `{scale: 10}` for `sign-flip`.")
+    share: Fraction = 0.2
+    """Share of the UEs that lie; drawn from the seed, so that they are the same for all strategies and attacks."""
+    from_round: int = Field(0, ge=0, le=MOST)
+    """The first round in which liars lie. Before it they train and send their own updates."""
+    probability: Probability = 1.0
+    """Probability with which a liar lies in a round; it sends its own update in the others."""
+    chain: bool = False
+    """Whether updates of liars pass the update chain. False: in no round, so that they have neither noise nor clipping,
+    and look like the cleanest UEs."""
+    at_limit: bool = False
+    """Whether lies are as long as the PS of a deployment accepts: ten times the norm of the initial model."""
+    claimed_noise: float | None = Field(None, ge=0, le=1e6)
+    """The noise that liars claim where UEs push by merit; with 0 they are never barred. Null: that of
+    `fleet.noise_law`."""
+
+
 class FleetSection(Section):
     """Differences between the UEs, apart from their data."""
 
@@ -207,6 +229,8 @@ class FleetSection(Section):
     """Whether the noise levels are assigned to the UEs at random or by index."""
     computing: ComputingSection | None = None
     """Computing times; null means that every UE is ready as soon as the frame begins."""
+    attack: AttackPart | None = None
+    """Lying UEs, e.g. `{name: sign-flip, share: 0.05, options: {scale: 10}}`; null means that all are honest."""
 
 
 class FrameSection(Section):
@@ -413,6 +437,8 @@ class Scenario(Section):
         if (self.pools_data or self.trains_alone) and self.aggregation.name != "average":
             allowed = f"average where the PS trains, as under {self.strategy.name}"
             raise InputError("aggregation.name", self.aggregation.name, allowed)
+        if self.pools_data and self.fleet.attack is not None:
+            raise InputError("fleet.attack", self.fleet.attack.name, "null where UEs send samples, not updates")
         if self.ps_joins and self.aggregation.name in kinds.AGGREGATIONS and self.aggregation.name != "filtered":
             raise InputError("training.ps", "join", f"null, alone or start with {self.aggregation.name}; use filtered")
         if self.valuation.name == "exact" and min(slots, ues) > MOST_EXACT_PLAYERS:
@@ -469,7 +495,8 @@ class Scenario(Section):
         training = self.training
         learning = (training.model, training.optimizer, self.valuation, self.aggregation)
         access = (self.strategy, self.push.channel, self.cost_rule)
-        return (*access, *learning, *self.chain, self.fleet.noise_law, self.data.partition)
+        attack = () if self.fleet.attack is None else (self.fleet.attack,)
+        return (*access, *learning, *self.chain, self.fleet.noise_law, self.data.partition, *attack)
 
     @property
     def label(self) -> str:

@@ -19,7 +19,7 @@ def model_keys(model: type[BaseModel]) -> dict[str, str]:
     def fields(model: type[BaseModel], prefix: str) -> Iterable[tuple[str, str]]:
         for name, field in model.model_fields.items():
             inner = section_of(field.annotation)
-            if inner is None or name == "computing":
+            if inner is None or field.annotation is not inner:
                 yield prefix + name, field.description or ""
             if inner is not None:
                 yield from fields(inner, f"{prefix}{name}.")
