@@ -21,16 +21,17 @@ Samples = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the liars of a round know together: all that is sent, and all that they would have sent.
+    """What the liars of a round know together, of all received UEs.
 
     own: (n, P) steps of the n liars from the broadcast model, as trained. ues: (n,) their numbers.
-    honest: (Y, P) steps of all received UEs: as sent by those that do not lie, and `own`, in no order that means
-        anything.
+    sent: (Y, P) the steps of all, those of honest UEs as they are sent, with noise, and `own`. trained: (Y, P) the same
+        before the update chain, which is more than can be heard on the air.
     """
 
     own: Tensor
     ues: NDArray[np.int64]
-    honest: Tensor
+    sent: Tensor
+    trained: Tensor
     round: int
     seed: int
 

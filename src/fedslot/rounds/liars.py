@@ -77,15 +77,17 @@ class Liars:
         """Return which UEs (n,) lie in a round."""
         return np.array([self.fleet.lies(ue, round) for ue in ues.tolist()], dtype=bool)
 
-    def lie(self, start: Tensor, models: Tensor, ues: UEs, lying: NDArray[np.bool_], round: int) -> None:
+    def lie(
+        self, start: Tensor, trained: Tensor, models: Tensor, ues: UEs, lying: NDArray[np.bool_], round: int
+    ) -> None:
         """Replace the models of liars by lies.
 
-        start: (P,) the broadcast model. models: (Y, P) what honest UEs (Y,) send, and what liars have trained.
-        lying: (Y,) which of them lie.
+        start: (P,) the broadcast model. trained: (Y, P) what UEs (Y,) have trained. models: (Y, P) what the honest ones
+        send, and what liars have trained. lying: (Y,) which of them lie.
         """
         rows = torch.from_numpy(lying)
-        own, honest = models[rows] - start, models - start
-        steps = self.attack.steps(Knowledge(own, ues[lying], honest, round, self.seed))
+        own = models[rows] - start
+        steps = self.attack.steps(Knowledge(own, ues[lying], models - start, trained - start, round, self.seed))
         if not isinstance(steps, Tensor) or steps.shape != own.shape or steps.dtype != own.dtype:
             part = f"round {round}: attack {self.section.name}"
             raise RefusedError(f"{part} must return from steps() a tensor {tuple(own.shape)} of {own.dtype}")

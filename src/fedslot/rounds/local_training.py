@@ -114,9 +114,10 @@ class LocalTraining:
 
         lying = liars.lying(trained.ues, round) if liars else np.zeros(len(trained.ues), dtype=bool)
         honest, liar = np.flatnonzero(~lying), np.flatnonzero(lying)
+        before = trained.models.clone() if len(liar) else trained.models
         sent = dict(zip(honest.tolist(), self.trainer.threads.map(one, honest.tolist()), strict=True))
         if liars and len(liar):
-            liars.lie(start, trained.models, trained.ues, lying, round)
+            liars.lie(start, before, trained.models, trained.ues, lying, round)
             sent |= zip(liar.tolist(), self.trainer.threads.map(one, liar.tolist()), strict=True)
         finite(trained.models, self.scenario, round)
         states = {int(trained.ues[row]): state for row, (_, state) in sent.items() if state is not None and len(state)}
