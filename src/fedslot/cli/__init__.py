@@ -14,6 +14,7 @@ plan.py         fedslot plan
 reproduce.py    fedslot reproduce
 equal_slots.py  fedslot equal-slots
 random_settings.py  fedslot random-settings
+attacks.py      fedslot attacks
 mqtt.py         fedslot serve, fedslot device
 scenarios.py    fedslot presets, fedslot schema
 data.py         fedslot data
@@ -30,6 +31,7 @@ from typing import Annotated
 import typer
 
 from fedslot import __version__
+from fedslot.cli.attacks import attacks
 from fedslot.cli.compare import compare
 from fedslot.cli.data import data_app
 from fedslot.cli.doctor import doctor
@@ -82,6 +84,7 @@ for command in (
     reproduce,
     equal_slots,
     random_settings,
+    attacks,
     serve,
     device,
     presets,

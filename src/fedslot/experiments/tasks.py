@@ -70,7 +70,8 @@ def check(scenario: Scenario, *, data: bool = True) -> None:
     """
     sizes = np.broadcast_to(np.int64(1), scenario.data.ues)  # not known without the data
     check_strategy(scenario, scenario.strategy.make(cell(scenario, sizes)))
-    for whole in (scenario.push.channel, scenario.aggregation, scenario.valuation):
+    attack = () if scenario.fleet.attack is None else (scenario.fleet.attack,)
+    for whole in (scenario.push.channel, scenario.aggregation, scenario.valuation, *attack):
         whole.make()
     for part in scenario.parts:
         part.bind()

@@ -9,6 +9,24 @@ callbacks.py   objects that are told what happens
 value_ratio.py the value of pushed updates relative to pulled ones, from the trace of a run
 """
 
-from fedslot.runs.folders import EQUAL_SLOTS, RANDOM_SETTINGS, REPRODUCTION, Claim, FolderKind, claim, write_atomically
+from fedslot.runs.folders import (
+    ATTACK_STUDY,
+    EQUAL_SLOTS,
+    RANDOM_SETTINGS,
+    REPRODUCTION,
+    Claim,
+    FolderKind,
+    claim,
+    write_atomically,
+)
 
-__all__ = ["EQUAL_SLOTS", "RANDOM_SETTINGS", "REPRODUCTION", "Claim", "FolderKind", "claim", "write_atomically"]
+__all__ = [
+    "ATTACK_STUDY",
+    "EQUAL_SLOTS",
+    "RANDOM_SETTINGS",
+    "REPRODUCTION",
+    "Claim",
+    "FolderKind",
+    "claim",
+    "write_atomically",
+]

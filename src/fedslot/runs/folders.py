@@ -87,7 +87,10 @@ RANDOM_SETTINGS = FolderKind(
     ("curves/random-settings/*.csv.gz", "random-settings.md"),
     ("runs/*/runs/*",),
 )
-KINDS = (COMPARISON, SWEEP, REPRODUCTION, EQUAL_SLOTS, RANDOM_SETTINGS, RUN)
+ATTACK_STUDY = FolderKind(
+    "study of attacks", "attacks.yaml", ("curves/attacks/*.csv.gz", "attacks.md"), ("runs/*/runs/*",)
+)
+KINDS = (COMPARISON, SWEEP, REPRODUCTION, EQUAL_SLOTS, RANDOM_SETTINGS, ATTACK_STUDY, RUN)
 
 
 @dataclass(frozen=True)

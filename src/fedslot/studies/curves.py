@@ -16,6 +16,7 @@ from fedslot import RefusedError
 from fedslot.runs import write_atomically
 
 COLUMNS = ["test_accuracy", "cost_max", "cost_frame", "cost_sum", "seconds"]
+SUCCESS = "attack_success"  # a further column, if a run has it
 
 
 def save_curves(runs: Mapping[str, pd.DataFrame], file: Path) -> None:
@@ -23,8 +24,9 @@ def save_curves(runs: Mapping[str, pd.DataFrame], file: Path) -> None:
 
     runs: the rounds of each run by its name.
     """
-    table = pd.concat([rounds[COLUMNS].assign(run=name) for name, rounds in runs.items()])
-    text = table[["run", *COLUMNS]].round({"test_accuracy": 6, "seconds": 3}).to_csv(index=False)
+    table = pd.concat([rounds[[*COLUMNS, *_more(rounds)]].assign(run=name) for name, rounds in runs.items()])
+    columns = ["run", *COLUMNS, *_more(table)]
+    text = table[columns].round({"test_accuracy": 6, "seconds": 3, SUCCESS: 6}).to_csv(index=False)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, gzip.compress(text.encode(), mtime=0))
 
@@ -34,11 +36,18 @@ def load_curves(file: Path) -> dict[str, pd.DataFrame]:
     if not file.exists():
         return {}
     try:
-        table = pd.read_csv(file, usecols=["run", *COLUMNS])
-    except (OSError, EOFError, ValueError) as error:
+        table = pd.read_csv(file)
+        table = table[["run", *COLUMNS, *_more(table)]]
+    except (OSError, EOFError, ValueError, KeyError) as error:
         raise RefusedError(f"{file} is damaged ({error}); restore it, or delete it and measure again") from None
     runs = table.groupby("run", sort=False)
     return {
-        str(name): rounds[COLUMNS].reset_index(drop=True).assign(slots_spent=rounds["cost_max"].cumsum().to_numpy())
+        str(name): rounds.drop(columns="run")
+        .reset_index(drop=True)
+        .assign(slots_spent=rounds["cost_max"].cumsum().to_numpy())
         for name, rounds in runs
     }
+
+
+def _more(rounds: pd.DataFrame) -> list[str]:
+    return [SUCCESS] if SUCCESS in rounds and rounds[SUCCESS].notna().any() else []

@@ -6,6 +6,7 @@ setting or a strategy deletes its curves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -23,6 +24,9 @@ from fedslot.views import save_figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+DIVERGED = "training diverged"  # in the reason of a failed run
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,17 @@ def compute(
 ) -> None:
     """Compute runs, or continue them, and add their curves to a file.
 
+    Of a run that attacks make diverge, the curve ends with a round without an accuracy.
+
     tasks: by the name of the curve.
     """
     runs, settings = list(tasks.values()), Settings(resume=True, frames=False)
-    if failures := run_all(runs, settings, workers=workers, dask=dask, listener=listener):
-        raise failure_of(runs, failures)
-    save_curves(load_curves(curves) | {name: _rounds(task) for name, task in tasks.items()}, curves)
+    failures = run_all(runs, settings, workers=workers, dask=dask, listener=listener)
+    diverged = {index for index, reason in failures.items() if runs[index].scenario.fleet.attack and DIVERGED in reason}
+    if failures.keys() - diverged:
+        raise failure_of(runs, {index: reason for index, reason in failures.items() if index not in diverged})
+    added = {name: _rounds(task, index in diverged) for index, (name, task) in enumerate(tasks.items())}
+    save_curves(load_curves(curves) | added, curves)
 
 
 def render(package: str, filters: Mapping[str, Callable[..., str]], **facts: Any) -> str:
@@ -83,7 +92,11 @@ def render(package: str, filters: Mapping[str, Callable[..., str]], **facts: Any
     return template.render(**facts, version=__version__)
 
 
-def _rounds(task: Task) -> pd.DataFrame:
+def _rounds(task: Task, diverged: bool) -> pd.DataFrame:
     result = load(task.folder)
     assert isinstance(result, Result)  # the folder of a task holds a run
-    return result.rounds
+    rounds = result.rounds
+    if diverged:
+        last = rounds.iloc[[-1]].assign(test_accuracy=math.nan, attack_success=math.nan)
+        rounds = pd.concat([rounds, last], ignore_index=True)
+    return rounds

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.runs.folders import EQUAL_SLOTS, KINDS, RANDOM_SETTINGS, REPRODUCTION, RUN, FolderKind, no_folder
+from fedslot.runs.folders import (
+    ATTACK_STUDY,
+    EQUAL_SLOTS,
+    KINDS,
+    RANDOM_SETTINGS,
+    REPRODUCTION,
+    RUN,
+    FolderKind,
+    no_folder,
+)
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.views.live.growing import GrowingTable
@@ -80,7 +89,7 @@ class Progress:
     quiet: float
 
 
-GROWING = (REPRODUCTION, EQUAL_SLOTS, RANDOM_SETTINGS)
+GROWING = (REPRODUCTION, EQUAL_SLOTS, RANDOM_SETTINGS, ATTACK_STUDY)
 """Kinds whose runs are known only from the folders of those that have begun."""
 
 
