@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from fedslot.aggregation import Aggregate as Aggregate
     from fedslot.aggregation import Aggregation as Aggregation
     from fedslot.aggregation import Updates as Updates
+    from fedslot.attacks import Attack as Attack
+    from fedslot.attacks import Knowledge as Knowledge
+    from fedslot.attacks import Poisoning as Poisoning
     from fedslot.deployment.server import ParameterServer as ParameterServer
     from fedslot.experiments.cluster import distributed_training as distributed_training
     from fedslot.experiments.comparison import Comparison as Comparison
@@ -86,6 +89,7 @@ _NAMES = {  # by module
     "rounds.held_out": ["HeldOut"],
     "rounds.local_training": ["LocalTraining", "make_model"],
     "updates": ["Link", "Outgoing", "Sender"],
+    "attacks": ["Attack", "Knowledge", "Poisoning"],
     "deployment.server": ["ParameterServer"],
     "rounds.effects": ["without_effect"],
     "support.errors": ["InputError", "RefusedError"],

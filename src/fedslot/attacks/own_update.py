@@ -67,7 +67,8 @@ class FreeRider(Attack):
     def steps(self, knowledge: Knowledge) -> Tensor:
         steps = torch.zeros_like(knowledge.own)
         for step, ue in zip(steps, knowledge.ues.tolist(), strict=True):
-            step.add_(torch.from_numpy(knowledge.rng(ue).standard_normal(len(step), np.float32)), alpha=self.noise)
+            noise = knowledge.rng(ue).standard_normal(len(step), np.float32)
+            step.add_(torch.from_numpy(noise).to(step), alpha=self.noise)
         return steps
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-DIVERGED = "training diverged"  # in the reason of a failed run
+DIVERGED = "finite"  # a word of the reasons of runs that failed so: an update, a loss or a model is not finite
 
 
 @dataclass(frozen=True)
