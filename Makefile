@@ -1,12 +1,12 @@
 # make demo | demo-mqtt | docs | docs-serve | test | long | test-long | test-portable | test-engines | test-browser | test-docs | test-lowest | package | lint | format | bench |
-# reproduce | equal-slots | random-settings | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
+# reproduce | equal-slots | random-settings | attacks | clean; everything goes into .venv, nothing else is needed but Python 3.11 or later.
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SITE := out/site
 
-.PHONY: demo demo-mqtt docs docs-serve test long test-long test-portable test-engines test-browser test-docs test-lowest package mosquitto chromium lint format bench reproduce equal-slots random-settings clean
+.PHONY: demo demo-mqtt docs docs-serve test long test-long test-portable test-engines test-browser test-docs test-lowest package mosquitto chromium lint format bench reproduce equal-slots random-settings attacks clean
 
 # devices that train for two epochs, 50 labelled samples at the PS, and as many slots as 60 frames of full length
 demo: .venv/ready
@@ -96,6 +96,12 @@ random-settings: .venv/ready
 	$(BIN)/fedslot data fetch mnist fashion-mnist
 	$(BIN)/fedslot random-settings --curves docs/explanation/curves --out out/random-settings
 	cp -r out/random-settings/random-settings.md out/random-settings/curves docs/explanation/
+
+# an hour of computing, resumable; then the page and its curves go into docs/
+attacks: .venv/ready
+	$(BIN)/fedslot data fetch mnist fashion-mnist
+	$(BIN)/fedslot attacks --curves docs/explanation/curves --out out/attacks
+	cp -r out/attacks/attacks.md out/attacks/curves docs/explanation/
 
 lint: .venv/engines
 	$(BIN)/ruff check .

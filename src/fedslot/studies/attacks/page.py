@@ -79,7 +79,7 @@ def publish(study: AttackStudy) -> list[Path]:
     attacks = [attacked for table in tables for attacked in table.attacks]
     text = render(
         __package__,
-        {"accuracy": "{:.3f}".format, "loss": lambda loss: f"{-100 * loss:+.1f}", "percent": "{:.0%}".format},
+        {"accuracy": "{:.3f}".format, "loss": lambda loss: f"{-100 * loss:+z.1f}", "percent": "{:.0%}".format},
         tables=tables,
         strategies=STRATEGIES,
         recommended=RECOMMENDED,
