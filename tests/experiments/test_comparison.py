@@ -194,6 +194,7 @@ def test_resuming_takes_no_results_of_another_scenario(scenario: Scenario, tmp_p
         ({"targets": [1.5]}, "targets"),
         ({"targets": [0.7, 0.7000001]}, "different from each other"),
         ({"targets": [float("nan")]}, "targets"),
+        ({"targets": [n / 1000 for n in range(1, 900)]}, "899 values.* at most 20 values"),
         ({"strategies": ["fedavg", "nothing:Here"]}, r"strategy\.name"),
         ({"strategies": ["fedavg", "centralized+krum"]}, r"aggregation\.name"),
         ({"strategies": ["fedavg", "ucb{explorations: 1}"]}, r"strategy\.options\.explorations"),

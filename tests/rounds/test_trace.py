@@ -15,7 +15,7 @@ import fedslot
 from fedslot.access.channels import CHANNELS, Collision, make_channel
 from fedslot.access.frame import draw_backlogged, play
 from fedslot.messages import Attempts, Grant, Merit, Receipt
-from fedslot.rounds.trace import EVENTS, MOST_ROWS, trace_frame
+from fedslot.rounds.trace import EVENTS, MOST_IDLE, MOST_ROWS, trace_frame
 from fedslot.runs.records import frame_table
 from fedslot.strategies import STRATEGIES
 from fedslot.support.errors import RefusedError
@@ -85,6 +85,9 @@ def test_the_size_of_a_frame_is_bounded() -> None:
         frame = frame_table(trace_frame(0, receipt))
         assert frame.groupby("slot").size().max() == MOST_ROWS
         assert set(frame["slot"]) | {0} == {0, 1, 2, 3}
+    receipt = play(Grant(_ues(0), True), 10**6, _ues(*range(1, 9)), None, Collision(), rng, rng)
+    events = trace_frame(0, receipt)
+    assert [sum(event.event == name for event in events) for name in ("pulled", "pushed", "idle")] == [1, 8, MOST_IDLE]
 
 
 SMALL = {"rounds": 4, "data.ues": 30, "training.epochs": 1, "strategy.warmup": 1, "push.probability": 0.7}

@@ -45,10 +45,12 @@ LEVELS = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 9)]
         ("seed: " + "9" * 10_000, "4300 digits"),
         ("seed: 2020-99-99", "month"),
         ("a: [", "expected"),
+        ("a: &a {x: *a}", "contain itself"),
+        ("a: &a [1, {b: &b [*a]}]", "contain itself"),
         ("a: !!python/name:os.system", "constructor"),
         ("a: \x00", "special characters"),
     ],
-    ids=["duplicate section", "duplicate key", "alias bomb", "deep", "digits", "month", "open", "python", "control"],
+    ids=["duplicate section", "duplicate key", "alias bomb", "deep", "digits", "month", "open", "cycle", "inner cycle", "python", "control"],
 )
 def test_defects_are_refused_in_one_line(text, told):
     with pytest.raises(YAMLError, match=told) as caught:

@@ -12,6 +12,7 @@ from fedslot import Callback, Event, Result, Round, Scenario
 from fedslot.cli import main
 from fedslot.experiments.tasks import Task
 from fedslot.tracking import TRACKERS
+from fedslot.tracking.numbers import numbers
 from fedslot.tracking.trackers import RunTrackers
 
 DONE = Round(0, 0.5, 1.0, 1.0, 10, 5, 0, 5, 5, 2, 3, 11, 11, 60, 11, 3.5, None, None, 0, 0.0, 0.1)
@@ -27,6 +28,14 @@ def test_a_comparison_says_which_tool_is_not_installed(
     assert main([*words, "--track", "mlflow", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("type: pip install 'fedslot[mlflow]'")
     assert not (tmp_path / "out").exists()
+
+
+def test_idle_slots_are_counted_whether_or_not_the_frame_lists_them() -> None:
+    """Ten slots: 5 with pulls, one with a push, one with a collision of two, so 3 are idle; a barred UE has no slot."""
+    slots = {"pulled": [1, 2, 3, 4, 5], "pushed": [6], "collided": [8, 8], "barred": [0], "idle": [7]}
+    frame = [Event(0, slot, event, None, None, None, None) for event, slots in slots.items() for slot in slots]
+    assert numbers(DONE, frame)["idle_slots"] == 3
+    assert "idle_slots" not in numbers(DONE, [])
 
 
 def test_only_those_that_started_are_told_of_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from fedslot.support import display
 from fedslot.support.errors import InputError
 
 TARGETS = (0.7, 0.8, 0.9)
+MOST_TARGETS = 20  # each is a column of tables and a panel of a figure
 RULES: tuple[Rule, ...] = ("max", "frame", "sum")
 
 
@@ -54,7 +55,9 @@ def common_horizon(results: Iterable[Result]) -> int:
 
 
 def check_targets(targets: Sequence[float]) -> None:
-    """Refuse targets that are no accuracies, or that have the same name in tables."""
+    """Refuse targets that are no accuracies, or that have the same name in tables, or more than these can show."""
+    if len(targets) > MOST_TARGETS:
+        raise InputError("targets", f"{len(targets)} values", f"at most {MOST_TARGETS} values")
     for target in targets:
         if not 0 < target <= 1:
             raise InputError("targets", target, "accuracies above 0 and at most 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedslot.messages import Attempts, Receipt
 EVENTS = PULLED, WASTED, PUSHED, COLLIDED, IDLE, BARRED = "pulled", "wasted", "pushed", "collided", "idle", "barred"
 TRACED = {"value", "noise"}  # what a state may tell of the UEs
 MOST_ROWS = 100  # of a slot, and of UEs that were barred, which bounds the size of a frame's trace
+MOST_IDLE = 1000  # idle slots of a frame, which would be nearly all rows of a very long one
 
 
 class Event(NamedTuple):
@@ -45,8 +47,8 @@ def trace_frame(
 ) -> list[Event]:
     """Return the events of a frame in the order of its slots, and of the UEs within a slot.
 
-    Each announced uplink slot has an event. Of a slot, and of barred UEs, at most `MOST_ROWS` are listed, those of the
-    UEs with the lowest numbers.
+    Each announced uplink slot has an event, except idle ones after the first `MOST_IDLE`. Of a slot, and of barred UEs,
+    at most `MOST_ROWS` are listed, those of the UEs with the lowest numbers.
 
     value, noise: (K,) what the PS knows of each UE after the round, not finite where it knows nothing.
     update_values: (Y,) values of the received updates, in the order of `receipt.received`; None if there are none.
@@ -80,7 +82,8 @@ def _events(receipt: Receipt) -> list[Row]:
         lowest = np.partition(barred, MOST_ROWS)[:MOST_ROWS] if len(barred) > MOST_ROWS else barred
         rows += [(0, ue, BARRED) for ue in lowest.tolist()]
     used = {slot for slot, _, _ in rows}
-    return rows + [(slot, -1, IDLE) for slot in range(1, receipt.slots + 1) if slot not in used]
+    idle = ((slot, -1, IDLE) for slot in range(1, receipt.slots + 1) if slot not in used)
+    return rows + [*islice(idle, MOST_IDLE)]
 
 
 def _sent(attempts: Attempts) -> list[tuple[int, int]]:

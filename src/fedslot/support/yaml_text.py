@@ -48,13 +48,19 @@ def write_yaml(value: object, *, one_line: bool = False) -> str:
 
 def _check_size(text: str) -> None:
     """Refuse texts that grow without limit when aliases are resolved, and those nested too deeply to be read."""
-    aliases = levels = 0
+    aliases, around = 0, list[str | None]()  # the anchors of the lists and mappings around an event
     for event in YAML(typ="safe", pure=True).parse(text):
-        aliases += isinstance(event, AliasEvent)
-        levels += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if isinstance(event, CollectionStartEvent):
+            around.append(event.anchor)
+        elif isinstance(event, CollectionEndEvent):
+            around.pop()
+        elif isinstance(event, AliasEvent):
+            aliases += 1
+            if event.anchor in around:
+                raise YAMLError(f"*{event.anchor} stands within &{event.anchor}, which would contain itself")
         if aliases > MOST_ALIASES:
             raise YAMLError(f"more than {MOST_ALIASES} aliases")
-        if levels > MOST_LEVELS:
+        if len(around) > MOST_LEVELS:
             raise YAMLError(f"more than {MOST_LEVELS} levels of lists and mappings")
 
 

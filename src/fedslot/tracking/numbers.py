@@ -19,8 +19,8 @@ AGAINST_SLOTS = ("test_accuracy", "test_loss", "val_loss")  # these are tracked 
 def numbers(round: Round, frame: Sequence[Event]) -> dict[str, float]:
     """Return the numbers of a round by name: its columns in `rounds.csv` and, if the frame is known, its idle slots."""
     values = {name: float(number) for name, number in asdict(round).items() if name != "round" and number is not None}
-    idle = {"idle_slots": float(sum(event.event == "idle" for event in frame))} if frame else {}
-    return values | idle
+    used = {event.slot for event in frame if event.event != "idle"} - {0}  # very long frames list not all idle slots
+    return values | ({"idle_slots": float(round.slots - len(used))} if frame else {})
 
 
 def flat_fields(scenario: Scenario) -> dict[str, Any]:
