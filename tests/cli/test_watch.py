@@ -15,14 +15,17 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
+from typer.main import get_command
 
 import fedslot
+from fedslot.cli import app
 
 Start = Callable[..., subprocess.Popen[str]]
 Refusal = Callable[[list[str]], str]
 SCENARIO = {"rounds": 3, "data.ues": 20, "training.epochs": 1, "strategy.warmup": 1}
 QUICK = [word for key, value in SCENARIO.items() for word in ("-o", f"{key}={value}")]
 LIMIT = 120.0  # seconds
+WATCH = get_command(app).commands["watch"]  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +82,16 @@ def test_a_page_on_the_loopback_until_ctrl_c(start: Start, run: Path) -> None:
     tunnel = websocket(address, "http://localhost:8000")
     assert " 101 " in tunnel
     assert "ACK" not in tunnel, "only pages that were served from here have sessions"
+    for path in ("/static/js/%00", "/%00", "/static/js/%0a%1b[2J", "/static/../../etc/passwd", "/static/" + "a" * 5000):
+        assert 400 <= get(address, path).status < 500
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert "Traceback" not in errors
+    refused = [line for line in errors.splitlines() if "evil.example" in line]
+    assert len(refused) == 1
+    options = {word for word in refused[0].split() if word.startswith("--")}
+    assert options == {"--host", "--origin"} <= {name for each in WATCH.params for name in each.opts}
 
 
 def test_other_hosts_need_the_token(start: Start, run: Path) -> None:

@@ -12,14 +12,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 from bokeh.document import Document
 from bokeh.server.auth_provider import AuthProvider, NullAuth
 from bokeh.server.server import BaseServer
 from bokeh.server.tornado import BokehTornado
 from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
-from tornado.web import RequestHandler
+from tornado.web import ErrorHandler, RequestHandler
 
 from fedslot.views.live.address import Where
 from fedslot.views.live.watched import Watched
@@ -27,6 +30,7 @@ from fedslot.views.live.watched import Watched
 TICK = 1000  # milliseconds; drawing takes time of the processor that a run on this machine needs
 LONGEST = 300  # characters of a line about a fault
 COOKIE = "fedslot-token"
+REFUSED_ORIGIN = "Refusing websocket connection"  # how Bokeh's message begins
 
 
 def serve(
@@ -42,7 +46,7 @@ def serve(
     ready: called with the address when the page can be opened.
     alive: blocks as long as the page is wanted; called in a thread, and the server ends when it returns.
     """
-    _log_in_lines()
+    _log_in_lines(OneLine("--origin" if not where.is_loopback else "--host 0.0.0.0 --origin"))
     bound = where.bind()
     port = int(bound.getsockname()[1])
     token = None if where.is_loopback else secrets.token_urlsafe(24)
@@ -55,7 +59,7 @@ def serve(
         document.add_periodic_callback(viewer.tick, TICK)
 
     async def until_the_end() -> None:
-        application = BokehTornado(
+        application = Application(
             {"/": build},
             extra_websocket_origins=where.allowed(port),
             auth_provider=TokenAuth(token) if token else NullAuth(),
@@ -84,18 +88,37 @@ def serve(
     asyncio.run(until_the_end())
 
 
+class Application(BokehTornado):  # type: ignore[misc]
+    """Bokeh's application, in which no path has control characters: no file can have such a name."""
+
+    def find_handler(self, request: HTTPServerRequest, **more: Any) -> Any:
+        """Return the handler of a request."""
+        if not unquote(request.path).isprintable():
+            return self.get_handler_delegate(request, ErrorHandler, {"status_code": 404})
+        return super().find_handler(request, **more)
+
+
 class OneLine(logging.Formatter):
-    """Formats what goes wrong in the server, such as a request that makes no sense, as one line."""
+    """Formats what goes wrong in the server, such as a request that makes no sense, as one line.
+
+    option: the option of `fedslot watch` that allows the origin of a page, for Bokeh advises one of its own command.
+    """
+
+    def __init__(self, option: str) -> None:
+        super().__init__()
+        self._option = option
 
     def format(self, record: logging.LogRecord) -> str:
-        error = record.exc_info[1] if record.exc_info else None
-        text = " ".join(f"{record.getMessage()} {error or ''}".split())
-        return f"live view: {text[:LONGEST]}"
+        text, error = record.getMessage(), record.exc_info[1] if record.exc_info else None
+        if text.startswith(REFUSED_ORIGIN):
+            text = f"{text.partition(';')[0]}; to allow it, watch with {self._option} and its HOST:PORT"
+        text = " ".join(f"{text} {error or ''}".split())
+        return "live view: " + "".join(each if each.isprintable() else "?" for each in text[:LONGEST])
 
 
-def _log_in_lines() -> None:
+def _log_in_lines(form: logging.Formatter) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLine())
+    handler.setFormatter(form)
     for name in ("bokeh", "tornado", "asyncio"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.ERROR)  # no news of every connection
