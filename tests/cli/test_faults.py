@@ -124,6 +124,28 @@ def test_output_onto_a_full_disk(start: Start) -> None:
     assert process.returncode == 1
 
 
+def test_a_broken_pipe_that_is_not_the_output(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "leaky.py").write_text(LEAKY, "utf-8")
+    words = [sys.executable, "-m", "fedslot", "run", "quickstart", "-o", "strategy=leaky:Leaky", "-o", "rounds=1"]
+    process = start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert errors.splitlines()[-1].startswith("error: a part of your own wrote into a pipe")
+    assert not (tmp_path / "out/run").exists()
+
+
+LEAKY = """
+import os
+from fedslot.strategies.fedavg import FedAvg
+
+class Leaky(FedAvg):
+    def schedule(self, state, round, rng):
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.write(writer, b"lost")
+"""
+
+
 @pytest.mark.parametrize("words", [["--slots", "3"], ["--slots", "2000", "--json"]])
 def test_a_reader_that_goes_away(start: Start, words: list[str]) -> None:
     pipe = subprocess.PIPE

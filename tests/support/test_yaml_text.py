@@ -50,7 +50,19 @@ LEVELS = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 9)]
         ("a: !!python/name:os.system", "constructor"),
         ("a: \x00", "special characters"),
     ],
-    ids=["duplicate section", "duplicate key", "alias bomb", "deep", "digits", "month", "open", "cycle", "inner cycle", "python", "control"],
+    ids=[
+        "duplicate section",
+        "duplicate key",
+        "alias bomb",
+        "deep",
+        "digits",
+        "month",
+        "open",
+        "cycle",
+        "inner cycle",
+        "python",
+        "control",
+    ],
 )
 def test_defects_are_refused_in_one_line(text, told):
     with pytest.raises(YAMLError, match=told) as caught:

@@ -152,7 +152,7 @@ def compute(
     study.check(data=dask is None)
     check_workers(workers, dask)
     with TemporaryDirectory() as temporary:
-        folder = Path(out or temporary)
+        folder = Path(out or temporary).absolute()
         tasks = study.tasks(folder)
 
         def check_same() -> None:

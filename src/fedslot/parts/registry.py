@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable
+from contextlib import chdir
 from functools import reduce
 from os.path import realpath
 from pathlib import Path
@@ -123,4 +124,7 @@ def _module(name: str) -> ModuleType:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin and realpath(spec.origin) == realpath(file):
             return main
-    return importlib.import_module(name)
+    if name in sys.modules:
+        return sys.modules[name]
+    with chdir("."):  # a module may leave the current folder, to which the paths of the command are relative
+        return importlib.import_module(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from fedslot.rounds.local_training import (
     make_model,
 )
 from fedslot.rounds.ps import PS, Step
+from fedslot.rounds.repetition import is_repeated, refuse_difference
 from fedslot.rounds.round import Snapshot, backlogged, cell, overhead
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, Strategy
@@ -55,7 +57,7 @@ class Simulation:
 
     @refusing_exit()
     def __init__(self, scenario: Scenario, distribute: Distribute | None = None, threads: Threads = ONE_THREAD) -> None:
-        self.scenario = scenario
+        self.scenario, self.threads = scenario, threads
         for part in scenario.parts:  # before data are loaded
             part.bind()
         self.channel = scenario.push.channel.make()
@@ -78,6 +80,8 @@ class Simulation:
             self.train = LoneTraining(scenario, self.model, self.held_out.validation)
         else:
             self.train = distribute(self.local) if distribute else self.local.train
+        # elsewhere training may be slow, and on a GPU its last digits differ
+        self._repeats = bool(scenario.own_parts) and distribute is None and scenario.training.device == "cpu"
 
     @refusing_exit()
     def start(self) -> Snapshot:
@@ -85,9 +89,15 @@ class Simulation:
         return self.ps.start(self.model.initial)
 
     def rounds(self, now: Snapshot | None = None) -> Iterator[Step]:
-        """Run Algorithm 1 from the start or from a snapshot, a round at a time."""
+        """Run Algorithm 1 from the start or from a snapshot, a round at a time; some are repeated with own parts."""
         now = now or self.start()
-        while self.goes_on(now) and (done := self._round(now)):
+        while self.goes_on(now):
+            before = copy.deepcopy(now) if self._repeats and is_repeated(now.round) else None
+            if not (done := self._round(now)):
+                return
+            if before is not None:
+                again = Simulation(self.scenario, threads=self.threads)._round(before)
+                refuse_difference(self.scenario, done, again)
             yield done
             now = done.now
 

@@ -83,7 +83,7 @@ def _events(receipt: Receipt) -> list[Row]:
         rows += [(0, ue, BARRED) for ue in lowest.tolist()]
     used = {slot for slot, _, _ in rows}
     idle = ((slot, -1, IDLE) for slot in range(1, receipt.slots + 1) if slot not in used)
-    return rows + [*islice(idle, MOST_IDLE)]
+    return [*rows, *islice(idle, MOST_IDLE)]
 
 
 def _sent(attempts: Attempts) -> list[tuple[int, int]]:

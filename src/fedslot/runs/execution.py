@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import chdir
 from functools import partial
 from pathlib import Path
 
@@ -62,14 +63,16 @@ def run(
     check_whole("threads", threads, least=1)
     if not isinstance(callbacks, Sequence):
         raise InputError("callbacks", callbacks, "a list of callbacks")
-    with Threads(threads) as pool, display.progress(progress, [scenario.label], [scenario]) as show:
+    folder = None if out is None else RunFolder(Path(out))
+    # back to the current folder at the end, should a part of the user's own have left it
+    with chdir("."), Threads(threads) as pool, display.progress(progress, [scenario.label], [scenario]) as show:
         listeners = Callbacks([*([Report(partial(show, 0))] if show else []), *callbacks])
         simulation = Simulation(scenario, distribute, pool)
         try:
-            if out is None:
+            if folder is None:
                 result = _in_memory(simulation, listeners, frames)
             else:
-                result = _in_folder(simulation, RunFolder(Path(out)), listeners, resume, force, frames)
+                result = _in_folder(simulation, folder, listeners, resume, force, frames)
         except BaseException as error:
             listeners.end(None, error)
             raise

@@ -62,7 +62,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()  # a part of the user's own may change the current folder
         self._claim: Claim | None = None
         self._rows: dict[str, RowWriter] = {}
 

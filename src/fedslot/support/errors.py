@@ -42,11 +42,16 @@ def ended(end: SystemExit) -> RefusedError:
 
 @contextmanager
 def refusing_exit() -> Iterator[None]:
-    """Turn `sys.exit` in a part of the user's own into an error: with code 0, a program would seem to have worked."""
+    """Turn into an error what would end a program in silence in a part of the user's own.
+
+    After `sys.exit` with code 0 it would seem to have worked, after a broken pipe that nobody reads its output.
+    """
     try:
         yield
     except SystemExit as end:
         raise ended(end) from end
+    except BrokenPipeError as error:
+        raise RefusedError("a part of your own wrote into a pipe or a connection that is closed") from error
 
 
 def reason(error: BaseException) -> str:
