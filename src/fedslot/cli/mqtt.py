@@ -105,10 +105,12 @@ def serve(
     wanted, where = read_scenario(scenario, override), _read_broker(broker, tls_ca, cert, key)
 
     from fedslot.data import load
+    from fedslot.data.sources import outline
     from fedslot.deployment.mqtt import MqttServer, Timing
     from fedslot.deployment.server import ParameterServer
     from fedslot.rounds.held_out import HeldOut
     from fedslot.rounds.local_training import make_model
+    from fedslot.rounds.memory import check_memory
     from fedslot.runs.callbacks import Report
     from fedslot.runs.execution import load as load_run
     from fedslot.support.threads import Threads
@@ -118,6 +120,7 @@ def serve(
     timing = Timing(slot_seconds, downlink_seconds, slot_seconds / 2 if tolerance is None else tolerance)
     data = load(wanted.data.dataset)
     model = make_model(wanted, data)
+    check_memory(wanted, outline(wanted.data.dataset), model)
     label = wanted.label
     with Threads(), _network_log(), watch([label], [wanted], continue_with(context)) as display:
         server = ParameterServer(

@@ -229,6 +229,8 @@ def _read_npz(name: str, file: Path) -> dict[str, NDArray[Any]]:
         _refuse(name, "a file that exists")
     except PermissionError:
         _refuse(name, "a file that may be read")
+    except MemoryError as error:
+        _refuse(name, f"a file whose arrays fit into memory ({str(error) or 'no more could be had'})")
     except Exception:  # a damaged archive can raise any exception, an array of objects a ValueError
         _refuse(name, "an intact .npz of plain arrays, as numpy.savez writes it, without Python objects")
     if missing := [key for key in formats.ARRAYS if key not in arrays]:

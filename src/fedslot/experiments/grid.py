@@ -121,11 +121,11 @@ class GridStudy(Study):
     def make_scenario(self, index: int) -> Scenario:
         return self.scenario.replace(self.combinations[index])
 
-    def check(self, *, data: bool = True) -> None:
+    def check(self, *, data: bool = True, workers: int = 1) -> None:
         if "cost_rule" in self.grid:
             allowed = "another key: runs that count slots by different rules cannot be compared"
             raise InputError("grid", "cost_rule", allowed)
-        super().check(data=data)
+        super().check(data=data, workers=workers)
 
     def check_same(self, out: Path) -> None:
         """Refuse to continue a sweep of another scenario or over other axes; their values and seeds may change."""

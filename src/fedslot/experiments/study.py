@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar, TypeVar
 
 from fedslot.experiments.measures import MeasuredStudy
-from fedslot.experiments.pool import check_workers, failure_of, run_all
+from fedslot.experiments.pool import check_workers, cores, failure_of, run_all
 from fedslot.experiments.tasks import Listener, Settings, Task, check
 from fedslot.runs.execution import load
 from fedslot.runs.folders import FolderKind, claim
@@ -97,11 +97,11 @@ class Study(ABC):
                 raise InputError(self.field, label, f"left out: it is the same scenario as {twin}")
         return scenarios
 
-    def check(self, *, data: bool = True) -> None:
-        """Refuse cases whose parts cannot be built or, with `data`, that do not fit their data set."""
+    def check(self, *, data: bool = True, workers: int = 1) -> None:
+        """Refuse cases whose parts cannot be built or, with `data`, that do not fit their data set or the memory."""
         for label, scenario in zip(self.labels, self.scenarios, strict=True):
             with self._blaming(label):
-                check(scenario, data=data)
+                check(scenario, data=data, workers=workers)
 
     @property
     def all_seeds(self) -> range:
@@ -149,8 +149,8 @@ def compute(
 
     make: called with the results, None where a run failed, and the reasons of failures by index.
     """
-    study.check(data=dask is None)
     check_workers(workers, dask)
+    study.check(data=dask is None, workers=1 if dask else min(workers or cores(), len(study.run_labels)))
     with TemporaryDirectory() as temporary:
         folder = Path(out or temporary).absolute()
         tasks = study.tasks(folder)

@@ -18,6 +18,7 @@ from fedslot.learning.models import MODELS, Model
 from fedslot.learning.training import choose_engine
 from fedslot.rounds.held_out import held_out_counts
 from fedslot.rounds.local_training import recipe_of
+from fedslot.rounds.memory import check_memory
 from fedslot.rounds.round import Round, cell
 from fedslot.rounds.simulation import check_strategy
 from fedslot.runs.callbacks import Report
@@ -61,12 +62,13 @@ class Settings:
     frames: bool = True
 
 
-def check(scenario: Scenario, *, data: bool = True) -> None:
+def check(scenario: Scenario, *, data: bool = True, workers: int = 1) -> None:
     """Refuse a scenario whose parts cannot be built or that does not fit its data set.
 
     Data sets that can be fetched are not read; faults of their content show in the run.
 
     data: whether to look for the data set; it may be on other machines only.
+    workers: number of local processes that run such scenarios at the same time.
     """
     sizes = np.broadcast_to(np.int64(1), scenario.data.ues)  # not known without the data
     check_strategy(scenario, scenario.strategy.make(cell(scenario, sizes)))
@@ -77,10 +79,10 @@ def check(scenario: Scenario, *, data: bool = True) -> None:
         part.bind()
     if data:
         check_exists(scenario.data.dataset)
-        _check_data(scenario, outline(scenario.data.dataset))
+        _check_data(scenario, outline(scenario.data.dataset), workers)
 
 
-def _check_data(scenario: Scenario, data: Outline) -> None:
+def _check_data(scenario: Scenario, data: Outline, workers: int) -> None:
     held_out_counts(scenario, data.test)
     if data.ues is not None:
         check_owners(scenario, data.ues)
@@ -90,6 +92,7 @@ def _check_data(scenario: Scenario, data: Outline) -> None:
     options = json.dumps(part.options)
     model = _build(MODELS.find(part.name), part.name, options, data.shape, data.classes, scenario.training.device)
     choose_engine(model, recipe_of(scenario), scenario.training.engine)
+    check_memory(scenario, data, model, workers)
 
 
 @lru_cache(maxsize=4)  # the runs of a study mostly have the same model; another factory may have the same name

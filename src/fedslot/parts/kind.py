@@ -130,6 +130,8 @@ class Kind(Generic[T]):
             raise InputError(field, error.value, error.allowed) from error
         except ValidationError as error:
             raise self._refusal(name, error) from None
+        except MemoryError:
+            raise
         except Exception as error:  # the user's own code may raise anything
             given = f"({', '.join(self.arguments)}) and " if self.arguments else ""
             allowed = f"{self.noun} that can be built from {given}options {dict(options)} ({reason(error)})"

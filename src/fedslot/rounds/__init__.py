@@ -10,6 +10,7 @@ own_labels.py      the model that the PS trains alone, and how long it is report
 trace.py           what happened in each slot of a frame
 states.py          states of strategies and aggregations as arrays
 checks.py          checks of what strategies and aggregations return
+memory.py          an estimate of the memory that a run takes
 repetition.py      rounds that are computed twice, to find own parts that cannot be resumed
 effects.py         fields of a scenario that have no effect
 """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedslot.data.sources import Dataset, load
+from fedslot.data.sources import Dataset, load, outline
 from fedslot.fleet import Fleet
 from fedslot.learning.evaluation import Evaluator
 from fedslot.learning.jobs import Job, Recipe
@@ -22,6 +22,7 @@ from fedslot.learning.training import Trainer
 from fedslot.messages import UEs
 from fedslot.rounds.held_out import finite, tensors
 from fedslot.rounds.liars import Liars
+from fedslot.rounds.memory import check_memory
 from fedslot.scenario import Scenario
 from fedslot.support.rng import ALONE, DROPOUT, SHUFFLE, stream, torch_seed
 from fedslot.support.threads import ONE_THREAD, Threads
@@ -75,8 +76,10 @@ class LocalTraining:
     def of(cls, scenario: Scenario) -> LocalTraining:
         """Prepare the local training of a scenario by itself, as a device or a worker of a cluster does it."""
         data = load(scenario.data.dataset)
+        model = make_model(scenario, data)
+        check_memory(scenario, outline(scenario.data.dataset), model)
         fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
-        return cls.make(scenario, fleet, make_model(scenario, data), data)
+        return cls.make(scenario, fleet, model, data)
 
     @classmethod
     def make(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.frame import play
-from fedslot.data.sources import load
+from fedslot.data.sources import load, outline
 from fedslot.fleet import Fleet
 from fedslot.messages import Grant, Receipt, UEs
 from fedslot.rounds.held_out import HeldOut
@@ -24,6 +24,7 @@ from fedslot.rounds.local_training import (
     Training,
     make_model,
 )
+from fedslot.rounds.memory import check_memory
 from fedslot.rounds.ps import PS, Step
 from fedslot.rounds.repetition import is_repeated, refuse_difference
 from fedslot.rounds.round import Snapshot, backlogged, cell, overhead
@@ -63,10 +64,11 @@ class Simulation:
         self.channel = scenario.push.channel.make()
         aggregation = scenario.aggregation.make()
         data = load(scenario.data.dataset)
+        self.model = make_model(scenario, data)
+        check_memory(scenario, outline(scenario.data.dataset), self.model)
         self.fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
         strategy = scenario.strategy.make(cell(scenario, self.fleet.sizes))
         check_strategy(scenario, strategy)
-        self.model = make_model(scenario, data)
         self.local = LocalTraining.make(scenario, self.fleet, self.model, data, threads)
         self.trainer = self.local.trainer
         self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test, threads)
