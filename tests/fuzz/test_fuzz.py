@@ -237,6 +237,9 @@ LINES = [
     "rounds: 2", "rounds: 2", "seed: 99999999999999999999999", "data: {ues: 9}", "data:", "  ues: 9",
     "  dataset: digits", 'data: {dataset: "\\0"}', "frame: {pull: 3}", "frame: &a {slots: 4}", "push: *a",
     "strategy: [x]", "strategy: {name: planned, options: {frame_limit: 4}}",
+    "strategy: &a {name: fedavg, options: *a}", "chain: &a [*a]", "frame: {slots: 1000000}", "data: {ues: 1000000000}",
+    "push: {channel: {name: irsa}, contenders: 900000000}", "training: {epochs: 1000000000}",
+    "data: {ues: 100000000, samples_per_ue: 1000000000}",
     "? [a]", "- 3", "...", "---", "training: {lr: .nan}", "x" * 2000, "\t", "# only words", "fleet: {noise: 1e39}",
     "time_budget: 0x10",
 ]  # fmt: skip
@@ -379,6 +382,8 @@ def damage_array(path: Path, at: float, shape: int) -> None:
 @example("rounds.csv", "reorder", 0, b"")
 @example("rounds.csv", "folder", 0, b"")
 @example("checkpoint.npz", "array", 0.5, b"")
+@example("summary.json", "replace", 0, b"[" * 100_000)
+@example("rounds.csv", "replace", 0, b"a,b\n1,2\n")
 @fuzz(50)
 def test_damaged_folders(interrupted: tuple[Path, pd.DataFrame], name: str, how: str, at: float, by: bytes) -> None:
     source, expected = interrupted
@@ -388,6 +393,7 @@ def test_damaged_folders(interrupted: tuple[Path, pd.DataFrame], name: str, how:
             damage_array(here / "run" / "checkpoint.npz", at, len(by))
         else:
             damage(here / "run" / name, how, at, by)
+        command("show", "run")
         before = files(here)
         if command(*RESUMED)[0]:
             assert files(here) == before, "a refusal leaves everything as it was"

@@ -25,19 +25,20 @@ Arrays = dict[str, Bytes]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 IDX_NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+COPIES = 2  # of the arrays of a file: as they are read, and as float32
 _CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
 
 def npz(file: Path, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Read the arrays `keys` of an `.npz` file, as far as it has them; Python objects are refused.
 
-    `MemoryError` is raised before a file is read whose arrays take more memory than there is.
+    `MemoryError` is raised before a file is read whose arrays, and one copy of them, take more memory than there is.
     """
     # Opened here because numpy does not close a file that is no archive.
     with file.open("rb") as raw, np.load(raw, allow_pickle=False) as archive:
         size, most = sum(member.file_size for member in archive.zip.infolist()), memory()
-        if most is not None and size > most:
-            raise MemoryError(f"{file} holds {size / 1e9:,.1f} GB, and this machine has {most / 1e9:.1f} GB")
+        if most is not None and size > most / COPIES:
+            raise MemoryError(f"{size / 1e9:,.1f} GB, and this machine has {most / 1e9:.1f} GB")
         arrays = {key: archive[key] for key in keys if key in archive}
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise ValueError("a member is no array")  # numpy returns the bytes of any other file

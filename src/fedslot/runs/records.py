@@ -147,14 +147,19 @@ class RunFolder:
 
     def rounds(self) -> pd.DataFrame:
         """Read the rows written so far, one per round."""
-        return read_rows(self.path / ROUNDS)
+        table = read_rows(self.path / ROUNDS)
+        for name in ("round", "slots_spent", "test_accuracy"):
+            numbers = table.get(name)
+            if numbers is None or (len(table) and not (numbers.dtype.kind in "if" and np.isfinite(numbers).all())):
+                raise RefusedError(f"{self.path / ROUNDS} is damaged: its column {name} must have a number in each row")
+        return table
 
     def frames(self) -> pd.DataFrame | None:
         """Read the trace written so far, a row per `Event`; None if there is none.
 
         The last round may be there in part, before its row in `rounds.csv` is.
         """
-        return read_rows(self.path / FRAMES, FRAME_TYPES) if (self.path / FRAMES).exists() else None
+        return read_rows(self.path / FRAMES, PLACE | FRAME_TYPES) if (self.path / FRAMES).exists() else None
 
     def append(self, round: Round, frame: Sequence[Event], now: Snapshot) -> None:
         """Write the rows of a frame and of its round; `now` is the snapshot after it."""
@@ -327,6 +332,7 @@ class RowWriter:
         self._file.close()
 
 
+PLACE: dict[str, Any] = {"round": "int64", "slot": "int64"}
 FRAME_TYPES: dict[str, Any] = {
     "ue": "Int64",
     "event": pd.CategoricalDtype(list(EVENTS)),
@@ -344,7 +350,7 @@ def round_table(rows: Iterable[Round]) -> pd.DataFrame:
 
 def frame_table(frames: Iterable[Event]) -> pd.DataFrame:
     """Return events as a table: a nullable `ue`, a categorical `event`, NaN where a value or a noise is not known."""
-    return pd.DataFrame(list(frames), columns=list(Event._fields)).astype({"round": int, "slot": int, **FRAME_TYPES})
+    return pd.DataFrame(list(frames), columns=list(Event._fields)).astype(PLACE | FRAME_TYPES)
 
 
 def read_rows(file: Path, types: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -353,7 +359,7 @@ def read_rows(file: Path, types: Mapping[str, Any] | None = None) -> pd.DataFram
         rows = file.read_bytes()
         whole = io.BytesIO(rows[: rows.rfind(b"\n") + 1])
         table: pd.DataFrame = pd.read_csv(whole, dtype=types and dict(types), **EXACTLY)
-    except (OSError, ValueError) as error:  # ValueError: also no text, no table
+    except (OSError, ValueError, TypeError, OverflowError) as error:  # also no text, no table, no numbers
         raise RefusedError(f"{file} cannot be read ({' '.join(str(error).split())})") from None
     return table
 
@@ -378,7 +384,7 @@ def read_summary(path: Path) -> dict[str, Any] | None:
         return None
     try:
         summary = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # the last: brackets within brackets
         summary = None
     if not isinstance(summary, dict):
         raise RefusedError(f"{file} is damaged; delete it and continue with --resume")
