@@ -228,3 +228,12 @@ def test_members_that_are_no_arrays_are_refused(tmp_path: Path, content: bytes) 
         with pytest.raises(InputError, match="plain arrays, as numpy") as caught:
             load(str(tmp_path / "own.npz"))
         assert "\n" not in str(caught.value)
+
+
+def test_an_archive_larger_than_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros take a thousandth of their size in an archive."""
+    np.savez_compressed(tmp_path / "bomb.npz", x_train=np.zeros((1000, 1000)))
+    assert (tmp_path / "bomb.npz").stat().st_size < 100_000
+    monkeypatch.setattr("fedslot.data.formats.memory", lambda: 15_000_000)
+    with pytest.raises(InputError, match=r"arrays fit into memory \(0\.0 GB, and this machine has 0\.0 GB\)"):
+        load(str(tmp_path / "bomb.npz"))

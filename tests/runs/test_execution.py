@@ -324,3 +324,21 @@ def test_overrides_are_a_mapping(scenario: Scenario, overrides: Any) -> None:
     for change in (scenario.replace, lambda given: Scenario.load("quickstart", given)):
         with pytest.raises(InputError, match=r"overrides: .* must be a mapping of keys to values"):
             change(overrides)
+
+
+class Leaves(FedAvg):
+    """Goes to another folder, and stays there."""
+
+    def schedule(self, state: Any, round: int, rng: np.random.Generator) -> Any:
+        os.chdir("/")
+        return super().schedule(state, round, rng)
+
+
+def test_a_part_that_leaves_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scenario = Scenario.load("quickstart", {"rounds": 2, "data.ues": 20, "strategy.name": Leaves})
+    run(scenario, "here/run")
+    assert Path.cwd() == tmp_path
+    assert load("here/run").finished
+    run(scenario.replace({"rounds": 3}), "here/run", resume=True)
+    assert len(load(tmp_path / "here/run").rounds) == 3
