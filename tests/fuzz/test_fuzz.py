@@ -223,6 +223,7 @@ def test_mistyped_commands(name: str, rest: list[str]) -> None:
 @given(st.lists(st.tuples(st.sampled_from([*sorted(keys()), "no.field", ""]), words), min_size=1, max_size=3))
 @example([("seed", "-1")])
 @example([("training.epochs", "9" * 5000)])
+@example([("strategy.options" + ".a" * 3000, "1")])
 @fuzz(60)
 def test_overrides(pairs: list[tuple[str, str]]) -> None:
     slow = {"rounds", "training.epochs", "valuation.permutations", "training.batches", "data.dataset"}

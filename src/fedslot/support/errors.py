@@ -159,5 +159,7 @@ def shorten(value: object, limit: int = 60) -> str:
         text = " ".join(repr(value).split())
     except ValueError:  # Python writes no whole numbers of more than 4300 digits
         text = f"{type(value).__name__} with thousands of digits"
+    except RecursionError:
+        text = f"{type(value).__name__} with hundreds of levels"
     half = (limit - 3) // 2
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
