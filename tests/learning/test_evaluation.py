@@ -138,6 +138,17 @@ def test_any_perceptron_any_number_of_samples_and_averages(widths, samples, aver
     assert_equal_measures(found, evaluate_each(model, x, y, updates, weights), samples)
 
 
+def test_averages_of_a_few_of_many_models():
+    """Whether some models take no part in any average of a chunk, or all of them take part."""
+    model, x, y, updates, _ = case("mlp", models=150)
+    weights = torch.zeros(50, 150)
+    weights[:20, 60:80] = torch.rand(20, 20) - 0.3
+    weights[20:] = torch.rand(30, 150)
+    weights /= weights.sum(dim=1, keepdim=True)
+    found = Evaluator(model, x, y).averages(updates)(weights)
+    assert_equal_measures(found, evaluate_each(model, x, y, updates, weights), len(y))
+
+
 def test_loss_and_accuracy_by_hand():
     """Scores log 1, log 2, log 5 give probabilities 1/8, 2/8, 5/8."""
     model = Model(nn.Sequential(nn.Linear(3, 3)))

@@ -201,3 +201,70 @@ def test_large_games_are_integrated_without_bias_and_errors_count_the_sampling(m
     assert np.abs(errors.mean(axis=0)).max() < 0.1 * truth.std()
     stated = np.mean([valuation.errors**2 for valuation in found])
     assert 0.3 < np.sqrt(np.mean(errors**2) / stated) < 1.5
+
+
+def ratio(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Utility at models (..., R): the first coordinate over the distance to a far point, bent but smooth."""
+    return points[..., 0] / (4 + ((points - 2) ** 2).sum(axis=-1))
+
+
+def by_permutations(
+    sizes: NDArray[np.int64], points: NDArray[np.float64], orders: int
+) -> tuple[NDArray[np.float64], float]:
+    """Shapley values of `ratio` of averages by random orders and their reverses, and the mean variance of these values."""
+    rng, marginals = np.random.default_rng(0), np.zeros((orders, len(sizes)))
+    for marginal in marginals:
+        order = rng.permutation(len(sizes))
+        for joining in (order, order[::-1]):
+            models = (points * sizes[:, None])[joining].cumsum(axis=0) / sizes[joining].cumsum()[:, None]
+            marginal[joining] += np.diff(ratio(models), prepend=ratio(np.zeros(points.shape[1]))) / 2
+    return marginals.mean(axis=0), float(marginals.var(axis=0, ddof=1).mean() / orders)
+
+
+@pytest.mark.parametrize("players", [51, 160, pytest.param(500, marks=pytest.mark.long)])
+def test_errors_of_many_players_are_small_and_honest(players: int) -> None:
+    """Against the mean over very many orders, with averages by unequal numbers of samples."""
+    rng = np.random.default_rng(players)
+    sizes, points = rng.integers(20, 200, players), rng.normal(size=(players, 6))
+    truth, variance = by_permutations(sizes, points, 2_000_000 // players)
+
+    def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
+        weighted = members * sizes
+        return ratio((weighted @ points) / np.maximum(weighted.sum(axis=1), 1)[:, None])
+
+    game = Game(players, utility, Geometry(sizes, points @ points.T))
+    found = [Kriging()(game, np.random.default_rng(seed)) for seed in range(4)]
+    actual = np.mean([(valuation.values - truth) ** 2 for valuation in found]) - variance
+    assert 0.5 < np.sqrt(actual / np.mean([valuation.errors**2 for valuation in found])) < 1.5
+    assert np.sqrt(actual) < 0.1 * truth.std()
+
+
+@pytest.mark.parametrize("method", [Kriging(), Banzhaf()])
+def test_many_players_whose_values_are_known(method: Kriging) -> None:
+    """The utility is a quadratic form of the mean: its mean over coalitions of a size follows from counting pairs."""
+    players = 90
+    rng = np.random.default_rng(2)
+    points, slope = rng.normal(size=(players, 4)), np.array([1.0, 0, -1, 0])
+    products = points @ points.T
+
+    def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
+        means = members @ points / np.maximum(members.sum(axis=1), 1)[:, None]
+        return means @ slope - 0.5 * (means**2).sum(axis=1)
+
+    squares, total = np.diag(products), products.sum()
+    others = squares.sum() - squares  # sums over the others, and over ordered pairs of different others
+    pairs = total - 2 * products.sum(axis=1) + squares - others
+    linear, rest = points @ slope, (points @ slope).sum() - points @ slope
+    truth = np.zeros(players)
+    for size, weight in enumerate(method.semivalue(players)):  # joining `size` others
+        single, pair = size / (players - 1), size * max(size - 1, 0) / ((players - 1) * (players - 2))
+        without = single * rest / max(size, 1) - 0.5 * (single * others + pair * pairs) / max(size, 1) ** 2
+        crossed = 2 * single * (products.sum(axis=1) - squares)
+        joined = (linear + single * rest) / (size + 1)
+        joined -= 0.5 * (squares + crossed + single * others + pair * pairs) / (size + 1) ** 2
+        truth += weight * (joined - without)
+    game = Game(players, utility, Geometry(np.ones(players), products))
+    found = [method(game, np.random.default_rng(seed)) for seed in range(6)]
+    actual = np.mean([(valuation.values - truth) ** 2 for valuation in found])
+    assert np.sqrt(actual) < 0.15 * truth.std()
+    assert 0.5 < np.sqrt(actual / np.mean([valuation.errors**2 for valuation in found])) < 1.5

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedslot.valuation import GTG, Cyclic, Exact, Game, exact
-from fedslot.valuation.game import coalition_weights
+from fedslot.valuation.game import coalition_weights, weights_by_missing
 
 
 class Table:
@@ -271,6 +271,11 @@ def test_coalition_weights_average_the_members_and_no_one_else(data):
         inside = np.flatnonzero(coalition)
         expected = np.average(rows[1:][inside], axis=0, weights=sizes[inside]) if len(inside) else rows[0]
         np.testing.assert_allclose(found, expected, atol=1e-12)
+    # the same averages, by those that are missing in more than half
+    weights = weights_by_missing(members, sizes)
+    whole = np.average(rows[1:], axis=0, weights=sizes)
+    np.testing.assert_allclose(weights @ np.vstack([rows, whole]), mixed, atol=1e-9)
+    assert (np.count_nonzero(weights, axis=1) <= players // 2 + 1).all()
 
 
 @given(st.lists(st.integers(0, 31), min_size=1, max_size=40))

@@ -21,6 +21,7 @@ from fedslot.support.threads import ONE_THREAD, Threads
 SAMPLES, IMAGES = 1000, 50  # per block, of perceptrons and of other networks
 # per chunk, likewise; smaller pieces spend their time on calls, larger ones leave the processor's cache
 AVERAGES, NETWORKS = 20, 5
+MANY = 64  # models, above which averages leave out those that do not take part
 
 Measure = Callable[[Tensor], Tensor]
 Logits = Callable[[int, Tensor], Tensor]
@@ -111,7 +112,7 @@ class Evaluator:
 
         def logits(block: int, weights: Tensor) -> Tensor:
             # samples along the last axis, so that operations over classes are over whole vectors
-            out = (weights @ outputs[block]).view(len(weights), hidden, -1)
+            out = _averages(weights, outputs[block]).view(len(weights), hidden, -1)
             for weight, bias in later:
                 mean_weight, mean_bias = torch.tensordot(weights, weight, 1), weights @ bias
                 out = torch.baddbmm(mean_bias.unsqueeze(2), mean_weight, out.relu_())
@@ -147,3 +148,11 @@ class Evaluator:
             self._copies.module = self.model.copy().module.eval()
         module: nn.Module = self._copies.module
         return module
+
+
+def _averages(weights: Tensor, rows: Tensor) -> Tensor:
+    """Return averages (C, n) of rows (R, n) with weights (C, R); of many rows, only those that take part are read."""
+    taking = weights.any(dim=0)
+    if len(rows) <= MANY or 2 * int(taking.sum()) > len(rows):
+        return weights @ rows
+    return weights[:, taking] @ rows[taking]

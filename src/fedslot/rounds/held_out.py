@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedslot.learning.evaluation import Evaluator
+from fedslot.learning.evaluation import MANY, Evaluator
 from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
@@ -18,7 +18,7 @@ from fedslot.support.errors import InputError, RefusedError, shorten
 from fedslot.support.rng import HELD_OUT, VALUATION, stream
 from fedslot.support.threads import ONE_THREAD, Threads
 from fedslot.valuation import Game, Geometry, Valuation
-from fedslot.valuation.game import coalition_weights
+from fedslot.valuation.game import coalition_weights, weights_by_missing
 
 PARAMETERS = 8192  # per block of inner products
 MOST_HALF = 500  # labels that validate beside those that the PS trains on: half of all, up to so many, or a fifth
@@ -63,10 +63,14 @@ class HeldOut:
         if not len(updates):
             return no_values(0)
         options = self.scenario.valuation
-        measure = self.utility.averages(torch.cat([model.unsqueeze(0), updates]))
+        models, weigh = [model.unsqueeze(0), updates], coalition_weights
+        if len(updates) > MANY:
+            average = torch.from_numpy(sizes / sizes.sum()).to(updates) @ updates
+            models, weigh = [*models, average.unsqueeze(0)], weights_by_missing
+        measure = self.utility.averages(torch.cat(models))
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
-            weights = torch.from_numpy(coalition_weights(members, sizes)).to(model)
+            weights = torch.from_numpy(weigh(members, sizes)).to(model)
             losses, accuracies = measure(weights)
             worths = -losses if options.utility == "loss" else accuracies
             return finite(worths, self.scenario, round).cpu().numpy()

@@ -4,6 +4,7 @@ game.py        coalitions, their averaging weights, utilities (each evaluated at
 semivalues.py  weights of Shapley and Banzhaf values
 exact.py       all coalitions; leave-one-out values
 kriging.py     the default: few utilities, all others predicted; Shapley or Banzhaf values
+averages.py    averages of kriging's predictions over coalitions of all sizes
 cyclic.py      permutations in cyclic blocks, without assumptions on utilities
 gtg.py         GTG-Shapley as in the paper
 """

@@ -32,13 +32,15 @@ class Geometry:
 
     sizes: (Y,) weights of the players in an average, such as their numbers of samples.
     gram: (Y, Y) inner products of the updates minus the global model, which is the model of the empty coalition.
+    points: (Y, Y) coordinates of the updates.
     """
 
     def __init__(self, sizes: NDArray[Any], gram: Floats) -> None:
         roots, axes = np.linalg.eigh(gram)
         scale = np.trace(gram) / len(gram)
-        points = axes * np.sqrt(np.maximum(roots, 0) / (scale if scale > 0 else 1))
-        self._sums = np.column_stack([points, np.ones(len(points))]) * np.asarray(sizes, dtype=float)[:, None]
+        self.points = axes * np.sqrt(np.maximum(roots, 0) / (scale if scale > 0 else 1))
+        self.sizes = np.asarray(sizes, dtype=float)
+        self._sums = np.column_stack([self.points, np.ones(len(gram))]) * self.sizes[:, None]
 
     def place(self, members: Members) -> Floats:
         """Return coordinates (C, Y) of coalitions (C, Y), in units of the root mean square norm of an update.
@@ -119,4 +121,23 @@ def coalition_weights(members: Members, sizes: NDArray[np.int64]) -> Floats:
     total = shares.sum(axis=1, keepdims=True)
     shares /= np.maximum(total, 1)
     weights[:, :1] = total == 0
+    return weights
+
+
+def weights_by_missing(members: Members, sizes: NDArray[np.int64]) -> Floats:
+    """Return averaging weights (C, Y + 2), where the last column is that of the average of all updates.
+
+    A coalition of more than half of the players is that average without the others, so that one of all but a few
+    players takes few models as well.
+
+    >>> weights_by_missing(np.array([[True, False, False], [True, True, False]]), np.array([30, 10, 40]))
+    array([[ 0.,  1.,  0.,  0.,  0.],
+           [ 0.,  0.,  0., -1.,  2.]])
+    """
+    most = 2 * members.sum(axis=1, keepdims=True) > members.shape[1]
+    weights = np.column_stack([coalition_weights(members & ~most, sizes), np.zeros(len(members))])
+    total = (members * sizes.astype(float)).sum(axis=1, keepdims=True)
+    weights = np.where(most, 0, weights)
+    weights[:, 1:-1] -= most * ~members * sizes / np.maximum(total, 1)
+    weights[:, -1:] = most * sizes.sum() / np.maximum(total, 1)
     return weights

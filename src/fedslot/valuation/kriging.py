@@ -7,27 +7,31 @@ over these distances, predicts utilities from a sample. Values are linear in uti
 1. Evaluate the empty and the grand coalition, each player alone, all but each player, and random coalitions with their
    complements, whose sizes follow the weights of KernelSHAP.
 2. Choose the kernel's length that predicts the random coalitions best when each is left out in turn.
-3. Average the predictions over the coalitions of each remaining size: all of them, or a balanced sample.
+3. Average the predictions over the coalitions of each remaining size: all of them, or a balanced sample; of many
+   players, over strata of sizes.
+
+The fit takes the cube of the number of utilities, and averages its product with the numbers of players and of circles.
+So for many players fewer random coalitions are evaluated, and the length is chosen on part of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
-from math import comb
 from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
+from fedslot.valuation.averages import Predictor, by_size, by_strata, gaussian
 from fedslot.valuation.exact import FEW_PLAYERS, exact
 from fedslot.valuation.game import Floats, Game, Members, Valuation
 from fedslot.valuation.semivalues import banzhaf, coefficients, shapley
 
 LENGTHS = tuple(4.0**power for power in range(-2, 4))  # squared, relative to the mean squared norm of an update
 JITTER = 1e-8  # added to the kernel's diagonal, since coalition models may coincide
-PREDICTED = 4000  # predicted coalitions of one size, divided by the size: small coalitions differ most
+MOST_BY_SIZE = 50  # players up to which each size is averaged by itself
+MOST_SAMPLING = 150  # players for whom random coalitions are evaluated; each further one adds its two corners only
+MOST_CHOOSING = 700  # evaluated coalitions on which the length is chosen
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Kriging:
 
     Up to six players, or where the budget covers all coalitions, the values are exact.
 
-    utilities_per_ue: number of utilities to evaluate, divided by the number of players; 3 at least.
+    utilities_per_ue: number of utilities to evaluate, divided by the number of players; 3 at least. Each player beyond
+        the first 150 adds two.
     """
 
     semivalue = staticmethod(shapley)
@@ -44,28 +49,19 @@ class Kriging:
 
     def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
         players = game.players
-        budget = self.utilities_per_ue * players
+        budget = 2 * players + (self.utilities_per_ue - 2) * min(players, MOST_SAMPLING)
         if players <= FEW_PLAYERS or 2**players <= budget:
             return exact(game, self.semivalue)
         corners, sample = _corners(players), _sample(players, budget, rng)
         members, sampled = np.concatenate([corners, sample]), slice(len(corners), None)
         utility, points, weights = game(members), game.geometry.place(members), self.semivalue(players)
         utility -= utility.mean()  # adds 0 to the values, and keeps the digits of small differences
-        fits = (_fit(points, utility, length) for length in LENGTHS)  # one at a time, since they are large
-        fit = min(fits, key=lambda fit: float(np.abs(fit.residuals[sampled]).sum()))
+        fit = _best_fit(points, utility, len(corners))
 
         # the values are shares @ utility, where utilities of corners count directly too
-        kernels, constants, variances = np.zeros((players, len(members))), np.zeros(players), np.zeros(players)
-        for circles in _between(players, rng):
-            coalitions = circles.reshape(-1, players)
-            means = coefficients(coalitions, weights) / len(coalitions)
-            kernel = _kernel(game.geometry.place(coalitions), points, fit.length)
-            kernels += means.T @ kernel
-            constants += means.sum(axis=0)
-            if len(circles) > 1:
-                predicted = kernel @ (fit.solution @ utility) + fit.constant @ utility
-                by_circle = (means * predicted[:, None]).reshape(circles.shape).sum(axis=1)
-                variances += len(circles) * by_circle.var(axis=0, ddof=1)
+        predictor = Predictor(points, fit.length, fit.solution @ utility, float(fit.constant @ utility))
+        average = by_size if players <= MOST_BY_SIZE else by_strata
+        kernels, constants, variances = average(game.geometry, weights, predictor, rng)
         shares = kernels @ fit.solution + np.outer(constants, fit.constant)
         counts = np.repeat([1, 1, players, players], [1, 1, players, players])
         shares[:, : len(corners)] += (coefficients(corners, weights) / counts[:, None]).T
@@ -101,22 +97,21 @@ class _Fit(NamedTuple):
     residuals: Floats
 
 
+def _best_fit(points: Floats, utility: Floats, corners: int) -> _Fit:
+    """Fit with the length that predicts random coalitions, which follow the corners, best in cross-validation."""
+    step = max(1, -(-corners // max(1, MOST_CHOOSING + corners - len(points))))  # takes part of the corners
+    chosen, taken = np.r_[:corners:step, corners : len(points)], -(-corners // step)
+    fits = (_fit(points[chosen], utility[chosen], length) for length in LENGTHS)  # one at a time, since they are large
+    best = min(fits, key=lambda fit: float(np.abs(fit.residuals[taken:]).sum()))
+    return best if step == 1 else _fit(points, utility, best.length)
+
+
 def _fit(points: Floats, utility: Floats, length: float) -> _Fit:
     """Fit utilities (n,) at points (n, R) with a given length."""
-    inverse = np.linalg.inv(_kernel(points, points, length) + JITTER * np.eye(len(points)))
+    inverse = np.linalg.inv(gaussian(points, points, length) + JITTER * np.eye(len(points)))
     ones = inverse.sum(axis=1)
     solution = inverse - np.outer(ones, ones) / ones.sum()
     return _Fit(length, solution, ones / ones.sum(), solution @ utility / np.diag(solution))
-
-
-def _kernel(a: Floats, b: Floats, length: float) -> Floats:
-    """Return the Gaussian kernel exp(-|a - b|^2 / (2 length)) between points (A, R) and (B, R)."""
-    exponent = a @ b.T
-    exponent -= 0.5 * (a**2).sum(axis=1)[:, None]
-    exponent -= 0.5 * (b**2).sum(axis=1)
-    exponent /= length
-    kernel: Floats = np.exp(exponent, out=exponent)
-    return kernel
 
 
 def _corners(players: int) -> Members:
@@ -143,19 +138,3 @@ def _sample(players: int, budget: int, rng: np.random.Generator) -> Members:
         chosen[coalition.tobytes()] = coalition
     half = np.array(list(chosen.values()))
     return np.concatenate([half, ~half])
-
-
-def _between(players: int, rng: np.random.Generator) -> Iterator[Members]:
-    """Yield all coalitions (1, C, Y) of each size from 2 to Y - 2, or independent samples (B, Y, Y) of them.
-
-    A sample is the arcs of that length of the players on a circle in random order, so that all occur equally often.
-    """
-    for size in range(2, players - 1):
-        most = PREDICTED // size
-        if comb(players, size) <= most:
-            coalitions = np.zeros((comb(players, size), players), dtype=bool)
-            np.put_along_axis(coalitions, np.array(list(combinations(range(players), size))), True, axis=1)
-            yield coalitions[None]
-        else:
-            circles = rng.random((max(2, most // players), 1, players)).argsort(axis=2)
-            yield (circles - np.arange(players)[:, None]) % players < size
