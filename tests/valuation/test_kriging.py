@@ -211,7 +211,7 @@ def ratio(points: NDArray[np.float64]) -> NDArray[np.float64]:
 def by_permutations(
     sizes: NDArray[np.int64], points: NDArray[np.float64], orders: int
 ) -> tuple[NDArray[np.float64], float]:
-    """Shapley values of `ratio` of averages by random orders and their reverses, and the mean variance of these values."""
+    """Shapley values of `ratio` of averages by random orders and their reverses, and their mean variance."""
     rng, marginals = np.random.default_rng(0), np.zeros((orders, len(sizes)))
     for marginal in marginals:
         order = rng.permutation(len(sizes))
