@@ -1,4 +1,7 @@
-"""States of strategies and aggregations as arrays, for checkpoints."""
+"""States of strategies and aggregations as arrays, for checkpoints.
+
+Of a large cell most UEs are never heard, and arrays (K,) have long runs of equal numbers, which checkpoints shorten.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +42,32 @@ def restore_like(pattern: Any, array: NDArray[Any]) -> Any:
     if isinstance(pattern, np.ndarray):
         return array
     return array[()] if isinstance(pattern, np.generic) else array.item()
+
+
+RUNS, LONG = " runs", 10_000
+"""Suffix of an array's name where it holds runs, and the least length of an array that is shortened."""
+
+
+def shorten_runs(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Replace long arrays (K,) with few runs of equal numbers by the ends of the runs and one number of each.
+
+    >>> shorten_runs({"value": np.repeat([0.0, 2.5], [9000, 9000])})
+    {'value runs': array([ 9000, 18000]), 'value': array([0. , 2.5])}
+    """
+    short: dict[str, NDArray[Any]] = {}
+    for name, array in arrays.items():
+        if array.ndim == 1 and len(array) >= LONG and array.itemsize <= 8:
+            bits = array.view(f"u{array.itemsize}")  # compares NaN and signs of zeros as well
+            ends = np.append(np.flatnonzero(bits[1:] != bits[:-1]), len(array) - 1)
+            if 4 * len(ends) < len(array):
+                short[name + RUNS], array = ends + 1, array[ends]
+        short[name] = array
+    return short
+
+
+def restore_runs(short: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Undo `shorten_runs`."""
+    arrays = {name: array for name, array in short.items() if not name.endswith(RUNS)}
+    for name in arrays.keys() & {name.removesuffix(RUNS) for name in short if name.endswith(RUNS)}:
+        arrays[name] = np.repeat(arrays[name], np.diff(short[name + RUNS], prepend=0))
+    return arrays

@@ -21,7 +21,7 @@ from pandas.api.types import is_integer_dtype
 
 from fedslot.access.clock import Clock
 from fedslot.rounds.round import ROUNDING, Round, Snapshot
-from fedslot.rounds.states import as_array, restore_like, restore_state, state_arrays
+from fedslot.rounds.states import as_array, restore_like, restore_runs, restore_state, shorten_runs, state_arrays
 from fedslot.rounds.trace import EVENTS, Event
 from fedslot.runs.folders import RUN, Claim, claim, lock, refuse_foreign, refusing, write_atomically
 from fedslot.runs.provenance import NO_SOURCE, Fingerprints, refuse_change
@@ -174,7 +174,7 @@ class RunFolder:
     def save(self, more: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> None:
         """Write a checkpoint from which the run can be resumed; `more` holds further arrays, by name."""
         now, written = self._last
-        arrays = snapshot_arrays(now) | {f"more.{name}": array for name, array in more.items()}
+        arrays = shorten_runs(snapshot_arrays(now)) | {f"more.{name}": array for name, array in more.items()}
         arrays |= {"made of": np.array(json.dumps(dict(self._made_of)))}
         for name, (count, digest) in written.items():
             arrays |= {f"{KEYS[name]} count": np.array(count), KEYS[name]: np.array(digest)}
@@ -255,7 +255,7 @@ class RunFolder:
             intact = False
         if not intact:
             raise RefusedError(f"{file} is damaged or was changed; start over with --force")
-        return arrays
+        return restore_runs(arrays)
 
     def _restored(self, start: Snapshot, saved: Mapping[str, NDArray[Any]]) -> Snapshot:
         """Return the snapshot of a checkpoint, whose arrays must have the shapes of `start`."""

@@ -17,8 +17,8 @@ def top(scores: NDArray[np.float64], count: int) -> UEs:
     count = min(count, len(scores))
     if count == 0:
         return np.empty(0, dtype=np.int64)
-    # partial selection: the time is linear in the number of UEs
-    least = np.partition(scores, -count)[-count]
+    # partial selection: the time is linear in the number of UEs, and short from the side without long ties (of -inf)
+    least = -np.partition(-scores, count - 1)[count - 1]
     better, equal = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
     chosen = np.concatenate([better, equal[: count - len(better)]])
     return chosen[np.argsort(-scores[chosen], kind="stable")]

@@ -106,7 +106,7 @@ class Survey:
         noise averages out over `horizon` updates. A model of few UEs knows too little of the others' data, so the pool
         has at least 25 UEs, or a share of those received so far if that is less.
         """
-        seen = np.flatnonzero(self.seen)
+        seen = np.flatnonzero(self.seen > 0)
         cleanest = seen[np.argsort(self.noise[seen], kind="stable")]
         count = np.arange(1, len(cleanest) + 1)
         power = np.cumsum(self.noise[cleanest] ** 2) / count * self.noise_gain
