@@ -123,7 +123,10 @@ def noise_estimates(steps: Tensor) -> NDArray[np.float64]:
 
     Most parameters hardly change in a round, so that the median is that of the noise; without noise it is small.
     """
-    return _float64(steps.abs().median(dim=1).values) / NORMAL_MEDIAN
+    middle = (steps.shape[1] - 1) // 2
+    lengths = np.partition(steps.abs().cpu().numpy(), middle, axis=1)  # ten times faster than PyTorch's median
+    medians: NDArray[np.float64] = lengths[:, middle].astype(np.float64) / NORMAL_MEDIAN
+    return medians
 
 
 def _float64(numbers: Tensor) -> NDArray[np.float64]:

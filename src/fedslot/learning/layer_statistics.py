@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,11 @@ class Basis:
 
     vectors: Tensor
     energies: Tensor
+
+    @cached_property
+    def scaled(self) -> Tensor:
+        """The directions, each times the root of its energy."""
+        return self.vectors * self.energies.sqrt()
 
 
 class LayerStatistics:
@@ -96,14 +102,14 @@ class LayerStatistics:
         if not self.complete:
             return updates
         layers = zip(self.matrices(updates), self.bases(flat), strict=True)
-        return torch.cat([(matrix @ (basis.vectors * basis.energies.sqrt())).flatten(1) for matrix, basis in layers], 1)
+        return torch.cat([(matrix @ basis.scaled).flatten(1) for matrix, basis in layers], 1)
 
     def noise_gain(self, flat: Tensor) -> float:
         """Return the expected squared length of the `responses` of noise with standard deviation 1 per parameter."""
         if not self.complete:
             return float(len(flat))
-        layers = zip(self.matrices(flat), self.bases(flat), strict=True)
-        return float(sum(len(matrix) * basis.energies.sum() for matrix, basis in layers))
+        layers = zip(self._layers.values(), self.bases(flat), strict=True)
+        return float(sum(len(layer.weight) * basis.energies.sum() for layer, basis in layers))
 
     @torch.no_grad()
     def _inputs_of(self, layers: Mapping[str, Layer], flat: Tensor, samples: int) -> dict[str, Tensor]:
