@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shutil
+import subprocess
 import sys
 from contextlib import chdir, redirect_stdout
 from itertools import count, takewhile
@@ -245,3 +247,23 @@ def test_show_refuses_what_holds_no_results(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "study").mkdir()
     assert main(["show", str(tmp_path / "stduy")]) == 2
     assert f"; did you mean {tmp_path / 'study'}?" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_doctor_compiles_beforehand_and_the_first_run_then_does_not(tmp_path: Path) -> None:
+    """In processes of their own, with an empty cache of machine code."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}
+
+    def fedslot(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fedslot", *words]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert "type: fedslot doctor --warm" in fedslot("doctor").stdout
+    warmed = fedslot("doctor", "--warm")
+    assert "compiling the training of perceptrons, once per machine" in warmed.stderr
+    assert "by Numba" in warmed.stdout
+    assert "compiled\n" in warmed.stdout
+    code = {file: file.stat().st_mtime_ns for file in (tmp_path / "code").rglob("*.nb*")}
+    assert code
+    assert "compiling" not in fedslot("run", "quickstart", "-o", "rounds=1").stderr
+    assert code == {file: file.stat().st_mtime_ns for file in (tmp_path / "code").rglob("*.nb*")}

@@ -8,6 +8,7 @@ import re
 import shutil
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -16,13 +17,20 @@ from fedslot.support.extras import EXTRAS, how_to_install, is_installed
 CORE = ("torch", "numpy", "scipy", "pandas", "numba")
 
 
-def doctor() -> None:
+def doctor(
+    warm: Annotated[
+        bool, typer.Option("--warm", help="First compile the training of perceptrons, which the first run would do.")
+    ] = False,
+) -> None:
     """Print versions, processor, cache, engines, data sets and extras, and how to install those that are missing.
 
     Example: fedslot doctor
     """
+    from fedslot.cli.options import warm_up
     from fedslot.support.errors import reason
 
+    if warm:
+        warm_up()
     for title, describe in {
         "Versions": _versions,
         "Machine": _machine,
@@ -77,8 +85,16 @@ def _machine() -> dict[str, str]:
 def _engines() -> dict[str, str]:
     return {
         "torch": f"every network ({_state('sim')})",
-        "compiled": f"perceptrons, by Numba ({_state('fast')}); the first run on a machine compiles",
+        "compiled": f"perceptrons, by Numba ({_state('fast')}); {_warmth()}",
     }
+
+
+def _warmth() -> str:
+    if not (is_installed("numba") and is_installed("torch")):
+        return "the first run on a machine compiles"
+    from fedslot.learning.compiled_training import is_warm
+
+    return "compiled" if is_warm() else "the first run compiles, or type: fedslot doctor --warm"
 
 
 def _data_sets() -> dict[str, str]:

@@ -237,8 +237,26 @@ def watch(labels: Sequence[str], scenarios: Sequence[Scenario], again: str) -> I
     """Show the progress of runs; Ctrl-C ends the command with one line, which says how to continue (`again`)."""
     from fedslot.views.progress import Display
 
+    with stoppable(again):
+        if any(scenario.training.engine != "torch" and scenario.training.model.name == "mlp" for scenario in scenarios):
+            warm_up()
     with stoppable(again), Display(labels, scenarios) as display:
         yield display
+
+
+def warm_up() -> None:
+    """Compile the training of perceptrons with a word and a bar, if Numba is installed and nothing is cached."""
+    from fedslot.support.extras import is_installed
+
+    if not is_installed("numba"):
+        return
+    from fedslot.learning.compiled_training import KERNELS, is_warm, warm
+
+    if is_warm():
+        return
+    what = "compiling the training of perceptrons, once per machine"
+    with typer.progressbar(warm(), length=len(KERNELS), label=what, file=sys.stderr) as kernels:
+        list(kernels)
 
 
 def compute_study(tasks: Mapping[str, Task], curves: Path, prefix: str, workers: int | None, dask: str | None) -> None:

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedslot.learning.jobs import Job, Recipe
-from fedslot.learning.models import Model, perceptron_layers
+from fedslot.learning.models import Model, mlp, perceptron_layers
 from fedslot.learning.sgd_kernels import Floats, train, train_dual
 
 CACHE = 1 << 26  # floats in cached Gram matrices: 256 MB
+KERNELS: tuple[Any, ...] = (train, train_dual)
+
+
+def is_warm() -> bool:
+    """Return whether this machine has cached machine code; after a change of the source it may be that of before."""
+    return all(any(Path(kernel.stats.cache_path or "").glob(f"*.{kernel.__name__}-*.nbi")) for kernel in KERNELS)
+
+
+def warm() -> Iterator[str]:
+    """Compile all kernels, or load them from the cache, and yield their names, each before its turn."""
+    x, y = np.zeros((4, 3), dtype=np.float32), np.zeros(4, dtype=np.int64)
+    model, recipe = Model(mlp((3,), 2)), Recipe(0.1, 0.0, 2)
+    training = CompiledTraining(model, torch.from_numpy(x), torch.from_numpy(y), recipe)
+    for kernel in KERNELS:
+        yield kernel.__name__
+        training.train_by(kernel, model.initial.clone().numpy(), Job(np.arange(4), 1, np.random.default_rng(0)))
 
 
 class CompiledTraining:
@@ -33,14 +53,16 @@ class CompiledTraining:
     def train(self, start: Tensor, jobs: list[Job]) -> Tensor:
         """Return the local models (len(jobs), P), trained from start (P,)."""
         models = start.repeat(len(jobs), 1)
-        hyper = np.float32(self.recipe.lr), np.float32(self.recipe.momentum), np.float32(self.recipe.proximal)
         for parameters, job in zip(models.numpy(), jobs, strict=True):
-            x, y, orders, edges = self.x[job.share], self.y[job.share], job.shuffle(), self.recipe.edges(job)
-            if self.prefers_dual(job):
-                train_dual(parameters, self.widths, x, y, self._gram(job, x), orders, edges, hyper)
-            else:
-                train(parameters, self.widths, x, y, orders, edges, hyper)
+            self.train_by(train_dual if self.prefers_dual(job) else train, parameters, job)
         return models
+
+    def train_by(self, kernel: Callable[..., None], parameters: Floats, job: Job) -> None:
+        """Train the parameters (P,) of one UE in place, by one of the `KERNELS`."""
+        hyper = np.float32(self.recipe.lr), np.float32(self.recipe.momentum), np.float32(self.recipe.proximal)
+        x, y, orders, edges = self.x[job.share], self.y[job.share], job.shuffle(), self.recipe.edges(job)
+        gram = (self._gram(job, x),) if kernel is train_dual else ()
+        kernel(parameters, self.widths, x, y, *gram, orders, edges, hyper)
 
     def prefers_dual(self, job: Job) -> bool:
         """Return whether a job takes less work in dual form, counted in multiplications of the first layer.
