@@ -224,8 +224,17 @@ def test_the_scheduler_is_lost(fresh: Cluster, scenario: Scenario, local: Path, 
 
 def run_on(cluster: Cluster, scenario: Scenario, **options: Any) -> Result:
     """Run a scenario here, its UEs trained on the cluster."""
-    with distributed_training(cluster.address) as distribute:
+    with distributed_training(cluster.address, lambda line: None) as distribute:
         return run(scenario, distribute=distribute, **options)
+
+
+def test_a_run_that_is_too_small_for_a_cluster_is_noted(shared: Cluster) -> None:
+    """Its UEs train for milliseconds, and each round sends them models."""
+    notes: list[str] = []
+    with distributed_training(shared.address, notes.append) as distribute:
+        run(Scenario.load("quickstart", {"rounds": 12, "training.epochs": 1}), distribute=distribute)
+    (note,) = notes
+    assert re.fullmatch(r"rounds of this run take \S+ s longer on the Dask cluster than .*", note)
 
 
 def test_the_scheduler_is_lost_while_a_run_trains(fresh: Cluster, scenario: Scenario, tmp_path: Path) -> None:

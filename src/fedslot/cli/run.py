@@ -52,7 +52,7 @@ def run(
         if how.dask:
             from fedslot.experiments.cluster import distributed_training  # a single run needs no experiments
 
-            cluster = distributed_training(how.dask)
+            cluster = distributed_training(how.dask, lambda line: typer.secho(f"note: {line}", err=True))
         with watch([label], [wanted], continue_with(context)) as display, cluster as distribute:
             callbacks = [Report(partial(display, 0)), *trackers]
             result = run_scenario(wanted, out, distribute=distribute, callbacks=callbacks, **how.settings)
