@@ -159,8 +159,8 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "Every command has `--help`. `fedslot --version` prints the version, and `fedslot --install-completion` sets "
-        "up completion in your shell. The exit code is 0 for success, 1 for a failure, 2 for bad input, and 130 after "
-        "Ctrl-C.",
+        "up completion in your shell. The exit code is 0 for success, 1 for a failure, 2 for bad input, 3 for a "
+        "deployed training of which most updates are missing, and 130 after Ctrl-C.",
     ]
     for path, command in walk(root, "fedslot"):
         lines.append(f"## {path} {{ #{path.replace(' ', '-')} }}")

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from fedslot import Grant, Merit, Scenario
 from fedslot.deployment.announcement import Announcement, Backlog, scenario_key
@@ -209,3 +211,56 @@ def test_the_announcement_is_plain_json_with_infinities_as_text() -> None:
     assert "told" not in fields["window"]
     assert (fields["window"]["least"], fields["window"]["most"]) == ("-inf", 0.5)
     assert fields["told"] == {"0": "-inf", "1": "inf", "2": 0.5, "4": 0.0, "5": 0.0}
+
+
+# Announcements that no PS made ---------------------------------------------------------------------
+
+HONEST = {  # seeded, and of devices that know by themselves whether they have an update
+    backlogged is None: json.loads(
+        announce(wanted, frame(wanted, Grant(np.array([5, 3]), push=True), backlogged)).write()
+    )
+    for wanted in [scenario(push__channel="irsa", push__arrivals=0.5)]
+    for backlogged in [None, np.array([7, 1, 2])]
+}
+NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=True)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=20) | st.sampled_from(["inf", '["irsa", {"degrees": {}}]']),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+PLACES = st.sampled_from(
+    [(key,) for key in HONEST[True]] + [(key, name) for key in ("timing", "window") for name in HONEST[True][key]]
+)
+
+
+@given(free=st.booleans(), changes=st.lists(st.tuples(PLACES, ANYTHING), max_size=3))
+@example(free=True, changes=[(("window", "channel"), '["crdsa", {"replicas": 1000000000}]')])
+@example(free=True, changes=[(("window", "channel"), '["os:system", {}]')])
+@example(free=False, changes=[(("window", "backlogged"), 10**12)])
+@example(free=False, changes=[(("backlogged",), [1])])
+@example(free=True, changes=[(("arrivals",), -1.0)])
+@example(free=True, changes=[(("arrivals",), 1e12), (("slots_spent",), 10**12)])
+@example(free=True, changes=[(("timing", "slot"), 86400.0), (("slots",), 10**6)])
+def test_an_announcement_is_refused_or_can_be_followed(
+    free: bool, changes: list[tuple[tuple[str, ...], object]]
+) -> None:
+    """Whatever a device hears, it can draw its slots by it, within the frame and in a short time, or refuses it."""
+    fields = json.loads(json.dumps(HONEST[free]))
+    for place, value in changes:
+        at = fields if len(place) == 1 else fields[place[0]]
+        if isinstance(at, dict):
+            at[place[-1]] = value
+    try:
+        read = Announcement.read(json.dumps(fields).encode())
+    except ValueError:
+        return
+    for ue in range(8):
+        Backlog(ue)(read)
+        turn = read.turn(ue)
+        if turn is not None and (settled := turn.settle()) is not None:
+            assert all(1 <= slot <= read.slots for slot in settled.draw(late=1))
+
+
+def test_honest_announcements_are_read() -> None:
+    for fields in HONEST.values():
+        assert Announcement.read(json.dumps(fields).encode()).slots == 6

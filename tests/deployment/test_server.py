@@ -92,6 +92,10 @@ class Cell:
         return reply if isinstance(reply, list) else [] if reply is None else [reply]
 
 
+def with_loss(reply: Message) -> Message:
+    return replace(reply, metrics={**reply.metrics, "train_loss": 0.5})
+
+
 def faults(server: ParameterServer) -> list[tuple[int, int, str]]:
     return [(fault.round, fault.ue, fault.reason) for fault in server.faults.all]
 
@@ -352,10 +356,32 @@ def test_a_duplicate_counts_once() -> None:
 
 
 def test_a_metric_that_one_device_leaves_out_costs_only_itself(without_ue_1: torch.Tensor) -> None:
-    more: Tamper = lambda reply: replace(reply, metrics={**reply.metrics, "train_loss": 0.5})  # noqa: E731
-    server = Cell(scenario(), {ue: more for ue in range(8) if ue != 1}).run(rounds=1)
+    server = Cell(scenario(), {ue: with_loss for ue in range(8) if ue != 1}, metrics=["train_loss"]).run(rounds=1)
     torch.testing.assert_close(server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
     assert faults(server) == [(0, 1, "metrics")]
+
+
+def test_a_majority_cannot_exclude_others_by_a_metric() -> None:
+    """What an update must have is the PS's to say."""
+    plain, extra = (Cell(scenario(), dict.fromkeys(liars, with_loss)).run(rounds=1) for liars in ([], [0, 2, 3]))
+    assert torch.equal(plain.now.model, extra.now.model)
+    assert faults(extra) == []
+
+
+@pytest.mark.parametrize(("silent", "missing"), [(4, 0), (5, 10)])
+def test_a_training_that_lacks_most_updates_says_so(silent: int, missing: int, tmp_path: Path) -> None:
+    """Two frames that pull all of eight UEs; also after a restart between them."""
+    wanted = scenario(frame__slots=8, frame__pull=8, push__contenders=0, rounds=2)
+    say_nothing: dict[int, Tamper] = dict.fromkeys(range(silent), lambda reply: None)
+    first = Cell(wanted, say_nothing, out=tmp_path / "out").run(rounds=1)
+    server = Cell(wanted, say_nothing, out=tmp_path / "out", resume=True).run() if missing else first
+    says = f"most updates are missing: {missing} of 16 that were expected did not come or were refused"
+    assert server.shortfall == (says if missing else "")
+
+
+def test_an_update_that_came_twice_is_not_missing() -> None:
+    twice: dict[int, Tamper] = dict.fromkeys(range(8), lambda reply: [reply, reply])
+    assert Cell(scenario(), twice).run(rounds=2).shortfall == ""
 
 
 def test_nobody_buys_weight() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,23 @@ SMALL = {
     "training.epochs": 1,
     "valuation.name": "exact",
 }
+
+OVERRIDES = [word for key, value in SMALL.items() for word in ("-o", f"{key}={value}")]
+
+
+def command(
+    start: Callable[..., subprocess.Popen[Any]], log: Path, *words: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[Any]:
+    """Start a command of fedslot."""
+    with log.open("ab") as file:
+        own = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+        return start(sys.executable, "-m", "fedslot", *words, stdout=file, stderr=subprocess.STDOUT, env=own)
+
+
+def lengths(timing: Timing) -> list[str]:
+    """Return the options that give a timing."""
+    named = {"slot-seconds": timing.slot, "downlink-seconds": timing.downlink, "tolerance": timing.tolerance}
+    return [f"--{name}={seconds}" for name, seconds in named.items()]
 
 
 def small(**changes: object) -> Scenario:
@@ -87,7 +106,7 @@ def until(condition: Callable[[], object], seconds: float = WAIT) -> None:
 def make_server(scenario: Scenario, url: str | Broker, timing: Timing = TIMING, **options: Any) -> MqttServer:
     """Make a parameter server; options are those of `ParameterServer` and of `MqttServer`."""
     simulation = Simulation(scenario)
-    own = {key: options.pop(key) for key in ("wait", "cell") if key in options}
+    own = {key: options.pop(key) for key in ("wait", "cell", "sign_key") if key in options}
     server = ParameterServer(scenario, simulation.model, simulation.held_out, unasked=True, **options)
     broker = Broker(url) if isinstance(url, str) else url
     return MqttServer(server, broker, timing, **{"wait": WAIT, **own})

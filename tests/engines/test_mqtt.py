@@ -238,8 +238,3 @@ def test_nobody_to_talk_to(broker: Mosquitto, tmp_path: Path) -> None:
         fetch_scenario(Broker(broker.url), "empty-too", 0.1)
     with pytest.raises(RefusedError, match=r"cannot be reached .*; is a broker running there"):
         make_server(small(), "mqtt://127.0.0.1:9", wait=0.0).run()
-    one = {"data.ues": 1, "frame.slots": 1, "frame.pull": 1, "push.contenders": 0, "rounds": 1}
-    with devices_of(small(**one), broker.url, cell="other") as (device,):
-        with running(make_server(small(**one, seed=1), broker.url, SHORT, cell="other")):
-            assert device.over.wait(WAIT)
-        assert device.failure == "the PS trains another scenario than this device; start the device again"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -19,12 +18,14 @@ pytest.importorskip("paho.mqtt")
 
 from loopback import Authority, rows
 from mqtt_cell import (
-    SMALL,
+    OVERRIDES,
     TIMING,
     WAIT,
     Mosquitto,
     as_simulated,
+    command,
     devices_of,
+    lengths,
     make_server,
     over_mqtt,
     running,
@@ -41,20 +42,6 @@ from fedslot.deployment.mqtt.messages import Topics, pack, write_status
 pytestmark = over_mqtt
 Start = Callable[..., subprocess.Popen[Any]]
 Longer = Callable[[Timing], Timing]
-OVERRIDES = [word for key, value in SMALL.items() for word in ("-o", f"{key}={value}")]
-
-
-def command(start: Start, log: Path, *words: str) -> subprocess.Popen[Any]:
-    """Start a command of fedslot."""
-    with log.open("ab") as file:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return start(sys.executable, "-m", "fedslot", *words, stdout=file, stderr=subprocess.STDOUT, env=environment)
-
-
-def lengths(timing: Timing) -> list[str]:
-    """Return the options that give a timing."""
-    named = {"slot-seconds": timing.slot, "downlink-seconds": timing.downlink, "tolerance": timing.tolerance}
-    return [f"--{name}={seconds}" for name, seconds in named.items()]
 
 
 def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path, longer: Longer) -> None:

@@ -1,5 +1,6 @@
 """Local training by every engine against the usual loop: one nn.Module and one torch.optim optimiser per UE."""
 
+import subprocess
 import sys
 from collections import OrderedDict
 
@@ -375,3 +376,25 @@ def test_minibatches_are_cut_as_numpy_splits(samples, batches):
     parts = np.array_split(np.arange(samples), min(samples, batches))
     assert recipe.edges(job).tolist() == [0, *np.cumsum([len(part) for part in parts])]
     assert recipe.steps(job) == 3 * len(parts)
+
+
+PREPARED = """
+import numpy as np
+from fedslot import Scenario
+from fedslot.learning.sgd_kernels import train, train_dual
+from fedslot.rounds.local_training import LocalTraining
+
+ues, local = np.arange(20), LocalTraining.of(Scenario.load("quickstart", {"data.ues": 20}))
+local.trainer.prepare()
+prepared = train.signatures, train_dual.signatures
+forms = {local.trainer._method.prefers_dual(job) for job in local.jobs(ues, 0)}
+local(local.trainer.model.initial, ues, 0)
+print(local.trainer.engine, forms, [len(each) for each in prepared], prepared == (train.signatures, train_dual.signatures))
+"""
+
+
+def test_a_prepared_trainer_compiles_nothing_later() -> None:
+    """In a new process: UEs of this fleet are trained in both forms, and no kernel gets another version."""
+    pytest.importorskip("numba")
+    done = subprocess.run([sys.executable, "-c", PREPARED], capture_output=True, text=True, check=True)
+    assert done.stdout == "compiled {False, True} [1, 1] True\n"

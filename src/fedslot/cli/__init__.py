@@ -15,7 +15,7 @@ reproduce.py    fedslot reproduce
 equal_slots.py  fedslot equal-slots
 random_settings.py  fedslot random-settings
 attacks.py      fedslot attacks
-mqtt.py         fedslot serve, fedslot device
+mqtt.py         fedslot serve, fedslot device, fedslot mqtt
 scenarios.py    fedslot presets, fedslot schema
 data.py         fedslot data
 faults.py       what goes wrong, as one line and an exit code
@@ -38,7 +38,7 @@ from fedslot.cli.doctor import doctor
 from fedslot.cli.equal_slots import equal_slots
 from fedslot.cli.faults import exit_code
 from fedslot.cli.init import init
-from fedslot.cli.mqtt import device, serve
+from fedslot.cli.mqtt import device, mqtt_app, serve
 from fedslot.cli.plan import plan
 from fedslot.cli.random_settings import random_settings
 from fedslot.cli.reproduce import reproduce
@@ -93,6 +93,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(mqtt_app, name="mqtt")
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
     2    the user can mend it: bad input, a mistyped option
     1    a fault of the system: a full disk, a folder that may not be written, want of memory
+    3    a deployed training ended, but most of its updates are missing
     130  Ctrl-C
     141  the reader of the output went away, as in `fedslot plan | head -1`: silence, as of other tools
 
@@ -25,7 +26,7 @@ import typer
 from fedslot.support.errors import InputError, RefusedError, did_you_mean, ended
 from fedslot.support.extras import explain
 
-BAD_INPUT, SYSTEM_FAULT, CLOSED_PIPE = 2, 1, 128 + 13
+BAD_INPUT, SYSTEM_FAULT, UPDATES_MISSING, CLOSED_PIPE = 2, 1, 3, 128 + 13
 PLAIN = {
     "▶": ">",
     "▷": ">",

@@ -1,4 +1,4 @@
-"""`fedslot serve` and `fedslot device`: the parameter server and the devices of a deployment over MQTT."""
+"""`fedslot serve`, `fedslot device` and `fedslot mqtt`: a deployment over MQTT."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedslot.cli.faults import UPDATES_MISSING
 from fedslot.cli.options import (
     ForceOption,
     FramesOption,
@@ -57,6 +58,23 @@ WaitOption = Annotated[
 CaOption = Annotated[str | None, _file("Certificates of the authority that signed the broker's certificate.")]
 CertOption = Annotated[str | None, _file("Certificate of this side; {ue} stands for the number of the UE.")]
 KeyOption = Annotated[str | None, _file("Key of that certificate; {ue} stands for the number of the UE.")]
+mqtt_app = typer.Typer(no_args_is_help=True, help="Prepare a deployment over MQTT.")
+
+
+@mqtt_app.command("key")
+def key_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the private key, e.g. ps-sign.pem.")],
+) -> None:
+    """Make the key with which the parameter server signs, and the public key that devices check with.
+
+    Example: fedslot mqtt key ps-sign.pem
+    """
+    require("this command", "mqtt")
+    from fedslot.deployment.mqtt.signing import make_keys
+
+    public = make_keys(file)
+    typer.echo(f"{file} stays at the PS (fedslot serve --sign-key {file})")
+    typer.echo(f"{public} goes to every device (fedslot device --ps-key {public})")
 
 
 def serve(
@@ -93,6 +111,9 @@ def serve(
     tls_ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
+    sign_key: Annotated[
+        str | None, _file("Private key with which the PS signs what it says; `fedslot mqtt key FILE` makes one.")
+    ] = None,
     resume: ResumeOption = False,
     force: ForceOption = False,
     frames: FramesOption = True,
@@ -135,7 +156,7 @@ def serve(
             callbacks=[Report(partial(display, 0)), *make_trackers(track, label)],
             frames=frames,
         )
-        MqttServer(server, where, timing, cell=cell, wait=wait).run()
+        MqttServer(server, where, timing, cell=cell, wait=wait, sign_key=sign_key).run()
     summary = load_run(out).summary()
     typer.echo(
         f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
@@ -143,6 +164,8 @@ def serve(
         f"{counted(len(server.faults.all), 'fault')}; results in {out}"
     )
     say_more(out)
+    if server.shortfall:
+        raise typer.Exit(UPDATES_MISSING)
 
 
 def device(
@@ -170,6 +193,9 @@ def device(
     tls_ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
+    ps_key: Annotated[
+        str | None, _file("Public key of the parameter server; nothing that it did not sign is taken then.")
+    ] = None,
 ) -> None:
     """Train as one UE of a scenario, or as several, and push updates over MQTT until the training is over.
 
@@ -182,12 +208,20 @@ def device(
     from fedslot.deployment.mqtt import fetch_scenario, run_devices, scenario_devices
 
     with _network_log(), stoppable("the parameter server goes on without it"):
-        trained = read_scenario(scenario, override) if scenario else fetch_scenario(where.of(wanted[0]), cell, wait)
-        devices = scenario_devices(trained, wanted, where, cell)
+        first = where.of(wanted[0])
+        trained = read_scenario(scenario, override) if scenario else fetch_scenario(first, cell, wait, ps_key)
+        devices = scenario_devices(trained, wanted, where, cell, ps_key)
         run_devices(devices, wait)
-    sent = sum(one.sent for one in devices)
+    sent, turns = (sum(getattr(one, name) for one in devices) for name in ("sent", "turns"))
+    refused = sum(count for one in devices for (what, _), count in one.refused.items() if what == "frame")
     name = f"UE {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} UEs"
     typer.echo(f"{name}: the training is over; {counted(sent, 'update')} sent")
+    if 2 * sent < turns or (refused and not turns):
+        line = (
+            f"most updates are missing: {sent} of {turns} that were due were sent, {counted(refused, 'frame')} refused"
+        )
+        typer.secho(f"{line}; the lines above say why", err=True)
+        raise typer.Exit(UPDATES_MISSING)
 
 
 def _read_ues(ue: int | None, ues: str | None) -> list[int]:

@@ -9,15 +9,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import ConfigDict, FiniteFloat, TypeAdapter
 
-from fedslot.deployment.frame import Frame, Limit, Turn
-from fedslot.deployment.timing import Timing
-from fedslot.support.errors import reason
+from fedslot.deployment.frame import Frame, Limit, Turn, read_channel
+from fedslot.deployment.timing import MOST_SECONDS, Timing
+from fedslot.support.errors import InputError, reason
 
 if TYPE_CHECKING:
     from fedslot.scenario import Scenario
 
+MOST = 10**12  # rounds and slots of a training
+MOST_SLOTS = 10**6  # of a frame
+MOST_ARRIVALS = 10_000  # UEs per slot
+MOST_DRAWS = 1 << 22  # slots that a device draws to repeat a frame
+MOST_FRAME_SECONDS = 31 * MOST_SECONDS
+MOST_BYTES = 1 << 22
+SEED_DIGITS = 39
 CLOCK = secrets.token_hex(8)  # the name of this process's clock
 
 
@@ -116,9 +123,38 @@ class Announcement:
     def read(cls, data: bytes) -> Announcement:
         """Read JSON that `write` returned; raise `ValueError` if it is none."""
         try:
-            return JSON.validate_json(data, strict=True)
-        except ValidationError as error:
+            if len(data) > MOST_BYTES:
+                raise InputError("announcement", f"{len(data)} bytes", f"at most {MOST_BYTES}")
+            announced = JSON.validate_json(data, strict=True)
+            announced._check()
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"no announcement ({reason(error)[:200]})") from None
+        return announced
+
+    def _check(self) -> None:
+        """Refuse numbers by which a device could not draw its slot, or would need too much time or memory for it."""
+        window, ues = self.window, 1 if self.backlogged is None else len(self.backlogged)
+        last = max(len(self.pull), 0 if window is None else window.first - 1 + window.slots)
+        for name, value, most in (
+            ("round", self.round, MOST),
+            ("slots", self.slots, MOST_SLOTS),
+            ("last slot", last, self.slots),
+            ("seconds", self.timing.ends(max(0, min(self.slots, MOST_SLOTS))), MOST_FRAME_SECONDS),
+            ("chance", self.chance, 1.0),
+            ("arrivals", self.arrivals or 0.0, MOST_ARRIVALS),
+            ("slots_spent", self.slots_spent, MOST),
+        ):
+            if not 0 <= value <= most:
+                raise InputError(name, value, f"from 0 to {most}")
+        if window is None:
+            return
+        copies = max(getattr(read_channel(window.channel), "degrees", [1]))
+        if window.backlogged != ues or ues * copies > MOST_DRAWS:
+            raise InputError("backlogged", window.backlogged, f"{ues}, and at most {MOST_DRAWS} with all copies")
+        if window.first < 1 or window.slots < 1 or not 0 <= window.probability <= 1:
+            raise InputError("window", f"{window.slots} slots from {window.first}", "push slots with a probability")
+        if window.seed and not (window.seed.isascii() and window.seed.isdigit() and len(window.seed) <= SEED_DIGITS):
+            raise InputError("seed", window.seed, f"at most {SEED_DIGITS} digits")
 
 
 JSON = TypeAdapter(Announcement)

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from fedslot.scenario import Scenario
 
 
+MOST_COPIES = 1 << 10  # of an update on a coded channel
+
+
 def _read_limit(number: Any, read_finite: Any) -> float:
     return float(number) if number in ("inf", "-inf") else read_finite(number)
 
@@ -258,4 +261,8 @@ def read_channel(written: str) -> Channel:
         raise InputError("push.channel", name, f"one of {', '.join(CHANNELS)} in a deployment")
     if isinstance(options.get("degrees"), dict):  # JSON has no numbers as keys
         options["degrees"] = {int(copies): chance for copies, chance in options["degrees"].items()}
-    return make_channel(name, **options)
+    channel = make_channel(name, **options)
+    most = max(getattr(channel, "degrees", [1]))
+    if most > MOST_COPIES:
+        raise InputError("push.channel", most, f"at most {MOST_COPIES} copies of an update in a deployment")
+    return channel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
@@ -65,20 +64,9 @@ def screen(
         if ue in received:  # the others collided and are dropped unread
             with blaming(ue):
                 updates[ue] = read(answered[ue])
-    for ue, missing in _incomplete(updates).items():
-        del updates[ue]
-        fault(ue, "metrics", f"{missing} is missing")
     for ue in frame.expected:
         if ue not in reached:
             fault(ue, "absent")
         elif ue not in answered:
             fault(ue, "silent")
     return on_air.receipt(updates.keys()), updates, faults
-
-
-def _incomplete(updates: Mapping[int, Update]) -> dict[int, str]:
-    """Return the UEs whose update lacks a metric that most others have, and that metric: stock strategies need it."""
-    counts = Counter(name for update in updates.values() for name in update.metrics)
-    usual = sorted(name for name, count in counts.items() if 2 * count > len(updates))
-    lacking = {ue: [name for name in usual if name not in update.metrics] for ue, update in updates.items()}
-    return {ue: names[0] for ue, names in lacking.items() if names}

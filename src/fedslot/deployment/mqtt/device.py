@@ -8,19 +8,22 @@ import queue
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import getLogger
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.deployment.announcement import Announcement, Backlog
+from fedslot.deployment.announcement import MOST_BYTES, Announcement, Backlog
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Connection
-from fedslot.deployment.screening import MOST_CHARACTERS, WEIGHT, Refusal, Update
+from fedslot.deployment.mqtt.signing import Verifier
+from fedslot.deployment.screening import METRICS_BYTES, MOST_CHARACTERS, WEIGHT, Refusal, Update
 from fedslot.deployment.timing import ClockOffset
 from fedslot.support.errors import RefusedError
 
@@ -28,8 +31,9 @@ READERS: dict[str, Callable[[bytes], object]] = {
     messages.STATUS: messages.read_status,
     messages.CLOCK: messages.read_clock,
     messages.FRAME: Announcement.read,
-    messages.MODEL: messages.unpack,
+    messages.MEMBERS: bytes,  # the verifier has read it
 }
+RETAINED = (messages.STATUS, messages.MODEL)
 logger = getLogger(__name__)
 
 Train = Callable[[NDArray[np.float32], int], Update]
@@ -62,13 +66,18 @@ class Workers:
                 logger.exception("unexpected")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Assignment:
-    """A UE's part in a frame. sent: when the announcement was sent, by this device's `time.monotonic`."""
+    """A UE's part in a frame.
+
+    sent: when the announcement was sent, by this device's `time.monotonic`.
+    unsent: why the update was not sent yet; "" once it is.
+    """
 
     announced: Announcement
     turn: Turn
     sent: float
+    unsent: str = "the model did not come in time"
 
     @property
     def now(self) -> float:
@@ -98,7 +107,9 @@ class Device:
     ready: called as `ready(round)`, tells at once whether the UE has an update to push. None: by chance, so that as
         many UEs push as the scenario says. Not called in seeded frames, where the PS decides it.
     scenario: the `scenario_key` for which `train` is made; frames of another scenario are refused. None: any.
-    workers: the thread that trains, to be shared by many devices in one process.
+    parameters: number of parameters of the models that `train` takes; others are refused. None: any.
+    ps_key: file of the PS's public key; then the device takes nothing that the PS did not sign. None: it trusts the
+        broker. workers: the thread that trains, to be shared by many devices in one process.
     """
 
     def __init__(
@@ -111,16 +122,22 @@ class Device:
         own: Mapping[str, float] | None = None,
         ready: Ready | None = None,
         scenario: str | None = None,
+        parameters: int | None = None,
+        ps_key: str | Path | None = None,
         workers: Workers | None = None,
     ) -> None:
         self.ue, self.train, self.own, self.ready, self.scenario = ue, train, dict(own or {}), ready, scenario
-        self.sent = 0  # number of updates
+        self.parameters = parameters
+        self.sent, self.turns = 0, 0  # number of updates, and of frames in which the UE was to send one
+        self.refused = Counter[tuple[str, str]]()  # messages that were refused, by their kind and the reason
         self.failure = ""
         self.over = threading.Event()  # the training is over, or the device failed
         self._workers, self._shared = workers or Workers(), workers is not None
         self._name, self._node = messages.ue_name(ue), secrets.token_hex(8)
         self._backlog, self._clock = Backlog(ue), ClockOffset()
-        self._model: tuple[object, memoryview] = (None, memoryview(b""))
+        self._verifier = Verifier(cell, ps_key, self._node)
+        self._version, self._models = "", dict[str, memoryview]()  # announced last; that one and the newest other
+        self._timer: threading.Timer | None = None
         self._assignment: Assignment | None = None  # of the frame that was announced last
         self._waiting: Assignment | None = None  # until the model comes
         self._running = False  # whether a PS was here since this device is
@@ -129,11 +146,12 @@ class Device:
         self._last = self._status, messages.write_status(messages.OFFLINE, self._node)
         self._link = Connection(
             broker if isinstance(broker, Broker) else Broker(broker),
-            [(topics.of(messages.PS, what), what in (messages.STATUS, messages.MODEL)) for what in READERS],
+            [(topics.of(messages.PS, what), what in RETAINED) for what in (*READERS, messages.MODEL)],
             self._message,
             on_up=self._greet,
             on_failure=self.fail,
             will=self._last,
+            most_bytes=None if parameters is None else 4 * parameters + METRICS_BYTES + MOST_BYTES,
         )
 
     def start(self, wait: float = 60.0) -> None:
@@ -146,7 +164,7 @@ class Device:
 
     def stop(self) -> None:
         """Take part no more."""
-        self._assignment = None
+        self._end_turn()
         self._link.close(self._last)
         if not self._shared:
             self._workers.end()
@@ -162,45 +180,70 @@ class Device:
     def _message(self, topic: str, content: bytes, retained: bool) -> None:
         arrived, what = time.monotonic(), topic.rpartition("/")[2]
         try:
-            message: Any = READERS[what](content)
+            self._take(what, content, retained, arrived)
         except (Refusal, ValueError) as error:
-            logger.warning("%s: %s cannot be read (%s)", self._name, topic, error)
-            return
-        if what == messages.FRAME and not retained:
-            self._hear(message, arrived)
-        elif what == messages.CLOCK and not retained:
+            refusal = error if isinstance(error, Refusal) else Refusal("malformed", str(error))
+            self.refused[what, refusal.reason] += 1
+            count = self.refused[what, refusal.reason]
+            if str(count).strip("0") == "1":  # the first, the tenth, the hundredth, so that nobody can fill the log
+                again = f", {count} times" if count > 1 else ""
+                logger.warning("%s: %s refused%s (%s)", self._name, topic, again, refusal)
+
+    def _take(self, what: str, content: bytes, retained: bool, arrived: float) -> None:
+        if what == messages.MODEL:
+            version, numbers = messages.unpack_model(content, self.parameters)
+            # whoever sends others does not push out the one that is announced
+            self._models = {version: numbers} | {v: n for v, n in self._models.items() if v == self._version}
+            return self._train_if_possible()
+        content, stale = self._verifier.open(what, content)
+        message: Any = READERS[what](content)
+        if what == messages.STATUS and message[0] == messages.RUNNING:
+            self._running = True
+            self._greet()  # this PS may not have heard of us
+        elif what == messages.STATUS and (stale or not self._running):
+            return  # of an earlier training than ours
+        elif what != messages.STATUS and retained:
+            raise Refusal("retained", "the PS says it only to those that are here")
+        elif stale:
+            raise Refusal("replay", stale)
+        elif what == messages.STATUS and message[0] == messages.FINISHED:
+            self._end_turn()
+            self.over.set()
+        elif what == messages.CLOCK:
             name, sent = message
             self._clock.sent(name, sent, arrived)
-        elif what == messages.MODEL:
-            header, numbers = message
-            self._model = header.get("model"), numbers
-            self._train_if_possible()
-        elif what == messages.STATUS:
-            state, _ = message
-            if state == messages.FINISHED and self._running:  # or it is of an earlier training than ours
-                self.over.set()
-            if state == messages.RUNNING:
-                self._running = True
-                self._greet()  # this PS may not have heard of us
+        elif what == messages.FRAME:
+            self._hear(message, arrived)
 
     def _hear(self, announced: Announcement, arrived: float) -> None:
         """Decide whether to send in a frame, before any training."""
-        self._assignment, self._waiting, self._running = None, None, True
-        sent = self._clock.sent(announced.clock, announced.sent, arrived)
         if self.scenario is not None and announced.scenario != self.scenario:
-            return self.fail("the PS trains another scenario than this device; start the device again")
+            raise Refusal("scenario", "the PS trains another one than this device; if it does, start the device again")
+        self._end_turn()
+        self._running, self._version = True, announced.model
+        sent = self._clock.sent(announced.clock, announced.sent, arrived)
         turn = announced.turn(self.ue)
         is_free = announced.backlogged is None
         has_update = not is_free or (self.ready(announced.round) if self.ready else self._backlog(announced))
         if turn is None or not (turn.slot or has_update) or (turn := turn.settle(self.own)) is None:
             return
         self._assignment = self._waiting = Assignment(announced, turn, sent)
+        self.turns += 1
         self._train_if_possible()
 
+    def _end_turn(self) -> None:
+        """Forget the frame; if the UE was to send in it and did not, say why."""
+        last, self._assignment, self._waiting = self._assignment, None, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if last is not None and last.unsent:
+            logger.warning("%s: no update in round %d: %s", self._name, last.announced.round, last.unsent)
+
     def _train_if_possible(self) -> None:
-        assignment, (model, numbers) = self._waiting, self._model
-        if assignment is not None and assignment.announced.model == model:
-            self._waiting = None
+        assignment = self._waiting
+        numbers = None if assignment is None else self._models.get(assignment.announced.model)
+        if assignment is not None and numbers is not None:
+            self._waiting, assignment.unsent = None, "too slow: an earlier training had not ended"
             deadline = assignment.sent + assignment.announced.timing.opens(assignment.first)
             self._workers.add(deadline, lambda: self._work(assignment, numbers))
 
@@ -208,7 +251,8 @@ class Device:
         """Train, and send in the slot that was granted or that is drawn now. Called by the thread that trains."""
         announced, timing = assignment.announced, assignment.announced.timing
         if assignment is not self._assignment or assignment.now > timing.closes(assignment.last):
-            return logger.warning("%s: no time to train in round %d", self._name, announced.round)
+            return
+        assignment.unsent, began = "too slow: its training had not ended", time.monotonic()
         header: dict[str, Any] = {"frame": announced.frame, "round": announced.round, "node": self._node}
         own = self.own
         try:
@@ -220,23 +264,33 @@ class Device:
         except Exception as error:  # of the user's own training: the PS shall know
             logger.exception("%s: training failed in round %d", self._name, announced.round)
             model, header["error"] = np.empty(0, np.float32), f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+        took = time.monotonic() - began
         if not assignment.turn.eligible(own):
-            return None
+            assignment.unsent = ""
+            return
         slots = assignment.turn.draw(own, late=timing.begun(assignment.now, assignment.first))
         if not slots or assignment.now > timing.closes(slots[0]):
-            return logger.warning("%s: not ready for its slot in round %d", self._name, announced.round)
+            assignment.unsent = (
+                f"too slow: it was trained {assignment.now:.2f} s after the announcement, in {took:.2f} s"
+            )
+            return
+        assignment.unsent = "its slot had not come"
         message = messages.pack({**header, "slots": slots}, model)
         timer = threading.Timer(timing.opens(slots[0]) - assignment.now, self._send, (assignment, message, slots[0]))
-        timer.daemon = True
+        timer.daemon, self._timer = True, timer
         timer.start()
 
     def _send(self, assignment: Assignment, message: bytes, slot: int) -> None:
         """Send an update in its slot, or not at all. Called by a thread of its own."""
         timing = assignment.announced.timing
         left = timing.closes(slot) - assignment.now
-        if assignment is self._assignment and left > 0:
-            self._backlog.sent()
-            self.sent += self._link.publish(self._update, message, expires=math.ceil(left + timing.tolerance))
+        if assignment is not self._assignment or left <= 0:
+            return
+        self._backlog.sent()
+        if self._link.publish(self._update, message, expires=math.ceil(left + timing.tolerance)):
+            self.sent, assignment.unsent = self.sent + 1, ""
+        else:
+            assignment.unsent = "the connection is lost"
 
 
 def run_devices(devices: Sequence[Device], wait: float = 60.0, poll: float = 0.2) -> None:

@@ -5,12 +5,14 @@
     fedslot/CELL/ps/clock       what the clock of the PS shows
     fedslot/CELL/ps/frame       an announcement (JSON)
     fedslot/CELL/ps/model       the global model, retained
+    fedslot/CELL/ps/members     the devices that are here, if the PS signs what it says
     fedslot/CELL/ueN/status     `online` or `offline` with the device's name, retained; `offline` is its last will
     fedslot/CELL/ueN/update     the update of UE N
 
-Everyone writes below its own name, so that a broker needs a single rule for all devices. The messages of models and
-updates are `FSL1`, the header's length (unsigned, 32 bits), the header, then floats of 32 bits, all little endian.
-Each `read_` function and `unpack` raises `Refusal` if the message is none of its kind.
+The PS may sign all of these (`signing.py`) but the model, whose hash is in the announcement. Everyone writes below its
+own name, so that a broker needs a single rule for all devices. The messages of models and updates are `FSL1`, the
+header's length (unsigned, 32 bits), the header, then floats of 32 bits, all little endian. Each function that reads or
+unpacks raises `Refusal` if the message is none of its kind.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import hashlib
 import json
 import math
 import re
+import reprlib
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +36,7 @@ MAGIC = b"FSL1"
 PREFIX = struct.Struct("<4sI")
 PS = "ps"
 SCENARIO, STATUS, CLOCK, FRAME, MODEL, UPDATE = "scenario", "status", "clock", "frame", "model", "update"
+MEMBERS = "members"
 RUNNING, FINISHED, ONLINE, OFFLINE = "running", "finished", "online", "offline"
 MOST_STATUS_BYTES = 1 << 10
 CELL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -96,12 +100,28 @@ def unpack(data: bytes) -> tuple[dict[str, Any], memoryview]:
 
 
 def version(model: NDArray[np.float32]) -> str:
-    """Return the version of a model: a hash of its numbers."""
-    return hashlib.sha256(model.astype("<f4", copy=False).tobytes()).hexdigest()[:16]
+    """Return the version of a model: the SHA-256 of its numbers."""
+    return hashlib.sha256(model.astype("<f4", copy=False).tobytes()).hexdigest()
 
 
 def write_model(model: NDArray[np.float32], round: int) -> bytes:
     return pack({"model": version(model), "round": round, "parameters": len(model)}, model)
+
+
+def unpack_model(data: bytes, parameters: int | None = None) -> tuple[str, memoryview]:
+    """Return the version of a model, which is the hash of its numbers, and these numbers.
+
+    parameters: how many there must be; None for any number.
+    """
+    header, numbers = unpack(data)
+    found = hashlib.sha256(numbers).hexdigest()
+    if header.get("model") != found:
+        raise Refusal("hash", f"its numbers have the hash {found}, not {reprlib.repr(header.get('model'))}")
+    if len(numbers) % 4 or parameters not in (None, len(numbers) // 4):
+        raise Refusal("shape", f"{len(numbers)} bytes, not 4 for each of {parameters or 'its'} parameters")
+    if not np.isfinite(np.frombuffer(numbers, "<f4")).all():
+        raise Refusal("finite", "some numbers are not")
+    return found, numbers
 
 
 def read_model(numbers: memoryview) -> NDArray[np.float32]:

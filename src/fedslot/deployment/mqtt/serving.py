@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Set as AbstractSet
 from logging import getLogger
+from pathlib import Path
 
 from fedslot.deployment.announcement import CLOCK, Announcement
 from fedslot.deployment.faults import NO_NODE, Fault
@@ -14,6 +15,7 @@ from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.inbox import Inbox
 from fedslot.deployment.mqtt.messages import PS, Topics
+from fedslot.deployment.mqtt.signing import Signer, write_members
 from fedslot.deployment.screening import HEADER_BYTES, Refusal
 from fedslot.deployment.server import ParameterServer
 from fedslot.deployment.timing import Timing
@@ -71,16 +73,25 @@ class MqttServer:
     server: made with `unasked=True`. broker: where devices are. timing: lengths of the slots.
     cell: name by which PS and devices find one another on a broker that others use too.
     wait: seconds to wait for the broker, and for all devices before the first frame.
+    sign_key: file of the private key with which the PS signs what it says; None: it does not.
     """
 
     def __init__(
-        self, server: ParameterServer, broker: Broker, timing: Timing, *, cell: str = "cell", wait: float = 60.0
+        self,
+        server: ParameterServer,
+        broker: Broker,
+        timing: Timing,
+        *,
+        cell: str = "cell",
+        wait: float = 60.0,
+        sign_key: str | Path | None = None,
     ) -> None:
         if not server.unasked:
             raise InputError("unasked", False, "true over MQTT, where devices speak of their own accord")
         self.server, self.timing, self.wait = server, timing, wait
         self.ues = server.scenario.data.ues
         self._topics, self._inbox = Topics(cell), Inbox(self.ues, server.model.size)
+        self._signer, self._named = Signer(cell, sign_key), set[str]()  # devices that know the session
         self._attendance, self._failure = Attendance(self.ues), ""
         self._greeted = 0  # the number of the connection on which the PS said that it is here
         self._model_sent = ""  # version of the model that the broker retains
@@ -125,6 +136,7 @@ class MqttServer:
             self._greet()
             self._gather(self._before)
         self._bind()
+        self._name_devices()
         online = self._online()
         self._before = online.keys()
         closes = self._announce(frame) + self.timing.ends(frame.slots)
@@ -156,19 +168,28 @@ class MqttServer:
         # it is of no use later, so that it is sent once and not kept
         self._publish(messages.FRAME, announcement.write(), qos=0)
         if version != self._model_sent:
-            self._publish(messages.MODEL, messages.write_model(model, frame.round), retain=True)
+            model_topic = self._topics.of(PS, messages.MODEL)
+            self._link.publish(model_topic, messages.write_model(model, frame.round), retain=True)
             self._model_sent = version
         return announcement.sent
 
     def _publish(self, what: str, content: bytes, *, qos: int = 1, retain: bool = False) -> None:
-        self._link.publish(self._topics.of(PS, what), content, qos=qos, retain=retain)
+        self._link.publish(self._topics.of(PS, what), self._signer.seal(what, content), qos=qos, retain=retain)
 
     def _status(self, state: str) -> tuple[str, bytes]:
-        return self._topics.of(PS, messages.STATUS), messages.write_status(state, PS)
+        content = self._signer.seal(messages.STATUS, messages.write_status(state, PS))
+        return self._topics.of(PS, messages.STATUS), content
+
+    def _name_devices(self) -> None:
+        """Name the devices that are here, if one of them has not been named: they take part in this session only."""
+        nodes = {node for node, _ in self._attendance.claims}
+        if self._signer.signs and not nodes <= self._named:
+            self._publish(messages.MEMBERS, write_members(sorted(nodes)))
+            self._named = nodes
 
     def _greet(self) -> None:
         """Say that the PS is here, and what it trains."""
-        self._greeted, self._model_sent = self._link.connections, ""
+        self._greeted, self._model_sent, self._named = self._link.connections, "", set()
         self._publish(messages.SCENARIO, self.server.scenario.to_yaml().encode(), retain=True)
         self._link.publish(*self._status(messages.RUNNING), retain=True)
 
@@ -180,6 +201,7 @@ class MqttServer:
             time.sleep(LOOK_AGAIN)
             self._bind()
         self._refuse_failure()
+        self._name_devices()
         logger.info("%d of %d UEs are here", len(self._online()), self.ues)
         for _ in range(CLOCK_MESSAGES):
             self._publish(messages.CLOCK, messages.write_clock(CLOCK, time.monotonic()), qos=0)

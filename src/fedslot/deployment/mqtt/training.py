@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedslot.data.sources import NAMES
 from fedslot.deployment.announcement import scenario_key
 from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.device import Device, Train, Workers
-from fedslot.deployment.screening import Update
+from fedslot.deployment.mqtt.signing import Verifier
+from fedslot.deployment.screening import Refusal, Update
+from fedslot.parts.kinds import STRATEGIES
 from fedslot.rounds.local_training import LocalTraining
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
@@ -24,8 +28,10 @@ MOST_DEVICES = 300  # in one process: each has three open files, and paho-mqtt c
 MOST_SCENARIO_BYTES = 1 << 20
 
 
-def scenario_devices(scenario: Scenario, ues: Iterable[int], broker: Broker, cell: str = "cell") -> list[Device]:
-    """Return the devices of some UEs of a scenario, which share its data and their threads."""
+def scenario_devices(
+    scenario: Scenario, ues: Iterable[int], broker: Broker, cell: str = "cell", ps_key: str | Path | None = None
+) -> list[Device]:
+    """Return the devices of some UEs of a scenario, which share its data and their threads, and are ready to train."""
     wanted = list(ues)
     if len(wanted) > MOST_DEVICES:
         raise InputError("ues", f"{len(wanted)} of them", f"at most {MOST_DEVICES} in one process; start several")
@@ -34,8 +40,9 @@ def scenario_devices(scenario: Scenario, ues: Iterable[int], broker: Broker, cel
             raise InputError("ue", ue, f"one of the scenario's UEs, 0 to {scenario.data.ues - 1}")
     torch.set_num_threads(1)  # of each operation; devices train one at a time
     local, workers, key = LocalTraining.of(scenario), Workers(), scenario_key(scenario)
-    fleet = local.fleet
-    local(local.trainer.model.initial, np.array(wanted[:1]), 0)  # the first training loads and compiles: not in a frame
+    fleet, model = local.fleet, local.trainer.model
+    local.trainer.prepare()  # to compile takes longer than a frame
+    local(model.initial, np.array(wanted[:1]), 0)  # and so does what libraries do at first
     return [
         Device(
             ue,
@@ -44,6 +51,8 @@ def scenario_devices(scenario: Scenario, ues: Iterable[int], broker: Broker, cel
             cell=cell,
             own={"noise": float(fleet.noise[ue]), "samples": float(fleet.sizes[ue])},
             scenario=key,
+            parameters=model.size,
+            ps_key=ps_key,
             workers=workers,
         )
         for ue in wanted
@@ -66,18 +75,26 @@ def _training(local: LocalTraining, ue: int) -> Train:
     return train
 
 
-def fetch_scenario(broker: Broker, cell: str, wait: float) -> Scenario:
+def fetch_scenario(broker: Broker, cell: str, wait: float, ps_key: str | Path | None = None) -> Scenario:
     """Return the scenario that the PS of a cell trains, once there is one.
 
-    One with parts of one's own is refused: a message must not import anything, nor name a file.
+    One with parts of one's own is refused: a message must not import anything, nor name a file. ps_key: file of the
+    PS's public key, with which it must be signed; None for any.
     """
     topics, running, texts = messages.Topics(cell), threading.Event(), list[bytes]()
+    verifier, refusals = Verifier(cell, ps_key), list[str]()
 
     def hear(topic: str, content: bytes, retained: bool) -> None:
         _, what = topics.parse(topic)
+        try:
+            content, _ = verifier.open(what, content)
+            state = messages.read_status(content)[0] if what == messages.STATUS else ""
+        except Refusal as refusal:
+            refusals[:] = [str(refusal)]
+            return
         if what == messages.SCENARIO and len(content) <= MOST_SCENARIO_BYTES:
             texts[:] = [content]
-        elif what == messages.STATUS and messages.read_status(content)[0] == messages.RUNNING:
+        elif state == messages.RUNNING:
             running.set()
 
     link = Connection(
@@ -88,6 +105,8 @@ def fetch_scenario(broker: Broker, cell: str, wait: float) -> Scenario:
         came = running.wait(wait)
     finally:
         link.close()
+    if (not came or not texts) and refusals:
+        raise RefusedError(f"the messages of the PS at {broker.url} were refused ({refusals[0]})")
     if not came or not texts:
         raise RefusedError(f"no PS came to {broker.url} within {wait:g} s; start one with: fedslot serve SCENARIO")
     return read_scenario(texts[0])
@@ -102,7 +121,8 @@ def read_scenario(text: bytes) -> Scenario:
         scenario = Scenario.load(fields)
     except (YAMLError, ValueError) as error:
         raise RefusedError(f"the PS's scenario cannot be read ({' '.join(str(error).split())})") from None
-    foreign = scenario.own_parts + [name for name in [scenario.data.dataset] if name.endswith(".npz")]
+    strategies = [name for name in scenario.training.epochs_by_strategy if name not in STRATEGIES]
+    foreign = scenario.own_parts + strategies + [name for name in [scenario.data.dataset] if name not in NAMES]
     if foreign:
         raise RefusedError(f"the PS's scenario has parts of its own ({foreign[0]}); give the device its own SCENARIO")
     return scenario
