@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedslot import Grant, InputError, Merit, Scenario
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
-from fedslot.deployment.frame import Frame, OnAir, Turn
+from fedslot.deployment.frame import Frame, OnAir, Turn, pull_only
 from fedslot.rounds.trace import trace_frame
 from fedslot.support.rng import CHANNEL, CONTENTION, stream
 
@@ -249,3 +249,45 @@ def test_a_ue_that_names_no_slots_was_barred(unasked: bool) -> None:
     assert attempts is not None
     assert attempts.ues.tolist() == [12]
     assert attempts.barred.tolist() == ([10, 11, 13, 14, 15] if unasked else [10, 14])
+
+
+# UEs that are offline -----------------------------------------------------------------------------
+
+UES = st.sets(st.integers(0, 11))
+
+
+@given(
+    pull=st.permutations(range(12)),
+    count=st.integers(0, 12),
+    here=UES,
+    owed=UES,
+    push=st.booleans(),
+    round=st.integers(0, 99),
+)
+def test_only_ues_that_are_here_are_pulled(
+    pull: list[int], count: int, here: set[int], owed: set[int], push: bool, round: int
+) -> None:
+    """First those that are owed a pull, then those that were chosen, then any others, as many as there are slots."""
+    chosen = pull[:count]
+    grant = pull_only(Grant(np.array(chosen, dtype=np.int64), push=push, slots=14), here, owed, 20, round)
+    got = grant.pull.tolist()
+    assert len(set(got)) == len(got) == min(count, len(here))
+    assert set(got) <= here
+    kept = [ue for ue in got if ue in chosen]
+    assert kept == [ue for ue in chosen if ue in here][: len(kept)]
+    back = (owed & here) - set(chosen)
+    assert len(back & set(got)) == min(len(back), count)
+    if back <= set(got) and set(got) - set(chosen) - back:
+        assert len(kept) == len(set(chosen) & here)
+    assert grant.slots == (14 if push or not count else 14 - (count - len(got)))  # nobody waits for an empty slot
+
+
+def test_ues_take_turns_in_the_slots_of_those_that_are_offline() -> None:
+    grant = Grant(np.array([0, 1, 2]))
+    filled = [pull_only(grant, {1, *range(3, 9)}, set(), 3, round).pull.tolist() for round in range(6)]
+    assert {ue for pull in filled for ue in pull} == {1, *range(3, 9)}
+    assert all(pull[1] == 1 for pull in filled)
+
+
+def test_one_that_comes_back_takes_the_last_slot() -> None:
+    assert pull_only(Grant(np.array([0, 1, 2])), set(range(9)), {7}, 3, 0).pull.tolist() == [0, 1, 7]

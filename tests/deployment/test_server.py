@@ -69,12 +69,13 @@ class Cell:
         simulation = Simulation(scenario)
         self.server = ParameterServer(scenario, simulation.model, simulation.held_out, **options)
         self.train, self.tamper, self.absent = LocalTraining.of(scenario), tamper or {}, set[int]()
+        self.here: set[int] | None = None  # as the PS knows when it announces a frame
 
     def run(self, rounds: int = 10**6) -> ParameterServer:
         self.server.start()
         names = {ue: f"node{ue}" for ue in range(self.server.scenario.data.ues)}
         self.server.roster.bind([(name, ue) for ue, name in names.items()], set(names.values()), 0)
-        while rounds and (frame := self.server.announce()):
+        while rounds and (frame := self.server.announce(self.here)):
             here = {ue: names[ue] for ue in frame.turns if ue not in self.absent}
             replies = [(ue, reply) for ue in here for reply in self._answer(frame.turns[ue])]
             self.server.close(frame, here, replies[::-1])  # the order of arrival is of no importance
@@ -346,6 +347,20 @@ def test_absent_ues_waste_their_slots(without_ue_1: torch.Tensor) -> None:
     cell.absent = {1}
     torch.testing.assert_close(cell.run(rounds=1).now.model, without_ue_1, rtol=1e-5, atol=1e-6)
     assert [(fault.ue, fault.node, fault.reason) for fault in cell.server.faults.all] == [(1, "0", "absent")]
+
+
+@pytest.mark.parametrize("strategy", ["push-pull", "greedy-shap", "only-pull", "round-robin", "ucb", "merit-push"])
+def test_ues_that_are_known_to_be_absent_are_not_pulled(strategy: str, tmp_path: Path) -> None:
+    """UE 1 is never asked while it is away, whichever strategy chooses, and is pulled again after its return."""
+    cell = Cell(scenario(strategy__name=strategy, rounds=16), out=tmp_path / "out")
+    cell.absent, cell.here = {1}, {0, *range(2, 8)}
+    cell.run(rounds=4)
+    again = Cell(scenario(strategy__name=strategy, rounds=16), out=tmp_path / "out", resume=True)
+    again.here = set(range(8))
+    again.run()
+    pulled = fedslot.load(tmp_path / "out").frames.query("event == 'pulled' and ue == 1")["round"]
+    assert fedslot.load(tmp_path / "out").rounds["wasted"].sum() == 0
+    assert pulled.min() >= 4
 
 
 def test_a_duplicate_counts_once() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,3 +21,12 @@ def longer(request: pytest.FixtureRequest) -> Callable[[Timing], Timing]:
         return Timing(timing.slot * factor, timing.downlink * factor, timing.tolerance * factor)
 
     return lengthen
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that the broker's user can enter, as /etc/fedslot."""
+    made = Path(tempfile.mkdtemp(prefix="fedslot-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)

@@ -50,12 +50,18 @@ OVERRIDES = [word for key, value in SMALL.items() for word in ("-o", f"{key}={va
 
 
 def command(
-    start: Callable[..., subprocess.Popen[Any]], log: Path, *words: str, environment: Mapping[str, str] | None = None
+    start: Callable[..., subprocess.Popen[Any]],
+    log: Path,
+    *words: str,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> subprocess.Popen[Any]:
     """Start a command of fedslot."""
     with log.open("ab") as file:
         own = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
-        return start(sys.executable, "-m", "fedslot", *words, stdout=file, stderr=subprocess.STDOUT, env=own)
+        return start(
+            sys.executable, "-m", "fedslot", *words, stdout=file, stderr=subprocess.STDOUT, env=own, cwd=folder
+        )
 
 
 def lengths(timing: Timing) -> list[str]:

@@ -272,6 +272,19 @@ def test_the_commands_end_with_a_code_of_their_own(start: Start, broker: Mosquit
     assert "most updates are missing: 0 of " in said
 
 
+def test_who_waits_for_whom(start: Start, broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
+    """The PS says who is missing; SIGTERM ends both sides with a line and the usual code."""
+    serve = ["serve", "quickstart", *OVERRIDES, "--broker", broker.url, "--cell=wait", "--wait", str(WAIT)]
+    ps = command(start, tmp_path / "serve.log", *serve, *lengths(longer(TIMING)), "--out", str(tmp_path / "out"))
+    device = command(start, tmp_path / "device.log", "device", "--ues=0,1,4", "--broker", broker.url, "--cell=wait")
+    until(lambda: "waiting for 3 of 6 UEs: 2-3, 5" in (tmp_path / "serve.log").read_text("utf-8"))
+    assert "ue4: connected to mqtt://" in (tmp_path / "device.log").read_text("utf-8")
+    for process, log in ((device, "device.log"), (ps, "serve.log")):
+        process.terminate()
+        assert process.wait(WAIT) == 143
+        assert (tmp_path / log).read_text("utf-8").splitlines()[-1].startswith("stopped; ")
+
+
 @pytest.mark.long
 def test_devices_in_a_fresh_environment(start: Start, broker: Mosquitto, tmp_path: Path) -> None:
     """They compile before they are here, not in a frame, so that the first frames are as good as the others."""

@@ -389,7 +389,8 @@ local.trainer.prepare()
 prepared = train.signatures, train_dual.signatures
 forms = {local.trainer._method.prefers_dual(job) for job in local.jobs(ues, 0)}
 local(local.trainer.model.initial, ues, 0)
-print(local.trainer.engine, forms, [len(each) for each in prepared], prepared == (train.signatures, train_dual.signatures))
+sizes = [len(each) for each in prepared]
+print(local.trainer.engine, forms, sizes, prepared == (train.signatures, train_dual.signatures))
 """
 
 

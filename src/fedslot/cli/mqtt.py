@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from fedslot.cli.options import (
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
+    Terminated,
     TrackOption,
     complete_scenario,
     continue_with,
@@ -75,6 +77,29 @@ def key_command(
     public = make_keys(file)
     typer.echo(f"{file} stays at the PS (fedslot serve --sign-key {file})")
     typer.echo(f"{public} goes to every device (fedslot device --ps-key {public})")
+
+
+@mqtt_app.command("setup")
+def setup_command(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the files, e.g. /etc/fedslot.")],
+    host: Annotated[list[str], typer.Option(help="Address or name of the broker; may be repeated.")],
+    ues: Annotated[int, typer.Option(help="Number of UEs.", min=1, max=100_000)],
+    port: Annotated[int, typer.Option(help="Port of the broker.", min=1, max=65535)] = 8883,
+    most_bytes: Annotated[
+        int, typer.Option(help="Largest message, 4 bytes per parameter and some kilobytes.", min=10_000)
+    ] = 2_000_000,
+    days: Annotated[int, typer.Option(help="Days for which the certificates are valid.", min=1, max=36_500)] = 3650,
+) -> None:
+    """Write certificates, keys, access rules and mosquitto.conf of a cell; what is there already stays.
+
+    Example: fedslot mqtt setup /etc/fedslot --host 192.0.2.10 --ues 200
+    """
+    require("this command", "mqtt")
+    from fedslot.deployment.mqtt.setup import write_setup
+
+    write_setup(folder, host, ues, port, most_bytes, days)
+    typer.echo(f"{folder}/broker: mosquitto -c {folder}/broker/mosquitto.conf")
+    typer.echo(f"{folder}/ps, {folder}/ue0 and so on go to the PS and to the devices; keep {folder}/ca-key.pem offline")
 
 
 def serve(
@@ -143,7 +168,7 @@ def serve(
     model = make_model(wanted, data)
     check_memory(wanted, outline(wanted.data.dataset), model)
     label = wanted.label
-    with Threads(), _network_log(), watch([label], [wanted], continue_with(context)) as display:
+    with watch([label], [wanted], continue_with(context)) as display, Threads(), _network_log():
         server = ParameterServer(
             wanted,
             model,
@@ -207,7 +232,7 @@ def device(
 
     from fedslot.deployment.mqtt import fetch_scenario, run_devices, scenario_devices
 
-    with _network_log(), stoppable("the parameter server goes on without it"):
+    with stoppable("the parameter server goes on without it"), _network_log():
         first = where.of(wanted[0])
         trained = read_scenario(scenario, override) if scenario else fetch_scenario(first, cell, wait, ps_key)
         devices = scenario_devices(trained, wanted, where, cell, ps_key)
@@ -247,11 +272,19 @@ def _read_broker(url: str, ca: str | None, cert: str | None, key: str | None) ->
 
 @contextmanager
 def _network_log() -> Iterator[None]:
-    """Show what happens on the network, a line each on stderr."""
+    """Show what happens on the network, a line each on stderr; SIGTERM ends the command with a line, as Ctrl-C does."""
     logger, handler = logging.getLogger("fedslot"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logger.addHandler(handler)
+    level, before = logger.level, signal.signal(signal.SIGTERM, _terminate)
+    logger.setLevel(logging.INFO)
     try:
         yield
     finally:
+        signal.signal(signal.SIGTERM, before)
+        logger.setLevel(level)
         logger.removeHandler(handler)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated

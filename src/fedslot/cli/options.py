@@ -332,14 +332,18 @@ def computing(study: Study, out: Path, workers: int | None, how: Running) -> Ite
         yield {**how.settings, "dask": how.dask, "workers": workers, "listener": listen}
 
 
+class Terminated(KeyboardInterrupt):
+    """The process shall end, by SIGTERM."""
+
+
 @contextmanager
 def stoppable(again: str) -> Iterator[None]:
     """End the command at Ctrl-C with one line, which says how to continue (`again`)."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         typer.secho(f"stopped; {again}", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(143 if isinstance(stop, Terminated) else 130) from None
 
 
 def check_cluster(address: str | None) -> None:

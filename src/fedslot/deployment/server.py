@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from logging import getLogger
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from fedslot.aggregation import Aggregation
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
-from fedslot.deployment.frame import Frame, write_channel
+from fedslot.deployment.frame import Frame, pull_only, write_channel
 from fedslot.deployment.reception import Reply, screen
 from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import (
@@ -104,6 +105,8 @@ class ParameterServer:
         self.faults = FaultLog()
         self.received: UEs = np.empty(0, dtype=np.int64)  # in the last frame that was closed
         self._due, self._missing = 0, 0  # updates that were expected, and those of them that did not come
+        self._unfilled = 0  # pull slots of the frame for which no UE was here
+        self._owed = set[int]()  # UEs that would have been pulled, but were away
 
     def start(self, initial: Tensor | None = None) -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
@@ -120,11 +123,20 @@ class ParameterServer:
             raise
         self._running = True
 
-    def announce(self) -> Frame | None:
-        """Return the next frame, or None if the training is over."""
+    def announce(self, here: AbstractSet[int] | None = None) -> Frame | None:
+        """Return the next frame, or None if the training is over.
+
+        here: the UEs that can be reached now; the others are not pulled. None: any may be.
+        """
         self._began, grant = time.perf_counter(), self.ps.grant(self.now)
         if grant is None or self.stopped:
             return None
+        self._unfilled = 0
+        if here:  # without any, the frame is announced as it is, and takes its time
+            wanted, slots = set(grant.pull.tolist()), self.scenario.frame.slots
+            grant = pull_only(grant, here, self._owed, slots, self.now.round)
+            self._owed = (self._owed | wanted - here) - set(grant.pull.tolist())
+            self._unfilled = len(wanted) - len(grant.pull)
         is_open = self.unasked and not self.seeded
         waiting = None if is_open else backlogged(self.scenario, grant, self.now.waiting, self.now.round)
         return Frame(self.scenario, grant, waiting, self.now.round, self.seeded, self.unasked)
@@ -137,7 +149,8 @@ class ParameterServer:
         """
         receipt, updates, faults = screen(frame, reached, replies, self._read)
         self.faults.add(*faults)
-        self._due += len(frame.expected)
+        self._due += len(frame.expected) + self._unfilled
+        self._missing += self._unfilled
         self._missing += len({fault.ue for fault in faults}.intersection(frame.expected) - updates.keys())
         trained = self._trained(receipt.received, updates, frame.round)
         excuse = partial(self._excuse, frame.round)
@@ -146,10 +159,9 @@ class ParameterServer:
         self._rows.append(row)
         if self.folder:
             self.folder.append(row, events, self.now)
-            came = np.array([self._due, self._missing])
-            self.folder.save(
-                {"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received, "came": came}
-            )
+            came, owed = np.array([self._due, self._missing]), np.array(sorted(self._owed), dtype=np.int64)
+            more = {"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received}
+            self.folder.save({**more, "came": came, "owed": owed})
         self.stopped = self._callbacks.round(row, events)
         return row
 
@@ -239,6 +251,7 @@ class ParameterServer:
             self.roster.restore(saved["nodes"])
             self.claims, self.received = saved["claims"], saved.get("received", self.received)
             self._due, self._missing = saved.get("came", np.zeros(2, dtype=np.int64)).tolist()
+            self._owed = set(saved.get("owed", self.received[:0]).tolist())
         self.faults = FaultLog(folder.path, self.now.round)
 
     def _made_of(self) -> Fingerprints:

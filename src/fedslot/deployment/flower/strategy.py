@@ -124,12 +124,12 @@ class SlotAccess(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Announce the next frame: write each UE's turn on the message that the stock strategy makes for it."""
-        self._frame, self.stock.sent = self.server.announce(), {}
+        online, self.stock.sent = nodes.online(self.server, grid), {}
+        self._frame = self.server.announce(online.keys())
         if self._frame is None:
             return []
-        self.stock.round = self._frame.round
+        self.stock.round, turns = self._frame.round, self._frame.turns
         nodes.ask_new_nodes(self.server, self._grid)
-        turns, online = self._frame.turns, nodes.online(self.server, grid)
         here = {ue: online[ue] for ue in turns if ue in online}
         stock = super().configure_train(self._frame.round + 1, arrays, config, SomeNodes(grid, here.values()))
         messages = {message.metadata.dst_node_id: message for message in stock}

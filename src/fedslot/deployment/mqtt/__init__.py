@@ -12,6 +12,7 @@
     inbox.py     attributes updates to UEs, frames and slots by what they name and when they come
     device.py    Device, which draws its slot, trains and sends in it
     training.py  devices that train as the simulator's UEs do
+    setup.py     certificates, keys, access rules and mosquitto.conf of a cell
     signing.py   messages that the PS signs, and the devices' check
     broker.py    a connection to a broker, with TLS, that comes back by itself
     messages.py  topics and messages

@@ -102,7 +102,7 @@ class Connection:
     on_message: called in the connection's own thread, and must be quick.
     on_up, on_lost: called whenever the connection is there (again), and when it is lost.
     on_failure: called with a line if it cannot go on.
-    will: topic and content of the last will, which is retained.
+    name: of this side, for the log. will: topic and content of the last will, which is retained.
     most_bytes: messages that are larger are not delivered by the broker; None for any.
     """
 
@@ -115,9 +115,11 @@ class Connection:
         on_up: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
         on_failure: Callable[[str], None] = lambda line: None,
+        name: str = "",
         will: tuple[str, bytes] | None = None,
         most_bytes: int | None = None,
     ) -> None:
+        self._who = f"{name}: " if name else ""
         self.broker, self._subscriptions, self._most_bytes = broker, list(subscriptions), most_bytes
         self._on_message, self._on_up, self._on_lost, self._on_failure = on_message, on_up, on_lost, on_failure
         self.connections = 0  # number of times that the connection was made
@@ -155,7 +157,7 @@ class Connection:
                     advice = "is a broker running there? On a laptop: mosquitto -p 1883"
                     raise RefusedError(f"{self.broker.url} cannot be reached ({_why(error)}); {advice}") from None
                 if not warned:
-                    logger.warning("waiting for the broker at %s", self.broker.url)
+                    logger.warning("%swaiting for the broker at %s", self._who, self.broker.url)
                 warned = True
                 time.sleep(FIRST_RETRY)
         self._client.loop_start()
@@ -210,6 +212,10 @@ class Connection:
 
     def _ready(self) -> None:
         self._sent.clear()
+        if self.connections:
+            logger.warning("%sconnected again to %s", self._who, self.broker.url)
+        elif self._who:
+            logger.info("%sconnected to %s", self._who, self.broker.url)
         self._since = time.monotonic()
         self.connections += 1
         self.up.set()
@@ -226,7 +232,8 @@ class Connection:
             self._fail("the connection is lost again and again; is another client here under the same name?")
             client.disconnect()
         elif was_up:
-            logger.warning("the connection to %s is lost (%s); connecting again", self.broker.url, reason)
+            line = "%sthe connection to %s is lost (%s); connecting again"
+            logger.warning(line, self._who, self.broker.url, reason)
         elif not self._changed.is_set():
             self._fail("the broker closed the connection; does it want TLS, or another certificate?")
 

@@ -150,6 +150,7 @@ class Device:
             self._message,
             on_up=self._greet,
             on_failure=self.fail,
+            name=self._name,
             will=self._last,
             most_bytes=None if parameters is None else 4 * parameters + METRICS_BYTES + MOST_BYTES,
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from itertools import groupby
 from logging import getLogger
 from pathlib import Path
 
@@ -22,7 +24,9 @@ from fedslot.deployment.timing import Timing
 from fedslot.support.errors import InputError, RefusedError
 
 MOST_NODES = 8  # devices that may claim the same UE at once
+MOST_NAMED = 20  # UEs, or ranges of them, in a line
 LOOK_AGAIN = 0.02  # seconds
+SAY_AGAIN = 5.0  # seconds after which the PS says again for whom it waits
 CLOCK_MESSAGES = 12  # before the first frame
 logger = getLogger(__name__)
 
@@ -67,6 +71,18 @@ class Attendance:
             return list(self._nodes.items())
 
 
+def say_ues(ues: Iterable[int]) -> str:
+    """Return UEs as text, with ranges.
+
+    >>> say_ues({4, 0, 1, 2, 9})
+    '0-2, 4, 9'
+    """
+    numbers = sorted(ues)
+    runs = [list(run) for _, run in groupby(numbers, lambda ue: ue - numbers.index(ue))]
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ", ".join(texts[:MOST_NAMED]) + (", ..." if len(texts) > MOST_NAMED else "")
+
+
 class MqttServer:
     """Runs the rounds of a `ParameterServer` over MQTT.
 
@@ -103,6 +119,7 @@ class MqttServer:
             self._message,
             on_lost=self._attendance.clear,
             on_failure=self._fail,
+            name=PS,
             will=self._status(messages.OFFLINE),
             most_bytes=self._inbox.most_bytes + HEADER_BYTES,
         )
@@ -119,7 +136,7 @@ class MqttServer:
             if not self._online():
                 command = f"fedslot device --ues 0-{self.ues - 1} --broker {self._link.broker.url}"
                 raise RefusedError(f"no device came within {self.wait:g} s; start devices with: {command}")
-            while frame := server.announce():
+            while frame := self._next():
                 self._play(frame)
                 self._refuse_failure()
             last = messages.OFFLINE if server.stopped else messages.FINISHED
@@ -127,9 +144,8 @@ class MqttServer:
             server.finish()
             self._link.close(self._status(last))
 
-    def _play(self, frame: Frame) -> None:
-        """Announce a frame and close it on time; one during which the broker was lost is announced again."""
-        server = self.server
+    def _next(self) -> Frame | None:
+        """Return the next frame, which pulls only UEs that are here."""
         if not self._same_connection():
             while not self._link.up.wait(1.0) and not self._failure:
                 continue
@@ -137,8 +153,12 @@ class MqttServer:
             self._gather(self._before)
         self._bind()
         self._name_devices()
-        online = self._online()
-        self._before = online.keys()
+        self._before = self._online().keys()
+        return self.server.announce(self._before)
+
+    def _play(self, frame: Frame) -> None:
+        """Announce a frame and close it on time; one during which the broker was lost is announced again."""
+        server, online = self.server, self._online()
         closes = self._announce(frame) + self.timing.ends(frame.slots)
         while (left := closes - time.monotonic()) > 0 and self._same_connection() and not self._failure:
             if frame.foreseen and self._inbox.holds(frame.expected):
@@ -195,9 +215,15 @@ class MqttServer:
 
     def _gather(self, ues: AbstractSet[int] | range) -> None:
         """Wait until these UEs have a device, and let devices know the PS's clock before slots depend on it."""
-        until = time.monotonic() + self.wait
+        began = said = time.monotonic()
         self._bind()
-        while not set(ues) <= self._online().keys() and time.monotonic() < until and not self._failure:
+        while (missing := set(ues) - self._online().keys()) and not self._failure:
+            now = time.monotonic()
+            if now >= began + self.wait:
+                break
+            if now >= said + SAY_AGAIN:
+                said = now
+                logger.info("waiting for %d of %d UEs: %s", len(missing), len(ues), say_ues(missing))
             time.sleep(LOOK_AGAIN)
             self._bind()
         self._refuse_failure()

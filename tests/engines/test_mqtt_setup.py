@@ -1,0 +1,98 @@
+"""The set-up of a cell: the commands of the deployment page are run as they stand there, if need be by root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("paho.mqtt")
+
+from loopback import free_port, listens, rows
+from mqtt_cell import PROGRAM, WAIT, command, over_mqtt, until
+
+from fedslot import RefusedError
+from fedslot.deployment.mqtt.setup import write_setup
+
+pytestmark = over_mqtt
+Start = Callable[..., subprocess.Popen[Any]]
+BROKER_USER = "mosquitto" in {user.pw_name for user in pwd.getpwall()}
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "deployment.md"
+
+
+def commands() -> list[list[str]]:
+    """The commands that the page shows in its section, as words."""
+    section = PAGE.read_text("utf-8").split("### In production\n")[1].split("\n### ")[0]
+    fences = re.findall(r"```bash\n(.*?)```", section, re.S)
+    return [shlex.split(line) for fence in fences for line in fence.replace("\\\n", " ").splitlines()]
+
+
+def test_the_commands_of_the_page(start: Start, folder: Path, tmp_path: Path) -> None:
+    """With another address, port, folder and number of UEs; two more UEs are in one process, as the page says."""
+    port, home = free_port(), folder / "cell"
+    changes = {
+        "/etc/fedslot": str(home),
+        "mqtts://192.0.2.10": f"mqtts://127.0.0.1:{port}",
+        "192.0.2.10": "127.0.0.1",
+        "200": "3",
+        "ue7": "ue1",
+    }
+
+    def changed(word: str) -> str:
+        for old, new in changes.items():
+            word = word.replace(old, new)
+        return "1" if word == "7" else word
+
+    setup, broker, serve, device = [[changed(word) for word in words] for words in commands()]
+    assert (setup[:3], broker[0]) == (["fedslot", "mqtt", "setup"], "mosquitto")
+    assert command(start, tmp_path / "setup.log", *setup[1:], "--port", str(port)).wait(WAIT) == 0
+    with (tmp_path / "broker.log").open("wb") as log:
+        start(PROGRAM, *broker[1:], stdout=log, stderr=log)
+    until(lambda: listens(port))
+    said = (tmp_path / "broker.log").read_text("utf-8")
+    assert "warn" not in said.lower(), said
+
+    changed_fields = ("rounds=3", "frame.slots=3", "frame.pull=3", "push.contenders=0")
+    options = [word for field in changed_fields for word in ("-o", field)]
+    options += ["--slot-seconds=0.05", "--downlink-seconds=3", "--tolerance=10"]
+    ps = command(start, tmp_path / "ps.log", *serve[1:], *options, folder=home / "ps")
+    one = command(start, tmp_path / "one.log", *device[1:], folder=home / "ue1")
+    files = ["--cert", "ue{ue}/ue{ue}.pem", "--key", "ue{ue}/ue{ue}-key.pem", "--ps-key", "ue0/ps-sign.pub"]
+    others = ["device", "--ues", "0,2", "--broker", f"mqtts://127.0.0.1:{port}", "--tls-ca", "ca.pem", *files]
+    two = command(start, tmp_path / "two.log", *others, folder=home)
+    for process, log in ((ps, "ps.log"), (one, "one.log"), (two, "two.log")):
+        assert process.wait(WAIT) == 0, (tmp_path / log).read_text("utf-8")
+    assert rows(home / "ps" / "out" / "cell") == 3
+    assert "ue1: connected to mqtts://" in (tmp_path / "one.log").read_text("utf-8")
+
+
+def test_a_second_setup_adds_what_is_missing(folder: Path) -> None:
+    home = folder / "cell"
+    write_setup(home, ["127.0.0.1"], ues=1, port=8883, most_bytes=10_000, days=1)
+    before = {file: file.read_bytes() for file in home.rglob("*.pem")}
+    write_setup(home, ["127.0.0.1"], ues=2, port=8883, most_bytes=20_000, days=1)
+    assert {file: file.read_bytes() for file in before} == before
+    assert (home / "ue1" / "ue1.pem").is_file()
+    assert "user ue1\n" in (home / "broker" / "acl").read_text()
+    assert "max_packet_size 20000\n" in (home / "broker" / "mosquitto.conf").read_text()
+    private = [file for file in home.rglob("*.pem") if b"PRIVATE KEY" in file.read_bytes()]
+    assert sorted(file.name for file in private) == ["broker-key.pem", "ca-key.pem"] + [
+        f"{name}.pem" for name in ("ps-key", "ps-sign", "ue0-key", "ue1-key")
+    ]
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in private)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not BROKER_USER, reason="only root's broker becomes another user")
+def test_a_folder_that_the_broker_cannot_enter_is_refused(folder: Path) -> None:
+    folder.chmod(0o700)
+    with pytest.raises(RefusedError, match="mosquitto cannot enter"):
+        write_setup(folder / "cell", ["127.0.0.1"], ues=1, port=8883, most_bytes=10_000, days=1)
+    assert list(folder.iterdir()) == []
