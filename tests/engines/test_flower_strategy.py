@@ -390,11 +390,11 @@ def test_a_device_that_returns(keyed: bool, tmp_path: Path) -> None:
     before = dict(grid.nodes)
     gone = {node: ue for node, ue in before.items() if ue != 1}
     grid.changes = {1: gone, 3: {**gone, 77: 1}}
-    strategy = start(make(wanted, keyed=keyed), grid)
+    strategy = start(make(wanted, keyed=keyed, out=tmp_path / "out"), grid)
     assert strategy.server.roster.nodes[1] == str(NODE + 1 if keyed else 77)
-    absent = [fault.round for fault in strategy.server.faults.all if fault.reason == "absent" and fault.ue == 1]
-    assert absent
-    assert max(absent) == 5 if keyed else max(absent) <= 4  # asked in round 3, heard by the end of the next
+    rounds = fedslot.load(tmp_path / "out").frames.query("event == 'pulled' and ue == 1")["round"]
+    assert not {1, 2, 3} & set(rounds)  # while it was away, and until it was asked which UE it is
+    assert bool(set(rounds) & {4, 5}) is not keyed
     taken = [(fault.ue, fault.node) for fault in strategy.server.faults.all if fault.reason == "taken"]
     assert taken == ([(1, "77")] if keyed else [])
     assert torch.isfinite(strategy.server.now.model).all()

@@ -66,7 +66,9 @@ def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path, longer
     as_simulated(out, small(rounds=5))
 
 
-def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer: Longer) -> None:
+def test_the_broker_is_killed_in_mid_frame(
+    start: Start, tmp_path: Path, longer: Longer, caplog: pytest.LogCaptureFixture
+) -> None:
     broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
     scenario, timing = small(rounds=5), longer(TIMING)
     with devices_of(scenario, broker.url):
@@ -83,6 +85,9 @@ def test_the_broker_is_killed_in_mid_frame(start: Start, tmp_path: Path, longer:
         assert raised == []
     as_simulated(out, scenario)
     assert {fault.reason for fault in mqtt.server.faults.all} <= {"late", "stale"}  # sent again for the lost frame
+    for who in ("ps", *(f"ue{ue}" for ue in range(6))):
+        assert caplog.text.count(f"{who}: the connection to {broker.url} is lost") == 1
+        assert caplog.text.count(f"{who}: connected again to {broker.url}") == 1
 
 
 DEVICE = """

@@ -108,8 +108,8 @@ class Device:
         many UEs push as the scenario says. Not called in seeded frames, where the PS decides it.
     scenario: the `scenario_key` for which `train` is made; frames of another scenario are refused. None: any.
     parameters: number of parameters of the models that `train` takes; others are refused. None: any.
-    ps_key: file of the PS's public key; then the device takes nothing that the PS did not sign. None: it trusts the
-        broker. workers: the thread that trains, to be shared by many devices in one process.
+    ps_key: file of the PS's public key; the device then takes nothing that the PS did not sign. None: anything.
+    workers: the thread that trains, to be shared by many devices in one process.
     """
 
     def __init__(
@@ -182,8 +182,7 @@ class Device:
         arrived, what = time.monotonic(), topic.rpartition("/")[2]
         try:
             self._take(what, content, retained, arrived)
-        except (Refusal, ValueError) as error:
-            refusal = error if isinstance(error, Refusal) else Refusal("malformed", str(error))
+        except Refusal as refusal:
             self.refused[what, refusal.reason] += 1
             count = self.refused[what, refusal.reason]
             if str(count).strip("0") == "1":  # the first, the tenth, the hundredth, so that nobody can fill the log
@@ -197,7 +196,10 @@ class Device:
             self._models = {version: numbers} | {v: n for v, n in self._models.items() if v == self._version}
             return self._train_if_possible()
         content, stale = self._verifier.open(what, content)
-        message: Any = READERS[what](content)
+        try:
+            message: Any = READERS[what](content)
+        except ValueError as error:
+            raise Refusal("malformed", str(error)) from None
         if what == messages.STATUS and message[0] == messages.RUNNING:
             self._running = True
             self._greet()  # this PS may not have heard of us
