@@ -218,7 +218,8 @@ def test_training_goes_back_to_the_best_model_where_noise_has_destroyed_the_netw
     for training in ([3.44, 1.1, 1.1, 1.1], [1.57, 1.57, 1.57, 1.57]):
         assert aggregation.apply(state, _lossy(cell, training)).state.rounds == 10
     better = aggregation.apply(state, _lossy(cell, [3.46, 0.9, 1.1, 1.1]))
-    assert better.val_loss == 0.9 and torch.equal(better.report, better.broadcast), "the best of this round counts"
+    assert better.val_loss == 0.9, "the best of this round counts"
+    assert torch.equal(better.report, better.broadcast)
 
 
 def test_limited_steps_add_at_most_as_much_noise_as_the_layer_puts_out():
