@@ -16,8 +16,9 @@ def random_settings(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs and random-settings.md.")] = Path("out/random-settings"),
     drawing: Annotated[
-        int, typer.Option(min=0, max=10**6, help="Which drawing: 0 is that of the page; tune on others.")
-    ] = 0,
+        int,
+        typer.Option(min=0, max=10**6, help="Which drawing: 2 is that of the page; tune on others."),
+    ] = 2,
     curves: CurvesOption = None,
     workers: WorkersOption = None,
     dask: DaskOption = None,

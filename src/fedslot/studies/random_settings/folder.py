@@ -13,7 +13,7 @@ from fedslot.runs import RANDOM_SETTINGS
 from fedslot.studies.curves import load_curves
 from fedslot.studies.equal_slots.settings import Setting
 from fedslot.studies.frame import StudyFolder
-from fedslot.studies.random_settings.settings import SETTINGS, drawn, names
+from fedslot.studies.random_settings.settings import DRAWING, SETTINGS, drawn, names
 
 MOMENTS = (0.5, 1.0)  # shares of the budget after which accuracies are compared
 
@@ -25,7 +25,7 @@ class RandomSettings(StudyFolder):
     name: ClassVar = "random-settings"
     kind: ClassVar = RANDOM_SETTINGS
 
-    drawing: int = 0
+    drawing: int = DRAWING
 
     def key(self, index: int) -> str:
         """Return the name of a setting's curves and runs."""

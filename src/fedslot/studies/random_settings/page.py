@@ -12,7 +12,7 @@ from fedslot import RefusedError
 from fedslot.studies.equal_slots.settings import Setting
 from fedslot.studies.frame import render
 from fedslot.studies.random_settings.folder import MOMENTS, RandomSettings
-from fedslot.studies.random_settings.settings import BUDGET, CONTROL, FIRST_SEEDS, RECOMMENDED, SETTINGS
+from fedslot.studies.random_settings.settings import BUDGET, CONTROL, DRAWING, FIRST_SEEDS, RECOMMENDED, SETTINGS
 
 BEHIND = 0.01  # accuracy: as far as the recommended strategy may be behind
 
@@ -58,6 +58,7 @@ def publish(study: RandomSettings) -> list[Path]:
         settings=SETTINGS,
         first_seed=FIRST_SEEDS.get(study.drawing, 0),
         drawing=study.drawing,
+        page_drawing=DRAWING,
         recommended=RECOMMENDED,
         curves=f"curves/{RandomSettings.name}",
     )
