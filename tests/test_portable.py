@@ -65,7 +65,7 @@ class RandomPulls(FedAvg):
         parts = {
             name: part
             for name, part in vars(receipt).items()
-            if name not in ("measured", "attempts", "probability", "excess")
+            if name not in ("measured", "attempts", "probability", "excess", "losses")
         }
         frame = {name: np.asarray(part).tolist() for name, part in parts.items()}
         self.receipts.append(frame)

@@ -257,11 +257,12 @@ class PS:
         return replace(new, val_loss=loss)
 
     def _measure(self, updates: Updates) -> Measured | None:
-        """Return the measurements of a round's updates, if there are any and the strategy needs them."""
+        """Return the measurements of a round's updates, if the strategy needs them and they can be measured."""
         if not getattr(self.strategy, "needs_measurements", False) or not len(updates.local):
             return None
         responses, gain = updates.responses.double(), updates.statistics.noise_gain(updates.start)
-        return Measured(updates.noise, (responses @ responses.mT).cpu().numpy(), gain)
+        products = (responses @ responses.mT).cpu().numpy()
+        return Measured(updates.noise, products, gain) if np.isfinite([gain, *products.flat]).all() else None
 
     def _estimate(self, now: Snapshot, receipt: Receipt) -> tuple[Contention, float]:
         """Return what the PS knows of the contention after a frame, and the number of UEs above the best one."""
