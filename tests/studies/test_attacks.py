@@ -78,7 +78,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     curves = load_curves(AttackStudy(out).curves_file("digits"))
     assert set(curves) == {f"{title}: {name}, seed 20" for title in ("none", attack) for name in STRATEGIES}
     lost = [name for name, rounds in curves.items() if rounds["test_accuracy"].isna().iloc[-1]]
-    assert f"{attack}: {RECOMMENDED}, seed 20" in lost
+    assert f"{attack}: merit-push+median, seed 20" in lost
     assert page.count(")*") == len(lost)
     capsys.readouterr()
     assert main(words) == 0
