@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedslot.deployment.frame import MOST_COPIES, Turn
 from fedslot.support.errors import InputError
-from fedslot.updates import MOST_NORM
+from fedslot.support.limits import MOST_NORM
 
 METRICS_BYTES = 1 << 16  # bytes that a reply may have beside its arrays
 WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have

@@ -44,7 +44,7 @@ from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError
-from fedslot.updates import longest_step
+from fedslot.support.limits import longest_step
 
 logger = getLogger(__name__)
 

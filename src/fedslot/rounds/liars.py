@@ -19,9 +19,9 @@ from fedslot.messages import UEs
 from fedslot.rounds.held_out import tensors
 from fedslot.scenario import AttackPart, Scenario
 from fedslot.support.errors import RefusedError, shorten
+from fedslot.support.limits import longest_step
 from fedslot.support.rng import ATTACK, stream
 from fedslot.support.threads import Threads
-from fedslot.updates import longest_step
 
 BELOW = 1 - 1e-5  # of the longest step, so that rounding makes none longer
 

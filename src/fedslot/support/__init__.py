@@ -6,6 +6,7 @@ checks.py     whole numbers and numbers of arguments
 plain.py      plain Python values out of NumPy's, YAML's and others
 yaml_text.py  YAML in and out
 rng.py        named random streams without state
+limits.py     how far an update may lie from the model that was broadcast
 machine.py    the memory of this machine
 threads.py    threads that share the work of a round
 display.py    the late door to the views
