@@ -78,11 +78,18 @@ class Measured:
     noise: (Y,) estimated standard deviation of the noise on each update's parameters.
     products: (Y, Y) inner products of the updates as changes of the layers' outputs, on samples of the PS.
     noise_gain: expected inner product of an update with itself that is nothing but noise of standard deviation 1.
+    accepted: (Y,) which updates the aggregation used, if not all.
     """
 
     noise: NDArray[np.float64]
     products: NDArray[np.float64]
     noise_gain: float
+    accepted: NDArray[np.bool_] | None = None
+
+    def of(self, rows: NDArray[np.bool_]) -> Measured:
+        """Return the measurements of some of the updates (Y,)."""
+        accepted = None if self.accepted is None else self.accepted[rows]
+        return Measured(self.noise[rows], self.products[np.ix_(rows, rows)], self.noise_gain, accepted)
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,10 +36,11 @@ class Updates:
     sizes: (Y,) training samples of each UE.
     values: (Y,) values of this round; zeros where the strategy needs none.
     inputs: (V, *shape) inputs that the PS has, without labels. statistics: of the layers' inputs on these samples.
-    val_losses: returns the validation losses of models (n, P); the only use of labels.
+    val_losses: returns the validation losses of models (n, P).
     metrics: what each UE measured and sent with its update, in a deployment; empty in a simulation.
     own: (P,) the model that the PS trained from `start` on labels of its own, if it does (`training.ps: join`).
     own_size: the number of these labels.
+    val_gradient: returns the gradient (P,) of the validation loss at a model (P,). Nothing else uses labels.
     """
 
     model: Model
@@ -54,6 +55,7 @@ class Updates:
     metrics: Sequence[Mapping[str, float]] = ()
     own: Tensor | None = None
     own_size: int = 0
+    val_gradient: Callable[[Tensor], Tensor] | None = None
 
     @cached_property
     def steps(self) -> Tensor:
@@ -71,6 +73,15 @@ class Updates:
         return noise_estimates(self.steps)
 
     @cached_property
+    def gains(self) -> NDArray[np.float64]:
+        """(Y,) cosine between each step and the descent of the validation loss; 1 where this is not known."""
+        if self.val_gradient is None:
+            return np.ones(len(self.ues))
+        gradient = self.val_gradient(self.start)
+        products = _float64(-(self.steps @ gradient)) / max(float(gradient.norm()), 1e-30)
+        return products / np.maximum(self.norms, 1e-30)
+
+    @cached_property
     def responses(self) -> Tensor:
         """(Y, n) steps in coordinates in which their inner products are those of the changes of the layers' outputs."""
         return self.statistics.responses(self.steps, self.start)
@@ -82,12 +93,14 @@ class Aggregate(Generic[S]):
 
     broadcast: (P,) the model from which the UEs train next. report: (P,) the model that is evaluated and saved.
     val_loss: validation loss of the reported model, if the aggregation measured it.
+    accepted: (Y,) which updates it used, if not all; if none, the models before the round stay.
     """
 
     broadcast: Tensor
     report: Tensor
     state: S
     val_loss: float | None = None
+    accepted: NDArray[np.bool_] | None = None
 
 
 class Aggregation(Protocol[S]):
@@ -119,14 +132,13 @@ class StatelessAggregation:
 
 
 def noise_estimates(steps: Tensor) -> NDArray[np.float64]:
-    """Return the estimated standard deviation (Y,) of Gaussian noise on updates (Y, P): median |step| / 0.6745.
+    """Return the estimated standard deviation (Y,) of Gaussian noise on updates (Y, P): median |step - mean| / 0.6745.
 
-    Most parameters hardly change in a round, so that the median is that of the noise; without noise it is small.
+    Most parameters hardly change in a round, so that the median is that of the noise; without noise it is small. The
+    mean of a step is not noise: liars who shift all parameters alike would seem noisy, and their long steps allowed.
     """
-    middle = (steps.shape[1] - 1) // 2
-    lengths = np.partition(steps.abs().cpu().numpy(), middle, axis=1)  # ten times faster than PyTorch's median
-    medians: NDArray[np.float64] = lengths[:, middle].astype(np.float64) / NORMAL_MEDIAN
-    return medians
+    steps = steps - steps.mean(dim=1, keepdim=True)
+    return _float64(steps.abs().median(dim=1).values) / NORMAL_MEDIAN
 
 
 def _float64(numbers: Tensor) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 `docs/explanation/equal-slots.md` derives it. In each round, with d_k the steps of the received UEs:
 
+0. Trust. Updates that the PS's labels speak against are refused, and long steps shortened, see `trust.py`.
 1. Weights. The noise sigma_k of a UE is the mean of its estimates so far. Measured as a change of the layers' outputs,
    a step without noise has the mean squared length E = |g|^2 + tau^2 (progress and deviation), and its noise
    nu_k = sigma_k^2 noise_gain. w_k ~ n_k / (E + nu_k).
@@ -37,6 +38,7 @@ from torch import Tensor
 
 from fedslot.aggregation.base import Aggregate, Updates
 from fedslot.aggregation.own_training import PRODUCTS, add_products, samples_of_others, share_of_own
+from fedslot.aggregation.trust import are_accepted, remember, shortening, typical_length
 
 WINDOWS = (5, 20, 80)  # rounds over which models are averaged
 SMOOTHING = 0.2  # weight of a round in E
@@ -58,6 +60,7 @@ class FilterState:
     energy: E. variance: v. rounds: those with a received update so far. step: factor of the next step.
     first_loss: validation loss of the network before any training. loss: of the reported model.
     best: (P,) the reported model of least validation loss so far, and best_loss that loss.
+    trust, trust_variance: (K,) T_k and the variance of its error. length: C.
     limited: whether training went back to `best`, so that steps are limited. `rounds` counts from there.
     sizes: (K,) training samples of each UE seen. products: (5,) sums of inner products with updates of the PS's own.
     """
@@ -71,6 +74,9 @@ class FilterState:
     sizes: NDArray[np.int64]
     products: NDArray[np.float64]
     best: Tensor
+    trust: NDArray[np.float64]
+    trust_variance: NDArray[np.float64]
+    length: float = 0.0
     energy: float = 0.0
     variance: float = 0.0
     rounds: int = 0
@@ -100,18 +106,32 @@ class Filtered:
     def init(self, model: Tensor, ues: int) -> FilterState:
         zeros, means = torch.zeros_like(model), model.repeat(len(WINDOWS), 1)
         none = np.zeros(ues, dtype=np.int64)
-        return FilterState(np.zeros(ues), none, zeros, means, zeros, zeros, none, np.zeros(PRODUCTS), model)
+        return FilterState(
+            np.zeros(ues),
+            none,
+            zeros,
+            means,
+            zeros,
+            zeros,
+            none,
+            np.zeros(PRODUCTS),
+            model,
+            np.zeros(ues),
+            np.zeros(ues),
+        )
 
     def apply(self, state: FilterState, updates: Updates) -> Aggregate[FilterState]:
         round, complete = state.rounds + 1, updates.statistics.complete
-        noise, seen, ues = state.noise.copy(), state.seen.copy(), updates.ues
-        noise[ues] += updates.noise
-        seen[ues] += 1
+        state, factors = _screen(state, updates)
+        accepted = factors > 0
+        if not accepted.any():
+            return Aggregate(updates.start, updates.start, state, accepted=accepted)
+        noise, seen, ues = state.noise, state.seen, updates.ues
         sigma = noise[ues] / seen[ues]
-        weights, energy = _weights(state, updates, sigma)
+        weights, energy = _weights(state, updates, sigma, factors)
         mean = torch.as_tensor(weights).to(updates.steps) @ updates.steps
         sizes, products = state.sizes.copy(), state.products
-        sizes[ues] = updates.sizes
+        sizes[ues] = np.where(accepted, updates.sizes, 0)
         if updates.own is not None:
             products = add_products(products, updates, weights)
             others = samples_of_others(sizes, noise, seen, energy, updates.statistics.noise_gain(updates.start))
@@ -140,12 +160,12 @@ class Filtered:
         if least < best_loss:
             best, best_loss = models[losses.index(least)], least
         if complete and (losses[0] > DESTROYED * first_loss or least > best_loss + LOST * first_loss):
-            back = replace(self.init(best, len(noise)), noise=noise, seen=seen, sizes=sizes, products=products)
+            known = {name: getattr(state, name) for name in ("noise", "seen", "trust", "trust_variance", "length")}
+            back = replace(self.init(best, len(noise)), **known, sizes=sizes, products=products)
             back = replace(back, first_loss=first_loss, loss=best_loss, best_loss=best_loss, limited=True)
-            return Aggregate(best, best, back, best_loss)
-        after = FilterState(
-            noise=noise,
-            seen=seen,
+            return Aggregate(best, best, back, best_loss, accepted)
+        after = replace(
+            state,
             energy=energy,
             momentum=momentum,
             variance=variance,
@@ -160,9 +180,8 @@ class Filtered:
             products=products,
             best=best,
             best_loss=best_loss,
-            limited=state.limited,
         )
-        return Aggregate(model, models[losses.index(least)], after, least)
+        return Aggregate(model, models[losses.index(least)], after, least, accepted)
 
     def _fit(self, state: FilterState, average: Tensor, power: float, updates: Updates) -> tuple[Tensor, Tensor]:
         """Return the scale c of each parameter's layer after this round, and the variance of its estimate, (P,) each.
@@ -226,13 +245,37 @@ class Filtered:
         return min(max(step * (SHORTER if too_long else LONGER), 1.0), self.step)
 
 
-def _weights(state: FilterState, updates: Updates, sigma: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Return the weights (Y,) of the updates, which sum to 1, and the new E."""
-    lengths = updates.responses.double().square().sum(dim=1).cpu().numpy()
+def _screen(state: FilterState, updates: Updates) -> tuple[FilterState, NDArray[np.float64]]:
+    """Return the state with what a round's updates tell, and the factors (Y,) of their steps, 0 if refused."""
+    ues, noise, seen = updates.ues, state.noise.copy(), state.seen.copy()
+    trust, variances = state.trust.copy(), state.trust_variance.copy()
+    noise[ues] += updates.noise
+    seen[ues] += 1
+    errors = updates.noise / np.maximum(updates.norms, 1e-300)
+    trust[ues], variances[ues] = remember(trust[ues], variances[ues], seen[ues], updates.gains, errors)
+    accepted = are_accepted(trust[ues], variances[ues])
+    lengths = _lengths(updates)
+    power = (noise[ues] / seen[ues]) ** 2 * updates.statistics.noise_gain(updates.start)
+    length = typical_length(state.length, lengths[accepted], power[accepted]) if accepted.any() else state.length
+    after = replace(state, noise=noise, seen=seen, trust=trust, trust_variance=variances, length=length)
+    return after, accepted * shortening(lengths, power, length)
+
+
+def _lengths(updates: Updates) -> NDArray[np.float64]:
+    """Return the squared lengths (Y,) of steps as changes of the layers' outputs."""
+    lengths: NDArray[np.float64] = updates.responses.double().square().sum(dim=1).cpu().numpy()
+    return lengths
+
+
+def _weights(
+    state: FilterState, updates: Updates, sigma: NDArray[np.float64], factors: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """Return the weights (Y,) of the updates, which sum to 1 if no step is shortened, and the new E."""
+    used, lengths = factors > 0, factors**2 * _lengths(updates)
     power = sigma**2 * updates.statistics.noise_gain(updates.start)
-    before = state.energy if state.rounds else float(np.median(lengths))
-    precision = 1 / np.maximum(before + power, 1e-300)
+    before = state.energy if state.rounds else float(np.median(lengths[used]))
+    precision = used / np.maximum(before + power, 1e-300)
     now = max(float(precision @ (lengths - power) / precision.sum()), 0.0)
     energy = now if not state.rounds else (1 - SMOOTHING) * state.energy + SMOOTHING * now
-    weights = updates.sizes / np.maximum(energy + power, 1e-300)
-    return weights / weights.sum(), energy
+    weights = used * updates.sizes / np.maximum(energy + power, 1e-300)
+    return factors * weights / weights.sum(), energy

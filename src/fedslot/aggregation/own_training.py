@@ -32,11 +32,12 @@ LEAST_PROGRESS = 0.05  # of E: the least G, whose estimate may be negative
 def add_products(products: Floats, updates: Updates, weights: Floats) -> Floats:
     """Return the sums (5,) over rounds of 1, |d|^2, <d, sum w_k g_k>, the number of pairs, and their <g_j, g_k>.
 
-    updates: those of a round, with the PS's own. weights: (Y,) of the received ones, w_k.
+    updates: those of a round, with the PS's own. weights: (Y,) of the received ones, w_k; 0 for refused ones.
     """
     assert updates.own is not None
     own = updates.statistics.responses((updates.own - updates.start).unsqueeze(0), updates.start)
     mine, received = (responses.double().cpu().numpy() for responses in (own[0], updates.responses))
+    received, weights = received[weights > 0], weights[weights > 0]
     grams, pairs = received @ received.T, len(received) * (len(received) - 1)
     now = [1.0, mine @ mine, weights @ (received @ mine), pairs, grams.sum() - grams.trace()]
     sums: Floats = MEMORY * products + np.array(now)

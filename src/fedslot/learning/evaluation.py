@@ -12,12 +12,15 @@ from itertools import product
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, grad
+from torch.nn.functional import cross_entropy
 
 from fedslot.learning.models import Model, perceptron_layers
 from fedslot.learning.side_by_side import SideBySide
 from fedslot.support.threads import ONE_THREAD, Threads
 
+GRADIENT_SAMPLES = 500
+LOGIT_SCALES = [2.0 ** (power / 4) for power in range(-20, 8)]
 SAMPLES, IMAGES = 1000, 50  # per block, of perceptrons and of other networks
 # per chunk, likewise; smaller pieces spend their time on calls, larger ones leave the processor's cache
 AVERAGES, NETWORKS = 20, 5
@@ -54,6 +57,23 @@ class Evaluator:
         """Return the mean losses of models (n, P), which are measured together."""
         losses: list[float] = self.averages(models)(torch.eye(len(models)).to(models))[0].tolist()
         return losses
+
+    def gradient(self, flat: Tensor) -> Tensor:
+        """Return the gradient (P,) of the mean loss of one model (P,), on the first 500 samples.
+
+        The logits are first scaled such that the loss is least, so that no step has an effect by their scale alone.
+        """
+        module, x, y = self._own_module(), self.x[:GRADIENT_SAMPLES], self.y[:GRADIENT_SAMPLES]
+
+        def logits(flat: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(module, self.model.unflatten(flat), (x,))
+            return outputs
+
+        with torch.no_grad():
+            scores = logits(flat)
+            scale = min(LOGIT_SCALES, key=lambda scale: float(cross_entropy(scale * scores, y)))
+        gradient: Tensor = grad(lambda flat: cross_entropy(scale * logits(flat), y))(flat)
+        return gradient
 
     @torch.no_grad()
     def scores(self, flat: Tensor) -> Tensor:

@@ -144,7 +144,8 @@ class PS:
         updates = self._gather(now, trained, valuation)
         own, new = self._choose_report(now, self._aggregate(now, updates, excuse))
         contention, excess = self._estimate(now, receipt)
-        receipt = replace(receipt, measured=self._measure(updates), excess=excess, losses=self._losses(trained))
+        measured = self._measure(updates, new.accepted)
+        receipt = replace(receipt, measured=measured, excess=excess, losses=self._losses(trained))
         state = self.strategy.observe(now.state, replace(receipt, attempts=None), valuation.values)
         check_state(self._strategy_in(now), "observe", state, now.state)
 
@@ -218,6 +219,7 @@ class PS:
             trained.metrics,
             own,
             len(labels.share) if labels else 0,
+            held_out.validation.gradient,
         )
 
     def _aggregate(self, now: Snapshot, updates: Updates, excuse: Excuse | None) -> Aggregate[Any]:
@@ -228,6 +230,8 @@ class PS:
         part = f"round {now.round}: aggregation {self.scenario.aggregation.name}"
         try:
             new = check_aggregate(part, self.aggregation.apply(now.aggregation, updates), now.model, now.aggregation)
+            if new.accepted is not None and not new.accepted.any():
+                new = replace(present, state=new.state, accepted=new.accepted)
             return self._sound(new) if excuse else new
         except Exception as error:  # the updates of devices are to blame, and must not end the training
             if excuse is None:
@@ -256,13 +260,14 @@ class PS:
             raise ArithmeticError("the aggregation's state is not finite")
         return replace(new, val_loss=loss)
 
-    def _measure(self, updates: Updates) -> Measured | None:
+    def _measure(self, updates: Updates, accepted: NDArray[np.bool_] | None) -> Measured | None:
         """Return the measurements of a round's updates, if the strategy needs them and they can be measured."""
         if not getattr(self.strategy, "needs_measurements", False) or not len(updates.local):
             return None
         responses, gain = updates.responses.double(), updates.statistics.noise_gain(updates.start)
         products = (responses @ responses.mT).cpu().numpy()
-        return Measured(updates.noise, products, gain) if np.isfinite([gain, *products.flat]).all() else None
+        measured = Measured(updates.noise, products, gain, accepted)
+        return measured if np.isfinite([gain, *products.flat]).all() else None
 
     def _estimate(self, now: Snapshot, receipt: Receipt) -> tuple[Contention, float]:
         """Return what the PS knows of the contention after a frame, and the number of UEs above the best one."""

@@ -31,6 +31,7 @@ class Survey:
 
     noise: (K,) mean noise estimate of each UE, 0 before its first reception. seen: (K,) number of its receptions.
     last: (K,) the last frame in which it was received or pulled in vain, -1 before the first.
+    refused: (K,) whether the aggregation refused its last update.
     frames: number of frames. measured: those with a received update. paired: those with two or more.
     energy: smoothed squared length of an update without its noise. progress: smoothed inner product of two updates.
     noise_gain: as last measured.
@@ -41,6 +42,7 @@ class Survey:
     noise: NDArray[np.float64]
     seen: NDArray[np.int64]
     last: NDArray[np.int64]
+    refused: NDArray[np.bool_]
     frames: int = 0
     measured: int = 0
     paired: int = 0
@@ -53,18 +55,22 @@ class Survey:
     @classmethod
     def blank(cls, ues: int) -> Self:
         """Return a survey without any measurements."""
-        return cls(np.zeros(ues), np.zeros(ues, dtype=np.int64), np.full(ues, -1))
+        return cls(np.zeros(ues), np.zeros(ues, dtype=np.int64), np.full(ues, -1), np.zeros(ues, dtype=bool))
 
     def add(self, receipt: Receipt) -> Self:
         """Return the survey after a frame."""
         noise, seen, last, ues = self.noise.copy(), self.seen.copy(), self.last.copy(), receipt.received
         last[ues] = last[receipt.wasted] = self.frames
         after = replace(self, last=last, frames=self.frames + 1)._see_late(receipt)
-        if receipt.measured is None:
+        measured, refused = receipt.measured, self.refused.copy()
+        if measured is None:
             return after
         seen[ues] += 1
-        noise[ues] += (receipt.measured.noise - noise[ues]) / seen[ues]
-        return replace(after, noise=noise, seen=seen)._mix(receipt.measured, noise[ues])
+        noise[ues] += (measured.noise - noise[ues]) / seen[ues]
+        used = np.ones(len(ues), dtype=bool) if measured.accepted is None else measured.accepted
+        refused[ues] = ~used
+        after = replace(after, noise=noise, seen=seen, refused=refused)
+        return after._mix(measured.of(used), noise[ues[used]]) if used.any() else after
 
     def _see_late(self, receipt: Receipt) -> Self:
         """Return the survey with a frame's late UEs. UEs that were never received may be absent, and do not count."""
@@ -104,9 +110,13 @@ class Survey:
 
         The mean update of n UEs deviates from that of all UEs by spread / n (mean square), which stays in the model;
         noise averages out over `horizon` updates. A model of few UEs knows too little of the others' data, so the pool
-        has at least 25 UEs, or a share of those received so far if that is less.
+        has at least 25 UEs, or a share of those received so far if that is less. UEs whose last update was refused are
+        left out, until as many frames have passed as there are UEs: they may be honest.
         """
-        seen = np.flatnonzero(self.seen > 0)
+        barred = self.refused & (self.frames - self.last <= len(self.last))
+        seen = np.flatnonzero((self.seen > 0) & ~barred)
+        if not len(seen):
+            seen = np.flatnonzero(self.seen)
         cleanest = seen[np.argsort(self.noise[seen], kind="stable")]
         count = np.arange(1, len(cleanest) + 1)
         power = np.cumsum(self.noise[cleanest] ** 2) / count * self.noise_gain

@@ -1,0 +1,74 @@
+"""Trust: which updates go with the PS's labels, and how long each may be.
+
+With g the gradient of the validation loss at the broadcast model, the gain of an update d_k is the cosine between d_k
+and -g. An honest update may have a gain below 0, since the data of its UE differ from the PS's, and since noise of
+standard deviation sigma_k adds to it an error of sigma_k / |d_k|. Most updates of a liar do. So a UE has the trust T_k,
+the running mean of its gains, with the standard error e_k that noise leaves in it. An update is accepted if
+
+    T_k + e_k > 0.
+
+The update of this round counts at once: a UE that turns soon loses its trust, and one that improves regains it. FLTrust
+(Cao et al. 2021) weights updates by their cosine with an update that the PS trains, in one round alone. Zeno (Xie et
+al. 2019) ranks them by the fall of a loss that the PS measures, less a penalty for their length.
+
+The cosine does not depend on length, and a long step destroys a model in almost any direction. So each step is
+shortened to at most the squared length CLIP C + nu_k, in units of the layers' outputs, where nu_k is that of the UE's
+noise and C a running median of the lengths of accepted updates without noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+MEMORY = 0.9  # most weight of the earlier gains in T_k, about ten updates: their data differ, but a UE may turn
+CLIP = 4.0  # twice the median length: a lower limit shortens many honest steps
+SPEED = 0.2  # most change of log C in a round
+LEAST = 0.01  # of the median squared length with noise: the least C in the first round, where noise may hide it
+
+
+def remember(
+    trust: Floats, variances: Floats, seen: NDArray[np.int64], gains: Floats, errors: Floats
+) -> tuple[Floats, Floats]:
+    """Return T_k and e_k^2 (Y,) of the received UEs after a round.
+
+    trust, variances: (Y,) before it. seen: (Y,) updates of each UE, with this one. gains: (Y,) of this round.
+    errors: (Y,) their standard errors by noise.
+    """
+    memory = np.minimum(MEMORY, 1 - 1 / seen)
+    return memory * trust + (1 - memory) * gains, memory**2 * variances + (1 - memory) ** 2 * errors**2
+
+
+def are_accepted(trust: Floats, variances: Floats) -> NDArray[np.bool_]:
+    """Return which updates (Y,) are accepted. trust, variances: (Y,) T_k and e_k^2.
+
+    >>> are_accepted(np.array([0.1, -0.1, -0.1]), np.array([0, 0.05**2, 0.2**2]))
+    array([ True, False,  True])
+    """
+    accepted: NDArray[np.bool_] = trust + np.sqrt(variances) > 0
+    return accepted
+
+
+def typical_length(before: float, lengths: Floats, power: Floats) -> float:
+    """Return C after a round. before: C, 0 in the first one. lengths, power: (Y,) of accepted updates, with nu_k.
+
+    C moves towards the median by a share of itself, so that one long step moves it no more than another.
+    """
+    if not before:
+        return max(float(np.median(lengths - power)), LEAST * float(np.median(lengths)))
+    moves = np.sign(lengths - power - before) * before / (before + power)  # noisy updates say little
+    return before * math.exp(SPEED * float(moves.mean()))
+
+
+def shortening(lengths: Floats, power: Floats, typical: float) -> Floats:
+    """Return the factors (Y,), at most 1, of steps of squared `lengths` whose noise has the `power` nu_k.
+
+    >>> shortening(np.array([1.0, 16.0, 16.0]), np.array([0.0, 0.0, 12.0]), typical=1.0)
+    array([1. , 0.5, 1. ])
+    """
+    factors: Floats = np.sqrt(np.minimum(1.0, (CLIP * typical + power) / np.maximum(lengths, 1e-300)))
+    return factors
