@@ -132,13 +132,16 @@ class StatelessAggregation:
 
 
 def noise_estimates(steps: Tensor) -> NDArray[np.float64]:
-    """Return the estimated standard deviation (Y,) of Gaussian noise on updates (Y, P): median |step - mean| / 0.6745.
+    """Return the estimated standard deviation (Y,) of Gaussian noise on updates (Y, P).
 
-    Most parameters hardly change in a round, so that the median is that of the noise; without noise it is small. The
-    mean of a step is not noise: liars who shift all parameters alike would seem noisy, and their long steps allowed.
+    It is the median of |step - m| / 0.6745, m the median of the step. Most parameters hardly change in a round, so that
+    this is that of the noise; without noise it is small. Honest steps have m near 0; liars who shift all parameters
+    alike would seem noisy without it, and be allowed longer steps.
     """
-    steps = steps - steps.mean(dim=1, keepdim=True)
-    return _float64(steps.abs().median(dim=1).values) / NORMAL_MEDIAN
+    middle, numbers = (steps.shape[1] - 1) // 2, steps.cpu().numpy()
+    around = numbers - np.partition(numbers, middle, axis=1)[:, middle, None]
+    medians: NDArray[np.float64] = np.partition(np.abs(around), middle, axis=1)[:, middle].astype(np.float64)
+    return medians / NORMAL_MEDIAN
 
 
 def _float64(numbers: Tensor) -> NDArray[np.float64]:
