@@ -26,3 +26,10 @@ def test_noise_is_estimated_where_it_dominates():
     received = Updates(model, model.initial, local, *known, val_losses=lambda models: [0.0] * len(models))
     np.testing.assert_allclose(received.noise, deviations, rtol=0.04)
     assert received.noise.dtype == received.norms.dtype == np.float64
+
+
+def test_a_shift_of_all_parameters_alike_is_no_noise(updates):
+    """Liars who send it would otherwise be allowed longer steps than others."""
+    draw = torch.Generator().manual_seed(2)
+    steps = 0.5 + 0.01 * torch.randn(2, 10_001, generator=draw)
+    np.testing.assert_allclose(updates(steps).noise, 0.01, rtol=0.05)

@@ -205,3 +205,20 @@ def test_threads_change_nothing(name):
         with Threads(count) as threads:
             results.append(Evaluator(model, x, y, threads).averages(updates)(weights))
     assert torch.equal(*results)
+
+
+def test_the_gradient_is_that_of_the_loss_at_its_best_scale_of_logits():
+    """Of a layer whose logits are far too large: no step along the model itself has an effect, and that of others is
+    the difference of the losses of scaled models.
+    """
+    draw = torch.Generator().manual_seed(0)
+    model, x = Model(nn.Sequential(nn.Flatten(), nn.Linear(5, 3, bias=False))), torch.randn(200, 5, generator=draw)
+    truth = torch.randn(15, generator=draw)
+    y = torch.distributions.Categorical(logits=x @ truth.view(3, 5).T).sample()
+    evaluator, start, other = Evaluator(model, x, y), 7.5 * truth, torch.randn(15, generator=draw)
+    scales = np.geomspace(0.05, 1, 200)
+    scale = float(min(scales, key=lambda scale: evaluator.evaluate(float(scale) * start)[0]))
+    gradient, step = evaluator.gradient(start), 0.01 * other
+    assert abs(float(gradient @ start)) < 0.1 * float(gradient.norm() * start.norm())
+    change = evaluator.evaluate(scale * (start + step))[0] - evaluator.evaluate(scale * (start - step))[0]
+    assert float(gradient @ step) == pytest.approx(change / 2, rel=0.3)

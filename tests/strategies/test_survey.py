@@ -178,3 +178,29 @@ def test_the_number_of_updates_has_limits():
     hopeless = replace(unknown, paired=1, energy=1.0, progress=-1.0, noise=np.full(3, 10.0), noise_gain=1000.0)
     assert hopeless.best_updates(np.arange(3), most=9) == 9
     assert hopeless.best_updates(np.arange(3), most=1) == 1
+
+
+def test_refused_ues_leave_the_pool_and_measure_nothing_until_they_are_accepted():
+    ones = np.ones((3, 3))
+    survey = Survey.blank(9).add(receipt([0, 1, 2], Measured(np.zeros(3), ones, 1.0)))
+    refused = survey.add(receipt([0, 1, 2], Measured(np.zeros(3), np.diag([1e9, 1, 1]), 1.0, np.arange(3) > 0)))
+    assert sorted(refused.pool(1.0, 1.0).tolist()) == [1, 2]
+    assert refused.energy == pytest.approx(1.0)
+    back = refused.add(receipt([0], Measured(np.zeros(1), np.ones((1, 1)), 1.0, np.array([True]))))
+    assert sorted(back.pool(1.0, 1.0).tolist()) == [0, 1, 2]
+
+
+def test_a_refused_ue_has_another_chance_after_as_many_frames_as_there_are_ues():
+    """Under `scout` nobody can push, so that an honest UE could not return otherwise."""
+    both = Measured(np.zeros(2), np.ones((2, 2)), 1.0, np.array([False, True]))
+    survey, pools = Survey.blank(9).add(receipt([0, 1], both)), []
+    for _ in range(12):
+        survey = survey.add(receipt([1], Measured(np.zeros(1), np.ones((1, 1)), 1.0)))
+        pools.append(0 in survey.pool(1.0, 1.0))
+    assert pools == [False] * 8 + [True] * 4
+
+
+def test_if_all_were_refused_the_pool_has_all():
+    survey = Survey.blank(3).add(receipt([0, 2], Measured(np.zeros(2), np.ones((2, 2)), 1.0, np.zeros(2, dtype=bool))))
+    assert sorted(survey.pool(1.0, 1.0).tolist()) == [0, 2]
+    assert survey.energy == 0
