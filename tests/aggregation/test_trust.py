@@ -99,7 +99,7 @@ def test_trust_without_noise_is_the_mean_of_the_first_gains():
         trust, variances = remember(trust, variances, np.array([count]), np.array([gain]), np.array([0.2]))
     assert trust == pytest.approx(0.2)
     assert variances == pytest.approx(0.2**2 / 3)
-    assert are_accepted(trust, variances).all()
+    assert are_accepted(trust, variances, 0.2).all()
 
 
 @given(LENGTHS, st.floats(0, 1e6), st.floats(1e-6, 1e6))

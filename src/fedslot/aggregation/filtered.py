@@ -253,7 +253,7 @@ def _screen(state: FilterState, updates: Updates) -> tuple[FilterState, NDArray[
     seen[ues] += 1
     errors = updates.noise / np.maximum(updates.norms, 1e-300)
     trust[ues], variances[ues] = remember(trust[ues], variances[ues], seen[ues], updates.gains, errors)
-    accepted = are_accepted(trust[ues], variances[ues])
+    accepted = are_accepted(trust[ues], variances[ues], float(np.median(trust[seen > 0])))
     lengths = _lengths(updates)
     power = (noise[ues] / seen[ues]) ** 2 * updates.statistics.noise_gain(updates.start)
     length = typical_length(state.length, lengths[accepted], power[accepted]) if accepted.any() else state.length

@@ -5,7 +5,7 @@ and -g. An honest update may have a gain below 0, since the data of its UE diffe
 standard deviation sigma_k adds to it an error of sigma_k / |d_k|. Most updates of a liar do. So a UE has the trust T_k,
 the running mean of its gains, with the standard error e_k that noise leaves in it. An update is accepted if
 
-    T_k + e_k > 0.
+    T_k + e_k > -MARGIN max(T, 0),  T: the median trust of the UEs received so far.
 
 The update of this round counts at once: a UE that turns soon loses its trust, and one that improves regains it. FLTrust
 (Cao et al. 2021) weights updates by their cosine with an update that the PS trains, in one round alone. Zeno (Xie et
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 MEMORY = 0.9  # most weight of the earlier gains in T_k, about ten updates: their data differ, but a UE may turn
+MARGIN = 0.25  # honest UEs with rare labels, which are needed, have T_k a little below 0; refused at 0, they are missed
 CLIP = 4.0  # twice the median length: a lower limit shortens many honest steps
 SPEED = 0.2  # most change of log C in a round
 LEAST = 0.01  # of the median squared length with noise: the least C in the first round, where noise may hide it
@@ -43,13 +44,13 @@ def remember(
     return memory * trust + (1 - memory) * gains, memory**2 * variances + (1 - memory) ** 2 * errors**2
 
 
-def are_accepted(trust: Floats, variances: Floats) -> NDArray[np.bool_]:
-    """Return which updates (Y,) are accepted. trust, variances: (Y,) T_k and e_k^2.
+def are_accepted(trust: Floats, variances: Floats, median: float) -> NDArray[np.bool_]:
+    """Return which updates (Y,) are accepted. trust, variances: (Y,) T_k and e_k^2. median: T.
 
-    >>> are_accepted(np.array([0.1, -0.1, -0.1]), np.array([0, 0.05**2, 0.2**2]))
-    array([ True, False,  True])
+    >>> are_accepted(np.array([0.1, -0.02, -0.1, -0.1]), np.array([0, 0, 0.05**2, 0.2**2]), median=0.1)
+    array([ True,  True, False,  True])
     """
-    accepted: NDArray[np.bool_] = trust + np.sqrt(variances) > 0
+    accepted: NDArray[np.bool_] = trust + np.sqrt(variances) > -MARGIN * max(median, 0.0)
     return accepted
 
 
