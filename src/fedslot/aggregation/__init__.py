@@ -9,6 +9,7 @@ median.py           coordinate-wise median
 trimmed_mean.py     coordinate-wise trimmed mean
 krum.py             Krum and Multi-Krum
 filtered.py         weights by noise, a filter by the layers' inputs, larger steps
+trust.py            which updates `filtered` accepts, and how long each may be
 own_training.py     the PS as one more UE: how much its own update counts in `filtered`
 """
 
