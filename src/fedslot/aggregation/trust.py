@@ -29,7 +29,6 @@ MEMORY = 0.9  # most weight of the earlier gains in T_k, about ten updates: thei
 MARGIN = 0.25  # honest UEs with rare labels, which are needed, have T_k a little below 0; refused at 0, they are missed
 CLIP = 4.0  # twice the median length: a lower limit shortens many honest steps
 SPEED = 0.2  # most change of log C in a round
-LEAST = 0.01  # of the median squared length with noise: the least C in the first round, where noise may hide it
 
 
 def remember(
@@ -57,10 +56,11 @@ def are_accepted(trust: Floats, variances: Floats, median: float) -> NDArray[np.
 def typical_length(before: float, lengths: Floats, power: Floats) -> float:
     """Return C after a round. before: C, 0 in the first one. lengths, power: (Y,) of accepted updates, with nu_k.
 
-    C moves towards the median by a share of itself, so that one long step moves it no more than another.
+    C moves towards the median by a share of itself, so that one long step moves it no more than another. It begins with
+    the noise, which hides it in the first round: a C that is too small would shorten the first steps of all.
     """
     if not before:
-        return max(float(np.median(lengths - power)), LEAST * float(np.median(lengths)))
+        return float(np.median(lengths))
     moves = np.sign(lengths - power - before) * before / (before + power)  # noisy updates say little
     return before * math.exp(SPEED * float(moves.mean()))
 
