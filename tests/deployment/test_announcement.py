@@ -238,6 +238,8 @@ PLACES = st.sampled_from(
 @example(free=True, changes=[(("window", "channel"), '["os:system", {}]')])
 @example(free=False, changes=[(("window", "backlogged"), 10**12)])
 @example(free=False, changes=[(("backlogged",), [1])])
+@example(free=False, changes=[(("window", "slot"), -1)])
+@example(free=False, changes=[(("window", "round"), -1)])
 @example(free=True, changes=[(("arrivals",), -1.0)])
 @example(free=True, changes=[(("arrivals",), 1e12), (("slots_spent",), 10**12)])
 @example(free=True, changes=[(("timing", "slot"), 86400.0), (("slots",), 10**6)])

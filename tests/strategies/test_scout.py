@@ -68,7 +68,7 @@ def test_frames_grow_until_ues_that_train_slowly_are_ready(name: str):
     rounds = [step.round for step in simulation.rounds()]
     received = [round.pulled for round in rounds[10:]]
     assert np.mean(received) >= 1
-    assert np.mean([count > 0 for count in received]) > 0.8
+    assert np.mean([count > 0 for count in received]) > 0.7
 
 
 def test_noisy_ues_are_found_and_left_out():

@@ -148,6 +148,8 @@ class Announcement:
                 raise InputError(name, value, f"from 0 to {most}")
         if window is None:
             return
+        if window.slot or window.round != self.round:
+            raise InputError("window", f"slot {window.slot}, round {window.round}", f"slot 0, round {self.round}")
         copies = max(getattr(read_channel(window.channel), "degrees", [1]))
         if window.backlogged != ues or ues * copies > MOST_DRAWS:
             raise InputError("backlogged", window.backlogged, f"{ues}, and at most {MOST_DRAWS} with all copies")

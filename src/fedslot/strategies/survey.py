@@ -150,7 +150,7 @@ class Survey:
         if not self.paired or progress <= 0:
             return min(LEAST_UPDATES, most)
         power = self.noise[pool] ** 2 * self.noise_gain
-        ratio = 1 / float(np.mean(progress / np.maximum(self.spread + power, 1e-300)))
+        ratio = 1 / float(np.mean(progress / np.maximum(self.spread + power, LEAST_VARIANCE * progress)))
         return min(most, max(LEAST_UPDATES, math.ceil(math.sqrt(ratio * (1 + self.wasted) + 0.25) - 0.5)))
 
     def longest_ago(self, ues: UEs, count: int) -> UEs:
