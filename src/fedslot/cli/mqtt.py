@@ -71,7 +71,6 @@ def key_command(
 
     Example: fedslot mqtt key ps-sign.pem
     """
-    require("this command", "mqtt")
     from fedslot.deployment.mqtt.signing import make_keys
 
     public = make_keys(file)
