@@ -21,7 +21,7 @@
 
 Under `training.ps: join`, the PS's own update has a share in the sum of 2, see `own_training.py`.
 
-Networks with other layers than Linear and Conv2d get steps 1 and 6 only.
+Networks with other layers than Linear and Conv2d get steps 0, 1 and 6 only.
 """
 
 from __future__ import annotations

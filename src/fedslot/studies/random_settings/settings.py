@@ -71,7 +71,8 @@ def opponents(slots: int) -> list[str]:
     """Return the strategies that the recommended one is compared with; slots: of full frames.
 
     Of 21 plain ones (`greedy-shap` and `fedavg` in frames of 2 slots, of 5 and of full length, and `only-pull`, each
-    with `average`, `fedyogi` and `median`), these nine had the highest mean accuracy on drawing 0, or nearly so.
+    with `average`, `fedyogi` and `median`), these are the eight of the highest mean accuracy on drawing 0, and
+    `fedavg+fedyogi` in frames of 2.
     """
     lengths = [(name, length or slots) for name, length in OPPONENTS]
     whole = [
