@@ -2,6 +2,7 @@
 
 fleet.py  the UEs of a scenario, drawn once from its seed
 noise.py  laws of the noise on their updates
+rates.py  laws of the rates of their links, and of losses
 """
 
 from fedslot.fleet.fleet import Fleet, check_owners, computing_times, workload

@@ -117,6 +117,20 @@ LINKS: Kind[Any] = Kind(
     {"noise": "fedslot.updates.noise:Noise", "clip": "fedslot.updates.clip:Clip"},
     base="fedslot.updates.chain:Link",
 )
+CODECS: Kind[Any] = Kind(
+    "compression",
+    "a compression scheme",
+    "fedslot.codecs",
+    {"quantise": "fedslot.compression.quantise:Quantise"},
+    base="fedslot.compression.codec:Codec",
+)
+RATES: Kind[Any] = Kind(
+    "radio.rates",
+    "a law of rates",
+    "fedslot.rates",
+    {"equal": "fedslot.fleet.rates:equal"},
+    arguments=("ues", "rng"),
+)
 ATTACKS: Kind[Any] = Kind(
     "fleet.attack",
     "an attack",
@@ -152,6 +166,8 @@ KINDS = (
     NOISE_LAWS,
     PARTITIONS,
     LINKS,
+    CODECS,
+    RATES,
     ATTACKS,
     COST_RULES,
 )

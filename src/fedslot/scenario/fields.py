@@ -263,8 +263,27 @@ class PushSection(Section):
     channel: ChannelPart = ChannelPart()
 
 
+class RatesPart(PartSection):
+    """How the rates of the UEs' links differ."""
+
+    kind = kinds.RATES
+    name: Part = _name(
+        kind,
+        "equal",
+        "A rate is relative to that for which a slot is made: a UE of rate 0.5 needs two slots for an update. Your own "
+        "function is called with (ues, rng), and returns the rates (K,), or a pair of rates and outage probabilities.",
+    )
+
+
 class RadioSection(Section):
-    """Length, bits and energy of the slots of the radio, for costs in seconds and joules."""
+    """Rates and losses of the links; length, bits and energy of the slots of the radio, for seconds and joules."""
+
+    rates: RatesPart = RatesPart()
+    outage: float = Field(0.0, ge=0, lt=1)
+    """Probability that a transmission is lost, pulled ones included, beside collisions and what `rates` says."""
+    duty_cycle: float | None = Field(None, gt=0, le=1)
+    """Share of the time in which a UE may send, as the law asks for in some bands: after a transmission it is silent
+    until this share is kept. Null: no limit."""
 
     slot_seconds: float | None = Field(None, ge=1e-9, le=1e9)
     """Length of a slot of the radio [s]. Null: seconds are not computed, unless `fleet.computing` gives the length."""
@@ -359,6 +378,21 @@ class AggregationPart(PartSection):
     options: dict[str, Any] = _options("E.g. `{lr: 0.05}` for `fedadam`.")
 
 
+class CompressionPart(PartSection):
+    """How the change of a model is written as bytes."""
+
+    kind = kinds.CODECS
+    name: Part = _name(kind, "quantise", "Your own scheme is a subclass of `fedslot.Codec`.")
+    options: dict[str, Any] = _options("E.g. `{bits: 2}` for `quantise`.")
+
+
+class UpdateCompressionPart(CompressionPart):
+    """How updates are compressed."""
+
+    feedback: bool = False
+    """Error feedback: a UE adds the error that compression left in its last received update to its next one."""
+
+
 class LinkPart(PartSection):
     """A link of the update chain."""
 
@@ -405,6 +439,11 @@ class Scenario(Section):
     """What happens to an update between training and the PS, in this order: a list of links, each a name or
     `{name, options}`. `noise` adds the UE's Gaussian noise, `clip` limits the norm of the update; your own link is a
     subclass of `fedslot.Link`."""
+    compression: UpdateCompressionPart | None = None
+    """How updates are compressed, after the chain; a slot is then as long as a compressed update. Null: an update has
+    32 bits for each parameter."""
+    broadcast_compression: CompressionPart | None = None
+    """How the model is compressed for the downlink. Null: it is not, and takes as many bits as a full update."""
     strategy: StrategyPart = StrategyPart()
     valuation: ValuationPart = ValuationPart()
     aggregation: AggregationPart = AggregationPart()
@@ -495,8 +534,10 @@ class Scenario(Section):
         training = self.training
         learning = (training.model, training.optimizer, self.valuation, self.aggregation)
         access = (self.strategy, self.push.channel, self.cost_rule)
-        attack = () if self.fleet.attack is None else (self.fleet.attack,)
-        return (*access, *learning, *self.chain, self.fleet.noise_law, self.data.partition, *attack)
+        given = (self.compression, self.broadcast_compression, self.fleet.attack)
+        optional = tuple(part for part in given if part is not None)
+        laws = (self.fleet.noise_law, self.data.partition, self.radio.rates)
+        return (*access, *learning, *self.chain, *laws, *optional)
 
     @property
     def label(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 # the fleet, drawn once
 PARTITION, SIZES, SHARE = "partition", "sizes", "share"
 STRAGGLERS, NOISE_LEVELS, COMPUTING = "stragglers", "noise-order", "computing"
-LIARS = "liars"
+LIARS, RATES = "liars", "rates"
 # the PS, drawn once
 INITIAL_MODEL, HELD_OUT, ALONE = "initial-model", "held-out", "alone"
 # each round; names are part of the key, so that renaming one changes every result
@@ -22,6 +22,7 @@ ASK, SCHEDULE, BACKLOGGED, CONTENTION, CHANNEL = "ask", "schedule", "hopefuls", 
 ARRIVALS = "arrivals"  # each slot
 SHUFFLE, DROPOUT, NOISE, LINKS, VALUATION = "shuffle", "dropout", "noise", "links", "valuation"
 LYING, ATTACK = "lying", "attack"
+COMPRESSION, OUTAGE = "compression", "outage"
 # simulated plans, and the best load of a channel
 PLAN, PLAN_BARRING, BEST_LOAD = "plan", "plan-barring", "best-load"
 
