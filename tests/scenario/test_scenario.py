@@ -107,7 +107,7 @@ def test_one_line_names_the_field_the_value_and_what_is_allowed(field, value, al
 
 
 HUGE = [2**128, -(2**64), 10**4000, 10**5000, -(10**5000)]  # Python writes no number of 5000 digits
-FLOATS = [key for key in keys() if isinstance(_value(Scenario(fleet={"computing": {}, "attack": {}}), key), float)]
+FLOATS = [key for key in keys() if isinstance(_value(Scenario(fleet={"computing": {}, "attack": {}}, compression={}, broadcast_compression={}), key), float)]
 
 
 @pytest.mark.parametrize("key", keys())
@@ -426,7 +426,7 @@ def test_every_key_is_documented():
     assert {"seed", "data.ues", "fleet.computing", "fleet.computing.slot", "push.contenders"} <= set(documented)
     assert all(len(text) > 15 for text in documented.values())
     # the keys are just those that a complete scenario writes
-    complete = Scenario(fleet={"computing": {}, "attack": {}}).model_dump()
+    complete = Scenario(fleet={"computing": {}, "attack": {}}, compression={}, broadcast_compression={}).model_dump()
 
     def leaves(fields: dict[str, Any], prefix: str = "") -> set[str]:
         found = set()

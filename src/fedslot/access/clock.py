@@ -305,8 +305,8 @@ class Clock:
     def joules_by_ue(self, downlinks: int, sent: UEs, computed: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Return the energy of each UE, (K,); None if energies are not given.
 
-        sent: the UE of each uplink slot in which one sent. computed: (K,) computing time of each UE in slots; (0,) if it
-        does not count.
+        sent: the UE of each uplink slot in which one sent.
+        computed: (K,) computing time of each UE in slots; (0,) if it does not count.
         """
         if self.radio.send_mj is None:
             return None

@@ -22,7 +22,7 @@ MOST_TARGETS = 20  # each is a column of tables and a panel of a figure
 RULES: tuple[Rule, ...] = ("max", "frame", "sum")
 
 
-def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
+def measure(result: Result, horizon: Time, targets: Sequence[float]) -> dict[str, float]:
     """Return the measures of a run that are compared.
 
     horizon: slots at which accuracies are compared; targets: accuracies to reach.

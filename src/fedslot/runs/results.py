@@ -108,7 +108,7 @@ class Result:
         """Number of slots that the run spent, by the scenario's cost rule."""
         return _total_time(self.rounds["slots_spent"][-1:])
 
-    def accuracy_at(self, slots: int, rule: Rule | None = None) -> float:
+    def accuracy_at(self, slots: Time, rule: Rule | None = None) -> float:
         """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was.
 
         rule: the cost rule by which slots count; None: the scenario's.
