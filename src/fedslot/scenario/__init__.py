@@ -15,6 +15,7 @@ from fedslot.scenario.fields import (
     ComputingSection,
     FleetSection,
     PartSection,
+    RatesPart,
     Scenario,
     as_scenario,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "ComputingSection",
     "FleetSection",
     "PartSection",
+    "RatesPart",
     "Scenario",
     "as_scenario",
     "beside",
