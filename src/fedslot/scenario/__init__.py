@@ -12,6 +12,7 @@ presets/      the scenarios that come with the package
 from fedslot.scenario.fields import (
     MOST_EXACT_PLAYERS,
     AttackPart,
+    CompressionPart,
     ComputingSection,
     FleetSection,
     PartSection,
@@ -25,6 +26,7 @@ from fedslot.scenario.sources import beside, preset_text, presets, read_fields
 __all__ = [
     "MOST_EXACT_PLAYERS",
     "AttackPart",
+    "CompressionPart",
     "ComputingSection",
     "FleetSection",
     "PartSection",

@@ -573,7 +573,7 @@ class Scenario(Section):
         """The cost rule in names of measures: `max`, `frame`, or `own` for a function."""
         return self.cost_rule.name if self.cost_rule.name in kinds.COST_RULES else "own"
 
-    def part_done(self, rounds: int, slots_spent: int, seconds: float = 0.0, joules: float = 0.0) -> float:
+    def part_done(self, rounds: int, slots_spent: float, seconds: float = 0.0, joules: float = 0.0) -> float:
         """Return the part of a run that is done, from 0 to 1, by its rounds or by the budget that is used up most.
 
         >>> Scenario(rounds=4200, time_budget=4200).part_done(100, 2100)
@@ -581,7 +581,7 @@ class Scenario(Section):
         """
         return min(1.0, max(rounds / self.most_rounds, *self.used(slots_spent, seconds, joules).values(), 0.0))
 
-    def used(self, slots: int, seconds: float, joules: float) -> dict[str, float]:
+    def used(self, slots: float, seconds: float, joules: float) -> dict[str, float]:
         """Return the part of each budget that is spent, by its field; empty without budgets."""
         spent = {"time_budget": slots, "seconds_budget": seconds, "joules_budget": joules}
         return {name: value / budget for name, value in spent.items() if (budget := getattr(self, name)) is not None}
