@@ -25,7 +25,7 @@ from fedslot.parts.registry import part_name
 from fedslot.scenario.aliases import read_aliases
 from fedslot.scenario.hints import one_line
 from fedslot.scenario.overrides import flatten, merge_overrides, nest
-from fedslot.scenario.sources import own_file, read_fields
+from fedslot.scenario.sources import beside, read_fields
 from fedslot.support.errors import InputError
 from fedslot.support.plain import LARGEST_INT, check_plain
 from fedslot.support.yaml_text import write_yaml
@@ -168,9 +168,9 @@ class DataSection(Section):
 
     @field_validator("dataset")
     @classmethod
-    def _absolute(cls, dataset: str) -> str:
+    def _absolute(cls, dataset: str) -> Any:
         """Make the path of a file absolute, so that it means the same file in whatever folder it is read."""
-        return own_file(dataset, Path())
+        return beside(dataset, Path(), ".data.dataset")
 
 
 class ComputingSection(Section):
@@ -270,9 +270,18 @@ class RatesPart(PartSection):
     name: Part = _name(
         kind,
         "equal",
-        "A rate is relative to that for which a slot is made: a UE of rate 0.5 needs two slots for an update. Your own "
-        "function is called with (ues, rng), and returns the rates (K,), or a pair of rates and outage probabilities.",
+        "A rate is relative to that for which a slot is made: a UE of rate 0.5 needs two slots for an update. `disc` "
+        "draws rates and outage probabilities from distances, shadowing and a table of rates; `csv` reads them. Your "
+        "own function is called with (ues, rng), and returns the rates (K,), or a pair of rates and outage "
+        "probabilities.",
     )
+    options: dict[str, Any] = _options("E.g. `{path: rates.csv}` for `csv`.")
+
+    @field_validator("options")
+    @classmethod
+    def _absolute(cls, options: dict[str, Any]) -> Any:
+        """Make the path of a file absolute, as that of a data set."""
+        return beside(options, Path(), ".radio.rates.options")
 
 
 class RadioSection(Section):
