@@ -275,10 +275,8 @@ class Clock:
         return replace(receipt, uplink_length=radio.uplink_length, downlink_length=radio.downlink_length)
 
     def cost(self, receipt: Receipt, ready: NDArray[np.float64] | None = None) -> Cost:
-        """Return what a frame cost, whose receipt is `timed`.
-
-        ready: (K,) computing time of each UE in slots, if computing is counted.
-        """
+        """Return what a frame cost. ready: (K,) computing time of each UE in slots, if computing is counted."""
+        receipt = self.timed(receipt)
         spent, computed = self._spent(receipt), np.zeros(self.ues if self.compute_joules else 0)
         sent = receipt.senders
         if self.compute_joules and ready is not None:
