@@ -317,16 +317,16 @@ def _split(pull: int, push: PushYield, ready: Readiness, objective: Objective) -
 
 def _standard_errors(push: PushYield, pull: int, last_pull: float, value_ratio: float) -> dict[str, float]:
     """Return the standard errors of what was simulated, by field; of runs, those of the means of each run."""
-    if push.frames is None:
+    if push.frames is None or len(push.frames) < 2:
         return {}
-    received, last, slot_sum, sent = push.frames.T
+    received, last, slot_sum, sent, nothing = push.frames.T
     samples = {
         "expected_sent": sent,
         "expected_received_push": received,
         "expected_cost_exact": last,
-        "expected_cost_max": np.where(received > 0, pull + last, last_pull),
+        "expected_cost_max": pull * (1 - nothing) + last + nothing * last_pull,
         "expected_cost_sum": (pull + 1) * received + slot_sum,
-        "nothing_pushed": (received == 0).astype(float),
+        "nothing_pushed": nothing,
     }
     if push.backlogs is not None:
         samples = {name: x.reshape(len(push.backlogs), -1).mean(axis=1) for name, x in samples.items()}
