@@ -153,7 +153,7 @@ class StationaryCell:
     @cached_property
     def _tried(self) -> list[int]:
         """Backlogs that are looked at."""
-        points = np.geomspace(1, max(1, self.others), 200 if self.cell.computed else 30)
+        points = np.geomspace(1, max(1, self.others), 200 if self._known else 30)
         return list(np.unique(points.round().astype(int)).tolist())
 
     @property
@@ -228,6 +228,11 @@ class StationaryCell:
             move[:, -1] = np.maximum(0.0, 1 - move[:, :-1].sum(axis=1))  # and more
         return moves
 
+    @cached_property
+    def _known(self) -> bool:
+        """Whether the yield of a backlog is computed, also if the PS's control is not."""
+        return replace(self.cell, barring=1.0).computed
+
     @property
     def _rate(self) -> float:
         assert self.cell.ues is not None
@@ -237,7 +242,7 @@ class StationaryCell:
     def _expected(self, backlogged: int) -> tuple[float, float]:
         """Return the expected number of received UEs and the expected cost of a frame."""
         chance, last_pull = self.sending(backlogged), self.ready.last_pull(self.pull)
-        if self.cell.computed:
+        if self._known:
             moments = push_moments(np.array([float(self.slots)]), _point(backlogged), np.array([chance]))
             received, last, nothing = (float(moment[0]) for moment in moments)
         else:
