@@ -83,8 +83,10 @@ class StationaryCell:
     def means(self) -> Floats:
         """The means (1 + GROUPS, 7) of `BacklogFrames.mean`, and jackknife values: their scatter gives the errors."""
         mean, groups = self.frames.mean(self.law), []
-        for group in range(GROUPS if self.slots else 0):
-            law = self._long_run(np.delete(self._transitions, group, axis=0).mean(axis=0))
+        for group in range(GROUPS):
+            law = self.law  # without push slots it is known
+            if self.slots:
+                law = self._long_run(np.delete(self._transitions, group, axis=0).mean(axis=0))
             groups.append(GROUPS * mean - (GROUPS - 1) * self.frames.mean(law, without=group))
         return np.array([mean, *groups])
 

@@ -317,7 +317,7 @@ def _split(pull: int, push: PushYield, ready: Readiness, objective: Objective) -
 
 def _standard_errors(push: PushYield, pull: int, last_pull: float, value_ratio: float) -> dict[str, float]:
     """Return the standard errors of what was simulated, by field; of runs, those of the means of each run."""
-    if push.frames is None or len(push.frames) < 2:
+    if push.frames is None:
         return {}
     received, last, slot_sum, sent, nothing = push.frames.T
     samples = {

@@ -174,7 +174,7 @@ class Pushes:
     def _played_stationary(self, backlog: StationaryCell, slots: int) -> PushYield:
         """Return what a stationary cell yields of which frames are simulated for each backlog."""
         received, last, slot_sum, sent, nothing, expected, contending = backlog.means[0].tolist()
-        groups = backlog.means[1:] if slots else backlog.means
+        groups = backlog.means[1:]
         return PushYield(
             slots=slots,
             probability=contending / expected if expected else backlog.sending(0),
