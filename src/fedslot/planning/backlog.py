@@ -182,8 +182,8 @@ class StationaryCell:
         while high - low > 1e-3 * high:
             middle = (low + high) / 2
             other = replace(self, cell=replace(self.cell, arrivals=middle))
-            same = ("peak", "frames", "_received")  # and take time
-            other.__dict__.update({name: self.__dict__[name] for name in same if name in self.__dict__})
+            same = "_received" if self.cell.computed else "frames"
+            other.__dict__.update({"peak": self.peak, same: getattr(self, same)})
             low, high = (low, middle) if other.jammed > 0.5 else (middle, high)
         return low
 
