@@ -79,6 +79,8 @@ def test_arrivals_and_their_backlog(run, numbers) -> None:
     jam = run("quickstart", "-o", "push.arrivals=0.5", "--pull", "5").stdout
     assert "backlog                 94.9" in jam
     assert "Unstable above 0.116 arrivals a slot." in jam
+    coded = run("quickstart", "-o", "push.arrivals=0.2", "--pull", "3", "--channel", "irsa").stdout
+    assert "(from a Markov chain, simulated; the same UEs are pulled in every frame).\nUnstable above 0.0" in coded
     few = numbers("quickstart", "-o", "push.arrivals=0.05", "--pull", "5")
     assert (few["arrivals"], "contenders" in few) == (0.05, False)
     # without a jam, as many are received as arrive at the UEs that are not pulled and not backlogged

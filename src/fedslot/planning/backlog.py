@@ -26,7 +26,7 @@ from functools import cached_property
 import numpy as np
 
 from fedslot.access.controller import best_load
-from fedslot.planning.backlog_frames import GROUPS, BacklogFrames
+from fedslot.planning.backlog_frames import GROUPS, MOST_STATES, BacklogFrames
 from fedslot.planning.cell import PushCell
 from fedslot.planning.collision import push_moments, received_pmf
 from fedslot.planning.contenders import Floats, sending_pmf
@@ -35,9 +35,9 @@ from fedslot.planning.readiness import Readiness
 
 LONG_RUN = 100_000
 """Mean number of frames of the long run."""
-MOST_STATES, MOST_SLOTS, MOST_MOVES = 400, 100, 3 * 10**7
-"""The largest backlog of a Markov chain, the largest number of push slots by the probability of sending, and the most
-transition probabilities."""
+MOST_SLOTS, MOST_MOVES = 100, 3 * 10**7
+"""The largest number of push slots of a Markov chain by the probability of sending, and the most transition
+probabilities."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,16 @@ from fedslot.planning.readiness import Readiness
 from fedslot.planning.trial import Numbers, play_pushes
 from fedslot.support.rng import PLAN, stream
 
-GROUPS = 20
+GROUPS, MOST_STATES = 20, 400
+"""Number of groups, and the largest backlog of a Markov chain."""
 MOST, LEAST, SENDERS = 1 / 4, 1 / 40, 5
 """By `PushCell.frames`: the most and the fewest frames of a backlog, and the UEs that send in them, of which crowds are
 played in fewer frames."""
+
+
+def senders(ues: int) -> float:
+    """Return the most UEs that send in all frames of a cell, by `PushCell.frames`."""
+    return SENDERS * min(ues, MOST_STATES) + LEAST * ues
 
 
 @dataclass(frozen=True, eq=False)
