@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 UEs = NDArray[np.int64]
+Time = int | float
+"""A number of slots: whole, unless updates are compressed to a part of a slot."""
 Attribute = Literal["noise", "samples", "loss", "norm", "age", "value"]
 TRAINED: tuple[Attribute, ...] = ("loss", "norm")  # attributes that a UE knows once it has trained
 OWN: tuple[Attribute, ...] = ("noise", "samples", *TRAINED)  # attributes that a UE knows by itself
@@ -45,13 +47,15 @@ class Merit:
 class Grant:
     """The announcement of the PS in the downlink slot.
 
-    pull: UEs in the order of their reserved slots; its length is the number of pull slots of this frame.
+    pull: UEs in the order of their reserved slots, one for each unless its link is slow.
     push: whether the remaining uplink slots are open to contention (else they stay idle).
     probability: access barring, the probability with which a UE that would contend does so. None: the scenario's
         `push.probability`. `auto`: the PS controls it; only strategies with `needs_load` may announce this.
     slots: uplink slots of this frame, at most the scenario's `frame.slots`; None: all of these.
     merit: a condition that UEs must meet to contend; None: all may.
     overhead: slots, uplink and downlink, that the PS spent on asking UEs before this frame; `PS.schedule` sets it.
+    bursts: (K,) uplink slots that an update of each UE takes, and left_out: UEs that were chosen, but whose updates do
+        not fit into the frame; `PS.schedule` sets both. None: each update takes one.
     """
 
     pull: UEs
@@ -60,10 +64,22 @@ class Grant:
     slots: int | None = None
     merit: Merit | None = None
     overhead: int = 0
+    bursts: UEs | None = field(default=None, compare=False)
+    left_out: UEs | None = field(default=None, compare=False)
 
     def uplink_slots(self, most: int) -> int:
         """Return the number of uplink slots that are announced, where a frame may have `most`."""
         return most if self.slots is None else self.slots
+
+    @property
+    def reserved(self) -> UEs:
+        """The last reserved slot of each pulled UE, from 1."""
+        return np.arange(1, len(self.pull) + 1) if self.bursts is None else np.cumsum(self.bursts[self.pull])
+
+    @property
+    def pull_slots(self) -> int:
+        """Number of reserved slots."""
+        return len(self.pull) if self.bursts is None else int(self.bursts[self.pull].sum())
 
     @property
     def barring(self) -> float:
@@ -96,7 +112,7 @@ class Measured:
 class Attempts:
     """The pushes of a frame, whether received or not. A receiver cannot tell who collided where, nor who was barred.
 
-    ues: (N,) UEs that sent. slots: (N, C) slots of their copies, counted over the whole frame, 0 where there is none.
+    ues: (N,) UEs that sent. slots: (N, C) slots in which they did, counted over the whole frame, 0 where there is none.
     barred: UEs with an update to push that were kept from contending by access barring or by the grant's merit.
     """
 
@@ -109,10 +125,11 @@ class Attempts:
 class Receipt:
     """The outcome of a frame. Slots count uplink slots from 1; an update received in slot z costs overhead + z + 1.
 
-    pulled, pull_slots: UEs received in their reserved slots, and those slots.
+    pulled, pull_slots: UEs received in their reserved slots, and those slots; of several slots of a UE, the last.
     pushed, push_slots: UEs received by contention, and their slots (counted over the whole frame).
     collided: UEs that pushed and were not received.
-    wasted: UEs that were pulled but not ready by their slot.
+    wasted: UEs that were pulled but not ready by their slot. lost: UEs that were pulled, and whose transmission failed.
+    wasted_slots, lost_slots: their reserved slots.
     slots: uplink slots that were announced.
     idle_slots: push slots without a transmission; collided_slots: those with transmissions that were not decoded.
     overhead: slots that the PS spent on asking UEs before the frame.
@@ -121,6 +138,10 @@ class Receipt:
         channel and the open slots; for strategies with `needs_load`, 0 for others.
     losses: (Y,) losses of the broadcast model that the received UEs report, in the order of `received`, NaN where a UE
         reports none; for strategies with `needs_losses`, None for others.
+    uplink_length, downlink_length: of an uplink slot of the frame and of the downlink, in slots.
+    bursts: (K,) uplink slots that an update of each UE takes; None: one. Strategies get those of received UEs, 0 of
+        others.
+    left_out: as in the grant.
     measured: of the received updates, for strategies with `needs_measurements`; None for others, and if there are none.
     attempts: all pushes, for the trace alone; None in the receipts that strategies get.
     """
@@ -139,6 +160,13 @@ class Receipt:
     probability: float = 1.0
     excess: float = 0.0
     losses: NDArray[np.float64] | None = None
+    lost: UEs = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    wasted_slots: UEs | None = None
+    lost_slots: UEs | None = None
+    uplink_length: Time = 1
+    downlink_length: Time = 1
+    bursts: UEs | None = None
+    left_out: UEs | None = None
     measured: Measured | None = None
     attempts: Attempts | None = None
 
@@ -153,6 +181,17 @@ class Receipt:
         return len(self.pushed) + len(self.collided)
 
     @property
+    def senders(self) -> UEs:
+        """The UE of each uplink slot in which one sent; without a record of attempts, one slot of each that pushed."""
+        pulled = np.concatenate([self.pulled, self.lost])
+        if self.bursts is not None:
+            pulled = np.repeat(pulled, self.bursts[pulled])
+        if self.attempts is None:
+            return np.concatenate([pulled, self.pushed, self.collided])
+        slots = np.count_nonzero(self.attempts.slots, axis=1)
+        return np.concatenate([pulled, np.repeat(self.attempts.ues, slots)])
+
+    @property
     def received_slots(self) -> UEs:
         """The slots of the received UEs, in the same order."""
         return np.concatenate([self.pull_slots, self.push_slots])
@@ -161,6 +200,15 @@ class Receipt:
     def downlinks(self) -> int:
         """Downlink slots: one, but none if no uplink slot was announced."""
         return 1 if self.slots else 0
+
+    def time(self, slots: int) -> Time:
+        """Return the time of the frame up to one of its uplink slots."""
+        return tidy(self.overhead + self.downlinks * self.downlink_length + slots * self.uplink_length)
+
+
+def tidy(time: Time) -> Time:
+    """Return a number of slots without the last digits of sums of parts of slots."""
+    return time if isinstance(time, int) else round(time, 9)
 
 
 @dataclass(frozen=True)

@@ -108,17 +108,17 @@ def _coded() -> Receipt:
 
 
 def test_seconds_and_joules_by_hand() -> None:
-    """Four radio slots for an update, seven for the downlink: 7 + 4 * 5 slots of 2 ms up to the last received one."""
+    """Four radio slots for an update, seven for the downlink, which so lasts 1.75 slots: 7 + 4 * 5 slots of 2 ms."""
     radio = Radio(bits=1000, bits_per_slot=300, downlink_bits=150, slot_ms=2.0, send_mj=3.0, listen_mj=0.5)
     cost = Clock(7, radio=radio).cost(_coded())
-    assert (cost.max, cost.frame, cost.sum, cost.spent) == (6, 7, 2 + 3 + 6, 6)
+    assert (cost.max, cost.frame, cost.sum, cost.spent) == (6.75, 7.75, 2.75 + 3.75 + 6.75, 6.75)
     assert cost.seconds == pytest.approx(27 * 0.002)
     listening, update = 7 * 0.0005, 4 * 0.003
     by_hand = [listening + copies * update for copies in (1, 1, 0, 2, 1, 0, 0)]
     assert cost.joules_by_ue == pytest.approx(by_hand)
     assert cost.joules == pytest.approx(7 * listening + 5 * update)
     by_frames = Clock(7, cost_frame, radio).cost(_coded())
-    assert (by_frames.spent, by_frames.seconds) == (7, pytest.approx(31 * 0.002))
+    assert (by_frames.spent, by_frames.seconds) == (7.75, pytest.approx(31 * 0.002))
 
 
 def test_computing_counts_for_those_that_sent_and_those_that_were_not_ready() -> None:

@@ -67,6 +67,8 @@ def test_bad_input_is_one_line(words: list[str], line: str, refusal: Callable[[l
         "training: {model: 'os:system'}",
         "push: {channel: 'mine:Channel'}",
         "data: {dataset: /etc/secrets.npz}",
+        "radio: {rates: {name: csv, options: {path: /etc/secrets.csv}}}",
+        "radio: {rates: os.path:exists}",
         "data: {dataset: https://example.org/mnist}",
         "training: {epochs_by_strategy: {'os:system': 3}}",
         "seed: -1",

@@ -248,3 +248,19 @@ def test_data_sets_in_a_study_are_relative_to_its_file(tmp_path, monkeypatch):
     given = GridStudy(Scenario(), {"data.dataset": ["c.npz", "digits"]}, 1)
     assert given.scenarios[0].data.dataset == str(tmp_path / "c.npz")
     assert GridStudy.load(written(folder, given)).scenarios == given.scenarios
+
+
+def test_files_of_rates_in_a_study_are_relative_to_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "there"
+    folder.mkdir()
+    law = "{name: csv, options: {path: b.csv}}"
+    text = (
+        f"scenario: quickstart\noverrides: {{radio: {{rates: {{name: csv}}}}}}\ngrid: {{radio.rates: [disc, {law}]}}\n"
+    )
+    (folder / "study.yaml").write_text(text)
+    study = GridStudy.load(folder / "study.yaml")
+    assert [one.radio.rates.options for one in study.scenarios] == [{}, {"path": str(folder / "b.csv")}]
+    given = GridStudy(Scenario().replace({"radio.rates": "csv"}), {"radio.rates.options.path": ["c.csv"]}, 1)
+    assert given.scenarios[0].radio.rates.options == {"path": str(tmp_path / "c.csv")}
+    assert GridStudy.load(written(folder, given)).scenarios == given.scenarios

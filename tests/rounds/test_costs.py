@@ -37,7 +37,7 @@ def test_a_run_agrees_with_the_plan_of_its_scenario(cell: Scenario) -> None:
     """Mean seconds and joules of a frame are within 4 standard errors of those that the planner expects."""
     scenario = cell.replace({"rounds": 60})
     rounds = fedslot.run(scenario, frames=False).rounds
-    usage = radio_of(scenario, 1).usage(plan(6, 5, pulls=[2], ues=12).best, listeners=12)
+    usage = radio_of(scenario, [(1,)]).usage(plan(6, 5, pulls=[2], ues=12).best, listeners=12)
     error = rounds["air_seconds"].std() / len(rounds) ** 0.5
     assert abs(rounds["air_seconds"].mean() - usage.clock_seconds) < 4 * error
     assert rounds["joules"].tolist() == pytest.approx([usage.energy_mj / 1000] * 60)  # two pulls, five contenders

@@ -107,7 +107,9 @@ def test_one_line_names_the_field_the_value_and_what_is_allowed(field, value, al
 
 
 HUGE = [2**128, -(2**64), 10**4000, 10**5000, -(10**5000)]  # Python writes no number of 5000 digits
-FLOATS = [key for key in keys() if isinstance(_value(Scenario(fleet={"computing": {}, "attack": {}}), key), float)]
+COMPLETE = Scenario(fleet={"computing": {}, "attack": {}}, compression={}, broadcast_compression={})
+OPTIONAL = {"fleet.computing", "fleet.attack", "compression", "broadcast_compression"}  # its sections that may be null
+FLOATS = [key for key in keys() if isinstance(_value(COMPLETE, key), float)]
 
 
 @pytest.mark.parametrize("key", keys())
@@ -239,6 +241,19 @@ def test_a_file_is_named_relative_to_the_yaml_that_names_it(tmp_path: Path, monk
     assert Scenario.load(file, {"data.dataset": "own.npz"}).data.dataset == here
     assert Scenario(data={"dataset": "own.npz"}).data.dataset == here
     assert Scenario.load(file, {"data.dataset": "mnist"}).data.dataset == "mnist"
+
+
+def test_a_file_of_rates_is_named_as_one_of_data_is(tmp_path: Path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    file, there = tmp_path / "there" / "mine.yaml", str(tmp_path / "there" / "own.csv")
+    dotted = "radio.rates.name: csv\nradio.rates.options.path: own.csv\n"
+    for text in ("radio: {rates: {name: csv, options: {path: own.csv}}}", dotted):
+        file.write_text(text)
+        assert Scenario.load("there/mine.yaml").radio.rates.options == {"path": there}
+    here = Scenario.load(file, {"radio.rates.options.path": "own.csv"})
+    assert here.radio.rates.options == {"path": str(tmp_path / "own.csv")}
+    assert Scenario.load("quickstart", {"radio.rates": "csv"}).radio.rates.options == {}
 
 
 def test_every_field_has_its_default_and_range():
@@ -426,7 +441,7 @@ def test_every_key_is_documented():
     assert {"seed", "data.ues", "fleet.computing", "fleet.computing.slot", "push.contenders"} <= set(documented)
     assert all(len(text) > 15 for text in documented.values())
     # the keys are just those that a complete scenario writes
-    complete = Scenario(fleet={"computing": {}, "attack": {}}).model_dump()
+    complete = COMPLETE.model_dump()
 
     def leaves(fields: dict[str, Any], prefix: str = "") -> set[str]:
         found = set()
@@ -435,14 +450,14 @@ def test_every_key_is_documented():
             found |= leaves(value, f"{prefix}{name}.") if inner else {prefix + name}
         return found
 
-    assert set(documented) == leaves(complete) | {"fleet.computing", "fleet.attack"}
+    assert set(documented) == leaves(complete) | OPTIONAL
 
 
 def test_the_json_schema_describes_every_field():
     schema = Scenario.model_json_schema()
     json.dumps(schema)
     sections = {"Scenario": schema, **schema["$defs"]}
-    assert len(sections) == 19
+    assert len(sections) == 22
     for name, section in sections.items():
         assert section["description"], name
         assert section["additionalProperties"] is False, name

@@ -1,6 +1,7 @@
 """The access layer: which UEs are received in the uplink slots of a frame, and at what cost.
 
 frame.py        one frame: pull slots, then contention in the push slots
+reach.py        which UEs can be pulled in a frame
 channels.py     random-access channels: collision, capture, CRDSA and IRSA
 controller.py   access barring by feedback: the best load of a channel, an estimate of the backlog
 clock.py        what a frame costs in slots, seconds and joules

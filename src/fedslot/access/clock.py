@@ -1,7 +1,8 @@
 """The clock: what a frame costs in slots, in seconds and in joules, computed from what happened in it.
 
-The simulator, deployments and the planner share it. A slot of a frame carries one update. Slots of the radio may be
-shorter: an update then takes several of them, which together are one slot of the frame.
+The simulator, deployments and the planner share it. The unit of time is the slot: the time of an update in full
+precision. An uplink slot of a frame carries one update, so it is shorter if updates are compressed. Slots of the radio
+may be shorter still: an update then takes several of them, which together are one uplink slot of the frame.
 
 Energy of the UEs: in each frame, all of them listen to the downlink, and to nothing else. Each transmission costs the
 energy of sending, collided ones and each copy on coded channels included; a pulled UE that is not ready sends nothing.
@@ -23,31 +24,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.messages import Receipt, UEs
+from fedslot.compression import Shapes
+from fedslot.messages import Receipt, Time, UEs, tidy
 from fedslot.support.checks import is_number, is_whole
 from fedslot.support.errors import InputError, RefusedError
 
 if TYPE_CHECKING:
     from fedslot.scenario import Scenario
 
-CostRule = Callable[[Receipt], int]
-"""Maps what happened in a frame to the slots that it spent, at least 1."""
+CostRule = Callable[[Receipt], Time]
+"""Maps what happened in a frame to the slots that it spent."""
 
 
-def cost_max(receipt: Receipt) -> int:
-    """Return overhead, downlink slot, and uplink slots up to the last received: the time of a frame by the clock."""
-    return receipt.overhead + receipt.downlinks + int(max(receipt.received_slots, default=0))
+def cost_max(receipt: Receipt) -> Time:
+    """Return overhead, downlink, and uplink slots up to the last received: the time of a frame by the clock."""
+    return receipt.time(int(max(receipt.received_slots, default=0)))
 
 
-def cost_frame(receipt: Receipt) -> int:
-    """Return overhead, downlink slot, and all announced uplink slots, whether anything was received in them or not."""
-    return receipt.overhead + receipt.downlinks + receipt.slots
+def cost_frame(receipt: Receipt) -> Time:
+    """Return overhead, downlink, and all announced uplink slots, whether anything was received in them or not."""
+    return receipt.time(receipt.slots)
 
 
-def cost_sum(receipt: Receipt) -> int:
-    """Return overhead + slot + 1 summed over the received UEs, as in the paper's Fig. 6. It rewards collisions."""
-    slots = receipt.received_slots
-    return int(slots.sum()) + len(slots) * (receipt.overhead + 1)
+def cost_sum(receipt: Receipt) -> Time:
+    """Return the times of the received UEs, overhead + slot + 1, as in the paper's Fig. 6. It rewards collisions."""
+    slots, before = receipt.received_slots, receipt.overhead + receipt.downlink_length
+    return tidy(receipt.uplink_length * int(slots.sum()) + len(slots) * before)
 
 
 LEAST, MOST = 1e-9, 10**15
@@ -79,10 +81,16 @@ class Usage:
 class Radio:
     """The slots of a radio.
 
-    bits: of an update, and of the model that the downlink carries. bits_per_slot: of an uplink slot of the radio.
-    downlink_bits: of a downlink slot, by default the same. Without bits_per_slot, updates and model take one slot each.
+    bits: of an update. bits_per_slot: of an uplink slot of the radio. downlink_bits: of a downlink slot, by default the
+    same. Without bits_per_slot, a slot is as long as an update in full precision takes.
     slot_ms: length of a slot of the radio, in ms.
     send_mj, listen_mj: energy of a UE for a slot of the radio in which it sends, or listens, in mJ.
+    full_bits: of an update in full precision, by default `bits`. model_bits: of the model that the downlink carries, by
+    default full_bits.
+
+    >>> radio = Radio(bits=1000, full_bits=16_000)  # updates are compressed to a sixteenth
+    >>> radio.uplink_length, radio.downlink_length, radio.frame_slots(10)
+    (0.0625, 1, 1.625)
     """
 
     bits: int = 1
@@ -91,6 +99,8 @@ class Radio:
     slot_ms: float | None = None
     send_mj: float | None = None
     listen_mj: float = 0.0
+    full_bits: int | None = None
+    model_bits: int | None = None
 
     def __post_init__(self) -> None:
         for field, value in vars(self).items():
@@ -102,46 +112,97 @@ class Radio:
 
     @property
     def update_slots(self) -> int:
-        """Slots of the radio that an update takes, ceil(bits / bits_per_slot)."""
-        return 1 if self.bits_per_slot is None else math.ceil(self.bits / self.bits_per_slot)
+        """Slots of the radio that an update takes, ceil(bits / bits_per_slot); 1 if it defines the slot."""
+        return self._radio_slots(self.bits, self.bits_per_slot)
+
+    @property
+    def full_slots(self) -> int:
+        """Slots of the radio that an update in full precision takes."""
+        return self._radio_slots(self.full_bits or self.bits, self.bits_per_slot)
 
     @property
     def downlink_slots(self) -> int:
         """Slots of the radio that the downlink takes: it carries the model."""
-        rate = self.downlink_bits or self.bits_per_slot
-        return 1 if rate is None else math.ceil(self.bits / rate)
+        return self._radio_slots(self._model_bits, self.downlink_bits or self.bits_per_slot)
+
+    @property
+    def uplink_length(self) -> Time:
+        """Length of an uplink slot of the frame, which carries an update, in slots."""
+        return self._length(self.bits, self.update_slots)
+
+    @property
+    def downlink_length(self) -> Time:
+        """Length of the downlink, in slots."""
+        return self._length(self._model_bits, self.downlink_slots)
 
     @property
     def slot_seconds(self) -> float | None:
-        """Length of a slot of a frame, which carries an update."""
-        return None if self.slot_ms is None else self.update_slots * self.slot_ms / 1000
+        """Length of a slot, the time of an update in full precision."""
+        return None if self.slot_ms is None else self.full_slots * self.slot_ms / 1000
 
-    def frame_slots(self, uplink: float) -> float:
+    def bursts(self, rates: NDArray[np.float64]) -> UEs:
+        """Return the uplink slots of the frame that an update takes at rates (K,) relative to that of the radio.
+
+        >>> Radio().bursts(np.array([1.0, 0.5, 0.3])).tolist()
+        [1, 2, 4]
+        """
+        if self.bits_per_slot is None:
+            needed = np.ceil(1 / rates)
+        else:
+            needed = np.ceil(np.ceil(self.bits / (self.bits_per_slot * rates)) / self.update_slots)
+        return needed.astype(np.int64)
+
+    def time(self, uplink: int, downlinks: int = 0) -> Time:
+        """Return the time of downlinks and uplink slots of the frame, in slots."""
+        return tidy(downlinks * self.downlink_length + uplink * self.uplink_length)
+
+    def frame_slots(self, uplink: float, downlinks: int = 1) -> float:
         """Return the slots of the radio in a frame of `uplink` slots, each of which carries an update."""
-        return self.downlink_slots + self.update_slots * uplink
+        return downlinks * self._air(self._model_bits, self.downlink_slots) + uplink * self._update_air
 
     def uplink_slots_in(self, radio_slots: float) -> int:
         """Return the most uplink slots, each for an update, of a frame of at most `radio_slots` slots of the radio."""
-        return math.floor((radio_slots - self.downlink_slots) / self.update_slots)
+        return math.floor((radio_slots - self.frame_slots(0)) / self._update_air)
 
     def scaled(self, factor: float) -> Radio:
         """Return the same radio with updates and models of another size."""
-        return replace(self, bits=math.ceil(self.bits * factor))
+        sizes = {name: getattr(self, name) for name in ("bits", "full_bits", "model_bits")}
+        return replace(self, **{name: math.ceil(bits * factor) for name, bits in sizes.items() if bits is not None})
 
     def seconds(self, uplink: float, downlinks: int = 1) -> float | None:
         """Return the time of uplink slots of the frame, and of downlinks; None if the length of a slot is not given."""
         if self.slot_ms is None:
             return None
-        return (self.frame_slots(uplink) - (1 - downlinks) * self.downlink_slots) * self.slot_ms / 1000
+        return self.frame_slots(uplink, downlinks) * self.slot_ms / 1000
 
     def energy_mj(self, listened: Any, sent: Any) -> Any:
         """Return the energy of UEs, numbers or arrays, that listened to downlinks and sent updates; None if not given.
 
-        listened: number of downlinks, counted for each UE. sent: number of transmissions of an update.
+        listened: number of downlinks, counted for each UE. sent: number of uplink slots in which it sent.
         """
         if self.send_mj is None:
             return None
-        return listened * self.downlink_slots * self.listen_mj + sent * self.update_slots * self.send_mj
+        downlink = self._air(self._model_bits, self.downlink_slots)
+        return listened * downlink * self.listen_mj + sent * self._update_air * self.send_mj
+
+    @property
+    def _model_bits(self) -> int:
+        return self.model_bits or self.full_bits or self.bits
+
+    @property
+    def _update_air(self) -> Time:
+        return self._air(self.bits, self.update_slots)
+
+    def _air(self, bits: int, radio_slots: int) -> Time:
+        """Return the slots of the radio that bits take; a part of one if a slot is made for a full update."""
+        return ratio(bits, self.full_bits or self.bits) if self.bits_per_slot is None else radio_slots
+
+    def _length(self, bits: int, radio_slots: int) -> Time:
+        """Return how long bits take, in slots."""
+        return ratio(self._air(bits, radio_slots), self.full_slots)
+
+    def _radio_slots(self, bits: int, rate: float | None) -> int:
+        return 1 if rate is None else math.ceil(bits / rate)
 
     def usage(self, split: Any, listeners: float) -> Usage:
         """Return what a frame is expected to take, by the energy model of this module; training is not counted.
@@ -160,6 +221,11 @@ class Radio:
         )
 
 
+def ratio(part: Time, whole: int) -> Time:
+    """Return a part of a whole, as a whole number if it is one."""
+    return int(part // whole) if part % whole == 0 else part / whole
+
+
 NO_RADIO = Radio()
 """A radio of which nothing is known."""
 
@@ -173,10 +239,10 @@ class Cost:
     These are None where the scenario does not give the length of a slot, or the energies.
     """
 
-    max: int
-    frame: int
-    sum: int
-    spent: int
+    max: Time
+    frame: Time
+    sum: Time
+    spent: Time
     seconds: float | None
     joules: float | None
     joules_by_ue: NDArray[np.float64] | None
@@ -197,18 +263,22 @@ class Clock:
     compute_joules: float = 0.0
 
     @classmethod
-    def of(cls, scenario: Scenario, parameters: int) -> Clock:
-        """Return the clock of a scenario whose model has a number of parameters."""
-        rule, section = scenario.cost_rule.bind(), scenario.radio
-        bits = 1 if section.bits_per_slot is None else parameters * section.bits_per_parameter
-        computing = scenario.fleet.computing
-        compute_joules = 0.0 if computing is None else (section.compute_joules or 0.0) * computing.slot
-        return cls(scenario.data.ues, rule, radio_of(scenario, bits), compute_joules)
+    def of(cls, scenario: Scenario, shapes: Shapes) -> Clock:
+        """Return the clock of a scenario whose model has tensors of these shapes."""
+        rule, computing = scenario.cost_rule.bind(), scenario.fleet.computing
+        compute_joules = 0.0 if computing is None else (scenario.radio.compute_joules or 0.0) * computing.slot
+        return cls(scenario.data.ues, rule, radio_of(scenario, shapes), compute_joules)
+
+    def timed(self, receipt: Receipt) -> Receipt:
+        """Return a receipt with the lengths of the slots of its frame."""
+        radio = self.radio
+        return replace(receipt, uplink_length=radio.uplink_length, downlink_length=radio.downlink_length)
 
     def cost(self, receipt: Receipt, ready: NDArray[np.float64] | None = None) -> Cost:
         """Return what a frame cost. ready: (K,) computing time of each UE in slots, if computing is counted."""
+        receipt = self.timed(receipt)
         spent, computed = self._spent(receipt), np.zeros(self.ues if self.compute_joules else 0)
-        sent = np.concatenate([receipt.pulled, _senders(receipt)])
+        sent = receipt.senders
         if self.compute_joules and ready is not None:
             trained = np.concatenate([sent, receipt.wasted])
             computed[trained] = ready[trained]
@@ -218,22 +288,30 @@ class Clock:
             cost_frame(receipt),
             cost_sum(receipt),
             spent,
-            self.radio.seconds(spent - receipt.downlinks, receipt.downlinks),
+            self.seconds(spent, receipt.downlinks),
             None if joules is None else float(joules.sum()),
             joules,
         )
 
+    def seconds(self, spent: Time, downlinks: int = 1) -> float | None:
+        """Return the seconds of slots that a frame spent; None if the length of a slot is not given."""
+        radio = self.radio
+        if radio.uplink_length == radio.downlink_length == 1:
+            return radio.seconds(spent - downlinks, downlinks)
+        return None if radio.slot_seconds is None else spent * radio.slot_seconds
+
     def joules_by_ue(self, downlinks: int, sent: UEs, computed: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Return the energy of each UE, (K,); None if energies are not given.
 
-        sent: the UE of each transmission. computed: (K,) computing time of each UE in slots; (0,) if it does not count.
+        sent: the UE of each uplink slot in which one sent.
+        computed: (K,) computing time of each UE in slots; (0,) if it does not count.
         """
         if self.radio.send_mj is None:
             return None
         joules = self.radio.energy_mj(downlinks, np.bincount(sent, minlength=self.ues)) / 1000
         return np.asarray(joules + self.compute_joules * computed if self.compute_joules else joules)
 
-    def _spent(self, receipt: Receipt) -> int:
+    def _spent(self, receipt: Receipt) -> Time:
         """Return the slots by the cost rule; refuse what a rule of one's own returns if it is no number of slots."""
         if self.rule in (cost_max, cost_frame) or not receipt.slots:  # without a frame, there is nothing but the asking
             return cost_frame(receipt) if self.rule is cost_frame else cost_max(receipt)
@@ -242,6 +320,10 @@ class Clock:
             spent = self.rule(replace(receipt, attempts=None))
         except Exception as error:
             raise RefusedError(f"cost rule {name} failed ({type(error).__name__}: {error})") from error
+        if not isinstance(self.radio.uplink_length, int) or not isinstance(self.radio.downlink_length, int):
+            if not is_number(spent) or not 0 < spent <= MOST:
+                raise RefusedError(f"cost rule {name} returned {spent!r}, not a number of slots above 0")
+            return tidy(float(spent))
         if not is_whole(spent) or not 1 <= spent <= MOST:
             raise RefusedError(f"cost rule {name} returned {spent!r}, not a whole number of slots, at least 1")
         return int(spent)
@@ -259,21 +341,17 @@ def radio_fields(scenario: Scenario) -> dict[str, tuple[float, str]]:
     return fields
 
 
-def radio_of(scenario: Scenario, bits: int) -> Radio:
-    """Return the radio of a scenario; bits: of an update."""
-    fields = {name: value for name, (value, _) in radio_fields(scenario).items()}
-    return with_computing_slot(Radio(bits=bits, **fields), scenario)
+def radio_of(scenario: Scenario, shapes: Shapes) -> Radio:
+    """Return the radio of a scenario whose model has tensors of these shapes."""
+    fields: dict[str, Any] = {name: value for name, (value, _) in radio_fields(scenario).items()}
+    full_bits = sum(map(math.prod, shapes)) * scenario.radio.bits_per_parameter
+    for name, part in (("bits", scenario.compression), ("model_bits", scenario.broadcast_compression)):
+        fields[name] = full_bits if part is None else 8 * part.make().most_bytes(shapes)
+    return with_computing_slot(Radio(full_bits=full_bits, **fields), scenario)
 
 
 def with_computing_slot(radio: Radio, scenario: Scenario) -> Radio:
     """Return a radio with slots of the length that a scenario's computing times assume, if theirs is not given."""
     if scenario.fleet.computing is None or radio.slot_ms is not None:
         return radio
-    return replace(radio, slot_ms=1000 * scenario.fleet.computing.slot / radio.update_slots)
-
-
-def _senders(receipt: Receipt) -> UEs:
-    """Return the UE of each pushed copy; without a record of attempts, one copy of each UE that pushed."""
-    if receipt.attempts is None:
-        return np.concatenate([receipt.pushed, receipt.collided])
-    return np.repeat(receipt.attempts.ues, np.count_nonzero(receipt.attempts.slots, axis=1))
+    return replace(radio, slot_ms=1000 * scenario.fleet.computing.slot / radio.full_slots)

@@ -41,6 +41,7 @@ class Updates:
     own: (P,) the model that the PS trained from `start` on labels of its own, if it does (`training.ps: join`).
     own_size: the number of these labels.
     val_gradient: returns the gradient (P,) of the validation loss at a model (P,). Nothing else uses labels.
+    noise_of: estimates the noise (Y,) of steps (Y, P) that were compressed, where that takes more than their medians.
     """
 
     model: Model
@@ -56,6 +57,7 @@ class Updates:
     own: Tensor | None = None
     own_size: int = 0
     val_gradient: Callable[[Tensor], Tensor] | None = None
+    noise_of: Callable[[NDArray[np.float32]], NDArray[np.float64] | None] | None = None
 
     @cached_property
     def steps(self) -> Tensor:
@@ -69,8 +71,9 @@ class Updates:
 
     @cached_property
     def noise(self) -> NDArray[np.float64]:
-        """(Y,) estimated standard deviation of each update's noise."""
-        return noise_estimates(self.steps)
+        """(Y,) estimated standard deviation of each update's noise, with the error of its compression."""
+        compressed = None if self.noise_of is None else self.noise_of(self.steps.cpu().numpy())
+        return noise_estimates(self.steps) if compressed is None else compressed
 
     @cached_property
     def gains(self) -> NDArray[np.float64]:

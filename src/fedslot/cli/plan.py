@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ def plan(**words: Any) -> None:
     """
     from fedslot.planning.cell import PushCell
     from fedslot.planning.contenders import parse_contenders
-    from fedslot.planning.inputs import count_parameters, take
+    from fedslot.planning.inputs import model_shapes, take
     from fedslot.planning.planner import Objective
     from fedslot.planning.sizing import Sizing
 
@@ -160,7 +161,7 @@ def plan(**words: Any) -> None:
     ratio = chosen.get("value_ratio", 1.0 if estimate is None else max(0.0, estimate.ratio))
     chosen.setdefault("bits_per_parameter", 32 if scenario is None else scenario.radio.bits_per_parameter)
     if scenario is not None and "bits_per_slot" in chosen:
-        chosen["parameters"] = options.parameters or count_parameters(scenario)
+        chosen["parameters"] = options.parameters or sum(map(math.prod, model_shapes(scenario)))
     rule: Any = "max" if scenario is None or "arrivals" not in chosen else _rule(scenario)
     simulation = {name: given[name] for name in ("frames", "precision", "seed") if name in given}
     with _named_as_options(given, taken):

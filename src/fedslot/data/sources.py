@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from fedslot.data import cache, formats
 from fedslot.data.catalogue import CATALOGUE
 from fedslot.support.errors import InputError, one_of
+from fedslot.support.files import file_digest, file_version
 
 NAMES = ("digits", *CATALOGUE)
 
@@ -65,15 +65,7 @@ def load(name_or_path: str) -> Dataset:
     if name_or_path == "digits":
         return _digits()
     file = cache.path(name_or_path) if name_or_path in CATALOGUE else _own_file(name_or_path)
-    return _load(name_or_path, file, *_version(file))
-
-
-def _version(file: Path) -> tuple[int, int]:
-    """Return the time of the last change and the size of a file; zeros if it is not there: reading it tells more."""
-    try:
-        return file.stat().st_mtime_ns, file.stat().st_size
-    except OSError:
-        return 0, 0
+    return _load(name_or_path, file, *file_version(file))
 
 
 @dataclass(frozen=True)
@@ -100,7 +92,7 @@ def outline(name_or_path: str) -> Outline:
     if name_or_path in CATALOGUE:
         entry = CATALOGUE[name_or_path]
         return Outline(entry.train, entry.test, entry.shape, entry.classes)
-    version = (0, 0) if name_or_path == "digits" else _version(_own_file(name_or_path))
+    version = (0, 0) if name_or_path == "digits" else file_version(_own_file(name_or_path))
     return _outline(name_or_path, *version)
 
 
@@ -133,16 +125,9 @@ def digest(name_or_path: str) -> str | None:
     if name_or_path in NAMES:
         return None
     try:
-        file = _own_file(name_or_path)
-        return _digest(file, *_version(file))
+        return file_digest(_own_file(name_or_path))
     except OSError:
         _refuse(name_or_path, "a file that exists and may be read")
-
-
-@lru_cache(maxsize=64)  # many runs share a file
-def _digest(file: Path, changed: int, size: int) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=1)  # runs of a sweep share a data set; two of CIFAR-10's size would take too much memory

@@ -66,7 +66,7 @@ class Announcement:
     chance: FiniteFloat = 0.0
     retries: int | None = None
     arrivals: FiniteFloat | None = None
-    slots_spent: int = 0
+    slots_spent: int | FiniteFloat = 0
     received: list[int] = field(default_factory=list)
 
     @classmethod
@@ -76,7 +76,7 @@ class Announcement:
         scenario: Scenario,
         model: str,
         timing: Timing,
-        slots_spent: int,
+        slots_spent: float,
         received: list[int],
         waiting: int = 0,
     ) -> Announcement:
@@ -177,7 +177,7 @@ class Backlog:
 
     def __init__(self, ue: int) -> None:
         self.ue, self._rng = ue, np.random.default_rng()
-        self._waiting, self._slots_spent = False, 0
+        self._waiting, self._slots_spent = False, 0.0
         self._sent, self._failures = False, 0
 
     def sent(self) -> None:

@@ -208,31 +208,6 @@ class Frame:
         return bool(self.window.seed) and self.window.attribute not in OWN
 
 
-def pull_only(grant: Grant, here: AbstractSet[int], owed: AbstractSet[int], most: int, round: int) -> Grant:
-    """Return a grant that pulls only UEs that are here.
-
-    The others leave their slots to those that are owed a pull, then to those that were not chosen, in turns. Slots for
-    which there is no UE are open to contention, or left out of a frame without any.
-
-    owed: UEs that were chosen while they were away; they take the last slots of those that are here if need be.
-    most: slots of a frame.
-    """
-    chosen = grant.pull.tolist()
-    back = sorted((owed & here) - set(chosen))
-    others = sorted(here - set(chosen) - set(back))
-    places = [place for place, ue in enumerate(chosen) if ue not in here]
-    if not places and not back:
-        return grant
-    start = round * len(places) % max(1, len(others))
-    fill = [*back, *others[start:], *others[:start]]
-    taken = [place for place in reversed(range(len(chosen))) if place not in places]
-    places += taken[: max(0, len(back) - len(places))]
-    by_place = dict(enumerate(chosen)) | dict.fromkeys(places, -1) | dict(zip(places, fill, strict=False))
-    pull = np.array([by_place[place] for place in range(len(chosen)) if by_place[place] >= 0], dtype=np.int64)
-    left_out = 0 if grant.push else len(chosen) - len(pull)
-    return replace(grant, pull=pull, slots=grant.uplink_slots(most) - left_out)
-
-
 class OnAir:
     """A frame after its slots were resolved on the channel, before its messages are read.
 

@@ -16,9 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.access.clock import radio_of
+from fedslot.access.reach import pull_only
 from fedslot.aggregation import Aggregation
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
-from fedslot.deployment.frame import Frame, pull_only, write_channel
+from fedslot.deployment.frame import Frame, write_channel
 from fedslot.deployment.reception import Reply, screen
 from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import (
@@ -41,7 +43,7 @@ from fedslot.runs.callbacks import Callback, Callbacks
 from fedslot.runs.provenance import FORMAT, Fingerprints, part_fingerprints
 from fedslot.runs.records import RunFolder, checksum, round_table
 from fedslot.runs.results import Result
-from fedslot.scenario import Scenario
+from fedslot.scenario import RatesPart, Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError
 from fedslot.support.limits import longest_step
@@ -90,7 +92,7 @@ class ParameterServer:
         callbacks: Sequence[Callback] = (),
         frames: bool = True,
     ) -> None:
-        strategy = scenario.strategy.make(cell(scenario))
+        strategy = scenario.strategy.make(cell(scenario, radio=radio_of(scenario, model.tensor_shapes)))
         _check(scenario, strategy)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.own_aggregation = aggregate is not None
@@ -278,4 +280,9 @@ def _check(scenario: Scenario, strategy: Strategy[Any]) -> None:
         raise InputError("fleet.attack", scenario.fleet.attack.name, "null in a deployment: only simulated UEs lie")
     if scenario.fleet.computing is not None:
         raise InputError("fleet.computing", "set", "null in a deployment, where UEs take the time that they take")
+    for name, value in (("outage", scenario.radio.outage), ("duty_cycle", scenario.radio.duty_cycle)):
+        if value:
+            raise InputError(f"radio.{name}", value, "left out in a deployment: links do what they do")
+    if scenario.radio.rates != RatesPart():
+        raise InputError("radio.rates", scenario.radio.rates.name, "left out in a deployment: links do what they do")
     write_channel(scenario.push.channel.name, scenario.push.channel.options)

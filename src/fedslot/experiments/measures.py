@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedslot.experiments.estimates import COLUMNS, Estimate, scale_of
+from fedslot.messages import Time
 from fedslot.runs.folders import write_atomically
 from fedslot.runs.results import Result, Rule
 from fedslot.scenario import Scenario
@@ -21,7 +22,7 @@ MOST_TARGETS = 20  # each is a column of tables and a panel of a figure
 RULES: tuple[Rule, ...] = ("max", "frame", "sum")
 
 
-def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str, float]:
+def measure(result: Result, horizon: Time, targets: Sequence[float]) -> dict[str, float]:
     """Return the measures of a run that are compared.
 
     horizon: slots at which accuracies are compared; targets: accuracies to reach.
@@ -40,7 +41,7 @@ def measure(result: Result, horizon: int, targets: Sequence[float]) -> dict[str,
     return measures
 
 
-def common_horizon(results: Iterable[Result]) -> int:
+def common_horizon(results: Iterable[Result]) -> Time:
     """Return the slots at which accuracies of runs are compared: the last at which the accuracy of each run is known.
 
     That is the least that any run spent; a run that ended because no further frame fits its time budget counts as
@@ -81,7 +82,7 @@ class MeasuredStudy(ABC):
         """The columns that tell each case from the others, and its results by seed; None where a run failed."""
 
     @property
-    def horizon(self) -> int:
+    def horizon(self) -> Time:
         """Slots at which accuracies are compared, as `common_horizon` has it."""
         return common_horizon(run for _, runs in self.cases for run in runs.values() if run is not None)
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedslot.data.partition import check_ues
 from fedslot.data.sources import Outline, check_exists, outline
-from fedslot.fleet import check_owners
+from fedslot.fleet import check_owners, link_rates
 from fedslot.learning.models import MODELS, Model
 from fedslot.learning.training import choose_engine
 from fedslot.rounds.held_out import held_out_counts
@@ -80,6 +80,7 @@ def check(scenario: Scenario, *, data: bool = True, workers: int = 1) -> None:
     if data:
         check_exists(scenario.data.dataset)
         _check_data(scenario, outline(scenario.data.dataset), workers)
+        link_rates(scenario)  # they may be in a file
 
 
 def _check_data(scenario: Scenario, data: Outline, workers: int) -> None:

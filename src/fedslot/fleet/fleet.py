@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.data.partition import Partition, Shares, own_shares
+from fedslot.fleet.rates import ALMOST_CERTAIN
 from fedslot.scenario import AttackPart, ComputingSection, FleetSection, Scenario
 from fedslot.support.errors import InputError, shorten
-from fedslot.support.rng import COMPUTING, LIARS, LYING, NOISE_LEVELS, PARTITION, STRAGGLERS, stream
+from fedslot.support.rng import COMPUTING, LIARS, LYING, NOISE_LEVELS, PARTITION, RATES, STRAGGLERS, stream
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,16 @@ class Fleet:
     shares: the training samples of each UE.
     epochs: (K,) local epochs that each UE completes.
     noise: (K,) standard deviation of the noise on each UE's update.
+    rates: (K,) rate of each UE's link, at most 1, that for which a slot is made.
+    outage: (K,) probability that a transmission of a UE is lost, beside collisions.
     liars: (K,) whether each UE lies, in some rounds or in all.
     """
 
     shares: Shares
     epochs: NDArray[np.int64]
     noise: NDArray[np.float64]
+    rates: NDArray[np.float64]
+    outage: NDArray[np.float64]
     liars: NDArray[np.bool_]
     _seed: int
     _computing: ComputingSection | None
@@ -52,6 +57,7 @@ class Fleet:
             shares,
             _epochs(scenario.epochs, scenario.fleet.stragglers, ues, seed),
             _noise(scenario.fleet, ues, seed),
+            *link_rates(scenario),
             _liars(scenario.fleet.attack, ues, seed),
             seed,
             scenario.fleet.computing,
@@ -101,6 +107,24 @@ def check_owners(scenario: Scenario, ues: int) -> None:
         raise InputError("data.ues", scenario.data.ues, f"{ues}, as many as in ue_train of {scenario.data.dataset}")
 
 
+def link_rates(scenario: Scenario) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw the rates of the UEs' links (K,) and the outage probabilities on them (K,)."""
+    part, ues = scenario.radio.rates, scenario.data.ues
+    drawn = part.make(ues, stream(scenario.seed, RATES))
+    rates, lost = drawn if isinstance(drawn, tuple) and len(drawn) == 2 else (drawn, np.zeros(ues))
+    if not _one_each(rates, ues) or rates.min() <= 0:
+        allowed = f"a function that returns an array ({ues},) of rates above 0, not {shorten(rates)}"
+        raise InputError("radio.rates", part.name, allowed)
+    if rates.max() > 1:
+        allowed = f"rates of at most 1, not {rates.max():g}: make the slot for the fastest UE, whose rate is then 1"
+        raise InputError("radio.rates", part.name, allowed)
+    if not _one_each(lost, ues) or lost.min() < 0 or lost.max() >= 1:
+        allowed = f"a function that returns outage probabilities ({ues},) from 0 to below 1, not {shorten(lost)}"
+        raise InputError("radio.rates", part.name, allowed)
+    losses = lost + scenario.radio.outage * (1 - lost.astype(np.float64))
+    return rates.astype(np.float64, copy=False), np.minimum(losses, ALMOST_CERTAIN)
+
+
 def computing_times(
     computing: ComputingSection, sizes: NDArray[np.int64], seed: int, round: int
 ) -> NDArray[np.float64]:
@@ -138,9 +162,14 @@ def _liars(attack: AttackPart | None, ues: int, seed: int) -> NDArray[np.bool_]:
 def _noise(section: FleetSection, ues: int, seed: int) -> NDArray[np.float64]:
     """Return the standard deviation of the noise on each UE's update, (K,)."""
     levels = section.noise_law.make(ues, section.noise)
-    right = isinstance(levels, np.ndarray) and levels.shape == (ues,) and levels.dtype.kind in "iuf"
-    if not right or not np.isfinite(levels).all() or levels.min() < 0:
+    if not _one_each(levels, ues) or levels.min() < 0:
         allowed = f"a function that returns an array ({ues},) of standard deviations, not {shorten(levels)}"
         raise InputError("fleet.noise_law", section.noise_law.name, allowed)
     levels = levels.astype(np.float64, copy=False)
     return stream(seed, NOISE_LEVELS).permutation(levels) if section.noise_order == "shuffled" else levels
+
+
+def _one_each(given: object, ues: int) -> bool:
+    """Return whether something is an array with a finite number for each UE."""
+    right = isinstance(given, np.ndarray) and given.shape == (ues,) and given.dtype.kind in "iuf"
+    return right and bool(np.isfinite(given).all())  # type: ignore[call-overload]

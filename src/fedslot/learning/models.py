@@ -104,6 +104,11 @@ class Model:
         return type(self)(copy.deepcopy(self.module), self.initial.device)
 
     @property
+    def tensor_shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the tensors, in the order in which a flat vector holds them."""
+        return [tuple(shape) for shape in self.shapes.values()]
+
+    @property
     def size(self) -> int:
         """Number of parameters, P."""
         return len(self.initial)

@@ -128,7 +128,11 @@ RATES: Kind[Any] = Kind(
     "radio.rates",
     "a law of rates",
     "fedslot.rates",
-    {"equal": "fedslot.fleet.rates:equal"},
+    {
+        "equal": "fedslot.fleet.rates:equal",
+        "disc": "fedslot.fleet.rates:disc",
+        "csv": "fedslot.fleet.rates_file:listed",
+    },
     arguments=("ues", "rng"),
 )
 ATTACKS: Kind[Any] = Kind(

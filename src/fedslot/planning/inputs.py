@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.clock import radio_fields
+from fedslot.compression import Shapes
 from fedslot.scenario import Scenario
 
 
@@ -46,14 +47,14 @@ def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -
     return taken | {name: Taken(*pair) for name, pair in radio_fields(scenario).items()}
 
 
-def count_parameters(scenario: Scenario) -> int:
-    """Return the number of parameters of the scenario's model; data sets that can be fetched need not be there."""
+def model_shapes(scenario: Scenario) -> Shapes:
+    """Return the shapes of the tensors of the scenario's model; data sets that can be fetched need not be there."""
     from fedslot.data.sources import outline
     from fedslot.learning.models import Model  # slow to import
 
     data = outline(scenario.data.dataset)
     model = scenario.training.model
-    return Model.build(model.name, data.shape, data.classes, scenario.seed, options=model.options).size
+    return Model.build(model.name, data.shape, data.classes, scenario.seed, options=model.options).tensor_shapes
 
 
 def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np.float64]:

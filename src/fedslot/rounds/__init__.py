@@ -3,6 +3,7 @@
 simulation.py      Algorithm 1
 ps.py              the parameter server's side of a round, the same in the simulator and in every deployment
 round.py           the record of a round, the state between rounds, what strategies know, backlogged UEs
+links.py           the radio links of simulated UEs
 local_training.py  the training of the received UEs
 liars.py           lying UEs: the samples on which they train, and what they send
 held_out.py        the PS's samples: test, validation, values of updates

@@ -26,7 +26,7 @@ from fedslot.rounds.memory import check_memory
 from fedslot.scenario import Scenario
 from fedslot.support.rng import ALONE, DROPOUT, SHUFFLE, stream, torch_seed
 from fedslot.support.threads import ONE_THREAD, Threads
-from fedslot.updates import BITS, Chain, Memory, Sender
+from fedslot.updates import Chain, Memory, Sender, compression_of
 
 NO_MEMORY: Memory = MappingProxyType({})
 LONE_MINIBATCH, JOINED_MINIBATCH = 10, 32
@@ -90,7 +90,8 @@ class LocalTraining:
         x, y = (data.x_train, data.y_train) if liars is None else liars.samples
         recipe, engine = recipe_of(scenario), scenario.training.engine
         trainer = Trainer(model, *tensors(model, x, y), recipe, engine, threads)
-        chain = Chain([part.make() for part in scenario.chain], [part.name for part in scenario.chain])
+        compression = compression_of(scenario.compression, model.tensor_shapes)
+        chain = Chain([part.make() for part in scenario.chain], [part.name for part in scenario.chain], compression)
         return cls(scenario, fleet, trainer, chain, liars)
 
     def __call__(self, start: Tensor, received: UEs, round: int, links: Memory = NO_MEMORY) -> Trained:
@@ -107,10 +108,9 @@ class LocalTraining:
 
         def one(row: int) -> tuple[int, Tensor | None]:
             ue = int(trained.ues[row])
-            if liars and liars.skips_chain(ue):
-                return BITS * len(start), None
             sender = Sender(ue, round, seed, float(fleet.noise[ue]), int(trained.sizes[row]))
-            update, state = self.chain.send(start, trained.models[row], sender, links.get(ue))
+            chain = self.chain.compression_alone() if liars and liars.skips_chain(ue) else self.chain
+            update, state = chain.send(start, trained.models[row], sender, links.get(ue))
             if update.model is not trained.models[row]:
                 trained.models[row] = update.model
             return update.bits, state

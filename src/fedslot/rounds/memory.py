@@ -21,7 +21,7 @@ from fedslot.support.errors import InputError
 from fedslot.support.machine import memory
 
 PROGRAM = 4e8  # bytes of Python with its libraries
-UE = 80  # bytes of a UE: its share, epochs, noise and what strategies know of it
+UE = 96  # bytes of a UE: its share, epochs, noise, link and what strategies know of it
 SLOT = 24  # bytes of a slot
 COPY = 50  # bytes of a copy that a contender sends
 NUMBER, PARAMETER = 8, 4  # bytes

@@ -16,10 +16,12 @@ from torch import Tensor
 from fedslot.access.clock import Clock, Cost
 from fedslot.access.controller import Contention, Controller
 from fedslot.aggregation import Aggregate, Aggregation, Updates
+from fedslot.compression import Key
 from fedslot.learning.models import Model
 from fedslot.messages import Grant, Measured, NoState, Receipt, UEs
 from fedslot.rounds.checks import check_aggregate, check_grant, check_state, check_traced, distinct_ues
 from fedslot.rounds.held_out import HeldOut, finite, no_values
+from fedslot.rounds.links import GOOD_LINKS, Links
 from fedslot.rounds.local_training import Trained
 from fedslot.rounds.own_labels import OwnLabels, OwnModel
 from fedslot.rounds.round import ROUNDING, Round, Snapshot, after_pushes, first_waiting, overhead, still_waiting
@@ -29,6 +31,7 @@ from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import RefusedError
 from fedslot.support.rng import ASK, SCHEDULE, stream
+from fedslot.updates import Compression, compression_of
 from fedslot.valuation import Valuation
 
 Losses = Callable[[UEs], NDArray[np.float64]]
@@ -50,7 +53,9 @@ class PS:
     """The parameter server of a scenario.
 
     network: the network whose parameters are trained. held_out: the PS's samples. clock: computes what frames cost.
+    links: the links of the UEs, where they are simulated.
     controller: controls the access barring, where the scenario or the strategy wants that.
+    compression, broadcast: how updates and the model are written as bytes; None: in full precision.
     """
 
     scenario: Scenario
@@ -58,12 +63,18 @@ class PS:
     held_out: HeldOut
     strategy: Strategy[Any]
     aggregation: Aggregation[Any]
+    links: Links = GOOD_LINKS
     clock: Clock = field(init=False)
+    compression: Compression | None = field(init=False)
+    broadcast: Compression | None = field(init=False)
     controller: Controller = field(init=False)
     labels: OwnLabels | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.clock = Clock.of(self.scenario, self.network.size)
+        shapes = self.network.tensor_shapes
+        self.clock = Clock.of(self.scenario, shapes)
+        self.compression = compression_of(self.scenario.compression, shapes)
+        self.broadcast = compression_of(self.scenario.broadcast_compression, shapes)
         self.controller = Controller(self.scenario.push.channel.make(), self.scenario.data.ues)
         self.labels = OwnLabels(self.scenario, self.network, self.held_out) if self.scenario.ps_trains else None
 
@@ -80,9 +91,30 @@ class PS:
         report = own.model if isinstance(own, OwnModel) else model
         contenders = scenario.expected_contenders
         contention = Contention(float(scenario.data.ues if contenders is None else contenders))
-        waiting, heard = first_waiting(scenario), np.zeros(scenario.data.ues, dtype=np.int64)
-        failures = np.zeros(0 if scenario.push.retries is None else len(waiting), dtype=np.int32)
-        return Snapshot(0, 0, waiting, failures, heard, model, report, state, aggregation, own, contention)
+        waiting, ues, spent = first_waiting(scenario), scenario.data.ues, self.clock.radio.time(0)
+        return Snapshot(
+            round=0,
+            slots_spent=spent,
+            waiting=waiting,
+            failures=np.zeros(0 if scenario.push.retries is None else len(waiting), dtype=np.int32),
+            heard=np.full(ues, spent),
+            silent=np.zeros(0 if self.links.duty_cycle is None else ues),
+            owed=np.zeros(0 if self.links.bursts is None else ues, dtype=bool),
+            model=model,
+            report=report,
+            state=state,
+            aggregation=aggregation,
+            own=own,
+            contention=contention,
+        )
+
+    def heard(self, now: Snapshot) -> Tensor:
+        """Return the model (P,) as UEs hear it: what the broadcast is decoded to, if it is compressed."""
+        if self.broadcast is None:
+            return now.model
+        key = Key(self.scenario.seed, now.round, self.scenario.data.ues)  # the PS counts as one more UE
+        _, model = self.broadcast.transmit(now.model.cpu().numpy(), key)
+        return torch.from_numpy(model).to(now.model)
 
     def ask(self, now: Snapshot, losses: Losses) -> Snapshot:
         """Return the snapshot after the strategy asked UEs for their losses; unchanged if it asks none."""
@@ -115,8 +147,9 @@ class PS:
         if grant.probability == "auto" and not self._controls:
             raise RefusedError(f"{part} must have needs_load = True to announce the probability auto")
         probability = self.scenario.push.probability if grant.probability is None else grant.probability
+        grant = self.links.allow(grant, now, self.scenario.frame.slots)
         if probability == "auto":
-            slots = grant.uplink_slots(self.scenario.frame.slots) - len(grant.pull) if grant.push else 0
+            slots = grant.uplink_slots(self.scenario.frame.slots) - grant.pull_slots if grant.push else 0
             probability = self.controller.probability(now.contention, slots)
         return replace(grant, probability=probability)
 
@@ -140,13 +173,15 @@ class PS:
         ready: (K,) computing time of each UE in slots, if it is known.
         excuse: is told what failed, and the model stays as it is, or values are 0; None: such errors are raised.
         """
+        receipt = self.clock.timed(receipt)
+        trained = self._from_precise(now, trained)
         valuation = self._value(now, receipt, trained, excuse)
         updates = self._gather(now, trained, valuation)
         own, new = self._choose_report(now, self._aggregate(now, updates, excuse))
         contention, excess = self._estimate(now, receipt)
         measured = self._measure(updates, new.accepted)
         receipt = replace(receipt, measured=measured, excess=excess, losses=self._losses(trained))
-        state = self.strategy.observe(now.state, replace(receipt, attempts=None), valuation.values)
+        state = self.strategy.observe(now.state, self.links.seen(receipt), valuation.values)
         check_state(self._strategy_in(now), "observe", state, now.state)
 
         cost = self.clock.cost(receipt, ready)
@@ -160,6 +195,8 @@ class PS:
             waiting=still_waiting(self.scenario, waiting, receipt.received, now.slots_spent, spent),
             failures=failures,
             heard=heard,
+            silent=self.links.silence(now.silent, receipt, spent),
+            owed=self.links.owed(now, receipt),
             model=new.broadcast,
             report=new.report,
             state=state,
@@ -170,7 +207,7 @@ class PS:
             joules_spent=now.joules_spent + (cost.joules or 0.0),
             links=trained.links,
         )
-        row = self._record(after, receipt, valuation, cost, new.val_loss, began)
+        row = self._record(after, receipt, trained, valuation, cost, new.val_loss, began)
         return Step(row, after, self._trace(now.round, receipt, after, valuation))
 
     def _strategy_in(self, now: Snapshot) -> str:
@@ -184,12 +221,19 @@ class PS:
         scenario, uplink = self.scenario, grant.uplink_slots(self.scenario.frame.slots)
         slots, seconds, joules = scenario.time_budget, scenario.seconds_budget, scenario.joules_budget
         downlinks = 1 if uplink else 0
-        longest = self.clock.radio.seconds(grant.overhead + uplink, downlinks) or 0.0
+        longest = grant.overhead + self.clock.radio.time(uplink, downlinks)
+        longest_seconds = self.clock.seconds(longest, downlinks) or 0.0
         return (
-            (slots is None or now.slots_spent + grant.overhead + downlinks + uplink <= slots)
-            and (seconds is None or now.seconds_spent + longest <= seconds * (1 + ROUNDING))
+            (slots is None or now.slots_spent + longest <= slots * (1 + ROUNDING))
+            and (seconds is None or now.seconds_spent + longest_seconds <= seconds * (1 + ROUNDING))
             and (joules is None or now.joules_spent < joules)
         )
+
+    def _from_precise(self, now: Snapshot, trained: Trained) -> Trained:
+        """Return local models as if trained from the PS's own model: UEs send changes of the one that they heard."""
+        if self.broadcast is None or (trained.ues < 0).any():
+            return trained
+        return replace(trained, models=trained.models + (now.model - self.heard(now)))
 
     def _value(self, now: Snapshot, receipt: Receipt, trained: Trained, excuse: Excuse | None) -> Valuation:
         """Value the received updates on the PS's validation samples; zeros if the strategy needs no values."""
@@ -220,6 +264,7 @@ class PS:
             own,
             len(labels.share) if labels else 0,
             held_out.validation.gradient,
+            None if self.compression is None else self.compression.codec.noise,
         )
 
     def _aggregate(self, now: Snapshot, updates: Updates, excuse: Excuse | None) -> Aggregate[Any]:
@@ -302,7 +347,14 @@ class PS:
         return trace_frame(round, receipt, **estimates, update_values=values)
 
     def _record(
-        self, after: Snapshot, receipt: Receipt, valuation: Valuation, cost: Cost, val_loss: float | None, began: float
+        self,
+        after: Snapshot,
+        receipt: Receipt,
+        trained: Trained,
+        valuation: Valuation,
+        cost: Cost,
+        val_loss: float | None,
+        began: float,
     ) -> Round:
         """Return the record of a round. val_loss: of the reported model, if the aggregation measured it."""
         test_loss, test_accuracy = self.held_out.test.evaluate(after.report)
@@ -318,11 +370,13 @@ class PS:
             contenders=receipt.contenders,
             push_received=len(receipt.pushed),
             collided=len(receipt.collided),
+            lost=len(receipt.lost),
+            bits=0 if trained.bits is None else int(trained.bits.sum()),
             cost_max=cost.max,
             cost_frame=cost.frame,
             cost_sum=cost.sum,
             slots_spent=after.slots_spent,
-            mean_age=after.slots_spent - int(after.heard.sum()) / len(after.heard),
+            mean_age=after.slots_spent - after.heard.sum().item() / len(after.heard),
             air_seconds=cost.seconds,
             joules=cost.joules,
             utilities=valuation.utilities,

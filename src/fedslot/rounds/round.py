@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.access.clock import NO_RADIO, Radio
 from fedslot.access.controller import Contention
 from fedslot.access.frame import draw_backlogged
-from fedslot.messages import Grant, Receipt, UEs
+from fedslot.messages import Grant, Receipt, Time, UEs
 from fedslot.planning.cell import Barring
 from fedslot.planning.planner import plan
 from fedslot.scenario import Scenario
@@ -42,7 +43,7 @@ class Round:
     pulled: int
     """Number of pulled updates that were received."""
     wasted: int
-    """Number of pull slots whose UE was not ready."""
+    """Number of pulled UEs that were not ready."""
     backlogged: int
     """Number of UEs with an update to push, ready in time: those that pushed, and those that were kept from it."""
     contenders: int
@@ -51,13 +52,18 @@ class Round:
     """Number of pushed updates that were received."""
     collided: int
     """Number of UEs that pushed and were not received."""
-    cost_max: int
-    """Overhead, downlink slot and uplink slots up to the last received one: the time of the frame by the clock."""
-    cost_frame: int
-    """Overhead, downlink slot and all announced uplink slots."""
-    cost_sum: int
+    lost: int
+    """Number of UEs that were pulled, and whose transmission was lost on their link."""
+    bits: int
+    """Bits of the received updates, as they are on the wire."""
+    cost_max: Time
+    """Overhead, downlink and uplink slots up to the last received one: the time of the frame by the clock. A slot is
+    the time of an update in full precision; it is cut into shorter ones if updates are compressed."""
+    cost_frame: Time
+    """Overhead, downlink and all announced uplink slots."""
+    cost_sum: Time
     """Overhead + slot + 1 summed over the received UEs, as in the paper's Fig. 6."""
-    slots_spent: int
+    slots_spent: Time
     """Slots spent since the first round: the sum of `cost_max`, or of the cost by another `cost_rule`."""
     mean_age: float
     """Age of information, the mean over all UEs: slots spent since the frame in which a UE was last received."""
@@ -84,6 +90,9 @@ class Snapshot:
     waiting: (K,) whether each UE is backlogged; empty where no backlog outlasts a frame.
     failures: (K,) pushes of each UE that were not received since it became backlogged; empty without `push.retries`.
     heard: (K,) slots spent up to the end of the frame in which each UE was last received, 0 before.
+    silent: (K,) slots spent until which the duty cycle keeps each UE from sending; empty without one.
+    owed: (K,) UEs that were chosen before they were ever received, but not pulled, since the updates of others on slow
+        links left no room; empty where all updates take one slot.
     model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
     state: the strategy's state. aggregation: the aggregation's state.
     own: the model that the PS trained alone, an `OwnModel`, where that may be the one that is reported.
@@ -93,10 +102,12 @@ class Snapshot:
     """
 
     round: int
-    slots_spent: int
+    slots_spent: Time
     waiting: NDArray[np.bool_]
     failures: NDArray[np.int32]
-    heard: NDArray[np.int64]
+    heard: NDArray[Any]
+    silent: NDArray[np.float64]
+    owed: NDArray[np.bool_]
     model: Tensor
     report: Tensor
     state: Any
@@ -108,7 +119,7 @@ class Snapshot:
     links: Memory = field(default_factory=dict)
 
 
-def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
+def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None, radio: Radio = NO_RADIO) -> Cell:
     """Return the parts of the scenario that a strategy may know; sizes: (K,) training samples of each UE, if known."""
     options = scenario.strategy
     return Cell(
@@ -119,6 +130,7 @@ def cell(scenario: Scenario, sizes: NDArray[np.int64] | None = None) -> Cell:
         warmup=options.warmup,
         memory=options.memory,
         share=options.share,
+        downlink=radio.downlink_length / radio.uplink_length,
         sizes=sizes,
         outlook=partial(splits, scenario),
     )
@@ -198,19 +210,19 @@ def after_pushes(
 
 
 def still_waiting(
-    scenario: Scenario, waiting: NDArray[np.bool_], received: UEs, began: int, ended: int
+    scenario: Scenario, waiting: NDArray[np.bool_], received: UEs, began: Time, ended: Time
 ) -> NDArray[np.bool_]:
     """Return which UEs are backlogged at the end of a frame: not those received, but those that arrived meanwhile.
 
     began, ended: slots that were spent before and after the frame. The arrivals of a slot depend on nothing but the
-    slot, so that all strategies see the same.
+    slot, so that all strategies see the same; they come at its beginning.
     """
     rate = scenario.push.arrivals
     if rate is None:
         return waiting
     after = waiting.copy()
     after[received] = False
-    for slot in range(began, ended):
+    for slot in range(math.ceil(began), math.ceil(ended)):
         rng = stream(scenario.seed, ARRIVALS, slot)
         after[rng.integers(len(after), size=rng.poisson(rate))] = True
     return after

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from fedslot.access.clock import radio_of
 from fedslot.access.frame import play
 from fedslot.data.sources import load, outline
 from fedslot.fleet import Fleet
 from fedslot.messages import Grant, Receipt, UEs
 from fedslot.rounds.held_out import HeldOut
+from fedslot.rounds.links import Links
 from fedslot.rounds.local_training import (
     LocalTraining,
     LoneTraining,
@@ -67,14 +70,16 @@ class Simulation:
         self.model = make_model(scenario, data)
         check_memory(scenario, outline(scenario.data.dataset), self.model)
         self.fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
-        strategy = scenario.strategy.make(cell(scenario, self.fleet.sizes))
+        radio = radio_of(scenario, self.model.tensor_shapes)
+        self.links = Links.of(scenario, self.fleet, radio)
+        strategy = scenario.strategy.make(cell(scenario, self.fleet.sizes, radio))
         check_strategy(scenario, strategy)
         self.local = LocalTraining.make(scenario, self.fleet, self.model, data, threads)
         self.trainer = self.local.trainer
         self.held_out = HeldOut(scenario, self.model, data.x_test, data.y_test, threads)
         liars = self.local.liars
         self.goal = None if liars is None else liars.goal(self.model, self.held_out.test, threads)
-        self.ps = PS(scenario, self.model, self.held_out, strategy, aggregation)
+        self.ps = PS(scenario, self.model, self.held_out, strategy, aggregation, self.links)
         self.train: Training
         if scenario.pools_data:
             self.train = PooledTraining(scenario, self.fleet, self.trainer)
@@ -111,36 +116,41 @@ class Simulation:
     def _round(self, now: Snapshot) -> Step | None:
         """Run one round of Algorithm 1; None if no further frame fits into the scenario's budgets."""
         began = time.perf_counter()
-        now = self.ps.ask(now, partial(self.local.losses, now.model))
+        model = self.ps.heard(now)
+        now = self.ps.ask(now, partial(self.local.losses, model))
         grant = self.ps.grant(now)
         if grant is None:
             return None
         ready = self.fleet.ready(now.round)
-        receipt = self._access(grant, now, ready)
-        trained = self.train(now.model, receipt.received, now.round)
+        receipt = self._access(grant, now, model, ready)
+        trained = self.train(model, receipt.received, now.round)
         if getattr(self.ps.strategy, "needs_losses", False):
-            losses = self.local.losses(now.model, receipt.received)
+            losses = self.local.losses(model, receipt.received)
             trained = replace(trained, metrics=[{"loss": loss} for loss in losses.tolist()])
         if trained.bits is None:
-            trained = self.local.send(now.model, trained, now.round, now.links)
+            trained = self.local.send(model, trained, now.round, now.links)
         step = self.ps.close(now, receipt, trained, began, ready)
         if self.goal is None:
             return step
         success = self.goal.evaluate(step.now.report)[1]
         return step._replace(round=replace(step.round, attack_success=success))
 
-    def _access(self, grant: Grant, now: Snapshot, ready: NDArray[np.float64] | None) -> Receipt:
-        """Play the frame on the channel."""
+    def _access(self, grant: Grant, now: Snapshot, model: Tensor, ready: NDArray[np.float64] | None) -> Receipt:
+        """Play the frame on the channel. model: (P,) as UEs heard it. ready: (K,) in slots."""
         seed, round, slots = self.scenario.seed, now.round, grant.uplink_slots(self.scenario.frame.slots)
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
         pushing = backlogged(self.scenario, grant, now.waiting, round)
+        if len(now.silent):
+            pushing = pushing[~self.links.silenced(now)[pushing]]
+        if ready is not None:
+            ready = ready / self.ps.clock.radio.uplink_length
         own: dict[str, Callable[[UEs], NDArray[Any]]] = {
             "noise": self.fleet.claimed_noise.__getitem__,
             "samples": self.fleet.sizes.__getitem__,
-            "loss": partial(self.local.losses, now.model),
-            "norm": partial(self.local.norms, now.model, round),
+            "loss": partial(self.local.losses, model),
+            "norm": partial(self.local.norms, model, round),
         }
         try:
-            return play(grant, slots, pushing, ready, self.channel, contention, fading, own)
+            return play(grant, slots, pushing, ready, self.channel, contention, fading, own, self.links.fails(round))
         except RefusedError as error:  # a channel of one's own
             raise RefusedError(f"round {round}: {error}") from None

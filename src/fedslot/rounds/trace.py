@@ -9,9 +9,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.messages import Attempts, Receipt
+from fedslot.messages import Attempts, Receipt, UEs
 
-EVENTS = PULLED, WASTED, PUSHED, COLLIDED, IDLE, BARRED = "pulled", "wasted", "pushed", "collided", "idle", "barred"
+EVENTS = PULLED, WASTED, LOST, PUSHED, COLLIDED, IDLE, BARRED = (
+    "pulled",
+    "wasted",
+    "lost",
+    "pushed",
+    "collided",
+    "idle",
+    "barred",
+)
 TRACED = {"value", "noise"}  # what a state may tell of the UEs
 MOST_ROWS = 100  # of a slot, and of UEs that were barred, which bounds the size of a frame's trace
 MOST_IDLE = 1000  # idle slots of a frame, which would be nearly all rows of a very long one
@@ -25,8 +33,9 @@ class Event(NamedTuple):
     slot: int
     """The uplink slot of the frame, from 1; 0 for `barred`, which has no slot."""
     event: str
-    """`pulled`: received in its reserved slot. `wasted`: a reserved slot in which nothing usable came. `pushed`:
-    received by contention; a row for each copy that was sent. `collided`: sent in this push slot, but not received.
+    """`pulled`: received in its reserved slot. `wasted`: a reserved slot in which nothing usable came. `lost`: sent in
+    its reserved slot, but not received. `pushed`: received by contention; a row for each copy that was sent, and for
+    each slot of an update that takes several. `collided`: sent in this push slot, but not received.
     `idle`: nobody sent in this slot. `barred`: kept from contending by access barring or merit."""
     ue: int | None
     """The UE; None for idle slots."""
@@ -71,10 +80,9 @@ Row = tuple[int, int, str]
 
 def _events(receipt: Receipt) -> list[Row]:
     """Return all that happened in a frame, in plain Python, which is the fastest for the few rows of most frames."""
-    rows = [(slot, ue, PULLED) for slot, ue in zip(receipt.pull_slots.tolist(), receipt.pulled.tolist(), strict=True)]
-    taken, reserved = {slot for slot, _, _ in rows}, len(receipt.pulled) + len(receipt.wasted)
-    vain = [slot for slot in range(1, reserved + 1) if slot not in taken]
-    rows += [(slot, ue, WASTED) for slot, ue in zip(vain, receipt.wasted.tolist(), strict=True)]
+    rows = _reserved(receipt, receipt.pulled, receipt.pull_slots, PULLED)
+    rows += _reserved(receipt, receipt.wasted, receipt.wasted_slots, WASTED)
+    rows += _reserved(receipt, receipt.lost, receipt.lost_slots, LOST)
     if receipt.attempts is not None:
         received = set(receipt.pushed.tolist())
         rows += [(slot, ue, PUSHED if ue in received else COLLIDED) for slot, ue in _sent(receipt.attempts)]
@@ -84,6 +92,14 @@ def _events(receipt: Receipt) -> list[Row]:
     used = {slot for slot, _, _ in rows}
     idle = ((slot, -1, IDLE) for slot in range(1, receipt.slots + 1) if slot not in used)
     return [*rows, *islice(idle, MOST_IDLE)]
+
+
+def _reserved(receipt: Receipt, ues: UEs, last: UEs | None, event: str) -> list[Row]:
+    """Return a row for each reserved slot of UEs whose last ones these are."""
+    rows = [] if last is None else list(zip(last.tolist(), ues.tolist(), strict=True))
+    if receipt.bursts is None:
+        return [(slot, ue, event) for slot, ue in rows]
+    return [(slot - before, ue, event) for slot, ue in rows for before in range(int(receipt.bursts[ue]))]
 
 
 def _sent(attempts: Attempts) -> list[tuple[int, int]]:

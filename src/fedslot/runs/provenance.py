@@ -1,10 +1,11 @@
-"""What determines a run beside its scenario: the user's own data file and the sources of the user's own parts."""
+"""What determines a run beside its scenario: the user's own files and the sources of the user's own parts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from fedslot.data.sources import digest
+from fedslot.fleet import rates_file
 from fedslot.scenario import PartSection, Scenario
 from fedslot.support.errors import RefusedError
 
@@ -17,11 +18,14 @@ Fingerprints = Mapping[str, str]
 
 def fingerprints(scenario: Scenario) -> Fingerprints:
     """Return the fingerprints of a run of the simulator."""
-    own = digest(scenario.data.dataset)
+    own = {
+        "data.dataset": digest(scenario.data.dataset),
+        "radio.rates.options.path": rates_file.digest(scenario.radio.rates),
+    }
     return {
         "made by": "simulation",
         **FORMAT,
-        **({} if own is None else {"data.dataset": own}),
+        **{field: hashed for field, hashed in own.items() if hashed is not None},
         **part_fingerprints(scenario.parts),
     }
 

@@ -17,9 +17,11 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from pandas.api.types import is_integer_dtype
+from pandas.api.types import is_numeric_dtype
 
 from fedslot.access.clock import Clock
+from fedslot.messages import tidy
+from fedslot.planning.inputs import model_shapes
 from fedslot.rounds.round import ROUNDING, Round, Snapshot
 from fedslot.rounds.states import as_array, restore_like, restore_runs, restore_state, shorten_runs, state_arrays
 from fedslot.rounds.trace import EVENTS, Event
@@ -32,7 +34,10 @@ SCENARIO, ROUNDS, FRAMES = "scenario.yaml", "rounds.csv", "frames.csv"
 CHECKPOINT, SUMMARY = "checkpoint.npz", "summary.json"
 FILES = (SCENARIO, FRAMES, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which they are written
 # fields of a snapshot: arrays and numbers, dataclasses
-PLAIN = ("round", "slots_spent", "seconds_spent", "joules_spent", "waiting", "failures", "heard", "model", "report")
+PLAIN = (
+    *("round", "slots_spent", "seconds_spent", "joules_spent"),
+    *("waiting", "failures", "heard", "silent", "owed", "model", "report"),
+)
 STATES = ("state", "aggregation", "own", "contention")
 LINKED_UES, LINKS = "links.ues", "links.states"  # the states of the UEs' update chains
 _PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
@@ -138,7 +143,7 @@ class RunFolder:
             done = self.rounds()
         except RefusedError:
             return
-        if all(name in done and is_integer_dtype(done[name]) for name in ("slots_spent", "cost_frame")):
+        if all(name in done and is_numeric_dtype(done[name]) for name in ("slots_spent", "cost_frame")):
             self._refuse_shorter(scenario, done)
 
     def scenario(self) -> Scenario:
@@ -285,16 +290,16 @@ class RunFolder:
         """Refuse fewer rounds, or smaller budgets, than the rounds that are done need."""
         if len(done) > scenario.rounds:
             raise RefusedError(f"{self.path} holds {len(done)} rounds already, more than rounds={scenario.rounds}")
-        needed = int((done["slots_spent"].shift(fill_value=0) + done["cost_frame"]).max()) if len(done) else 0
-        if scenario.time_budget is not None and needed > scenario.time_budget:
+        needed = tidy((done["slots_spent"].shift(fill_value=0) + done["cost_frame"]).max().item()) if len(done) else 0
+        if scenario.time_budget is not None and needed > scenario.time_budget * (1 + ROUNDING):
             what = f"frames that need a time budget of {needed} slots already, more than {scenario.time_budget}"
             raise RefusedError(f"{self.path} holds {what}")
         if scenario.joules_budget is not None and (spent := float(done["joules"][:-1].sum())) >= scenario.joules_budget:
             what = f"frames that began after {spent:g} joules already, more than joules_budget={scenario.joules_budget}"
             raise RefusedError(f"{self.path} holds {what}")
-        if scenario.seconds_budget is not None and len(done) and (model := self.model()) is not None:
-            radio = Clock.of(scenario, len(model)).radio
-            longest = [radio.seconds(cost - 1, 1) for cost in done["cost_frame"]]
+        if scenario.seconds_budget is not None and len(done):
+            clock = Clock.of(scenario, model_shapes(scenario))
+            longest = [clock.seconds(cost) for cost in done["cost_frame"]]
             seconds = float((done["air_seconds"].cumsum().shift(fill_value=0.0) + longest).max())
             if seconds > scenario.seconds_budget * (1 + ROUNDING):
                 what = f"frames that need {seconds:g} seconds already, more than {scenario.seconds_budget:g}"

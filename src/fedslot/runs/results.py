@@ -16,13 +16,14 @@ from fedslot import __version__
 from fedslot.access.clock import Clock
 from fedslot.data.sources import load as load_data
 from fedslot.fleet import Fleet
-from fedslot.planning.inputs import count_parameters
+from fedslot.messages import Time, tidy
+from fedslot.planning.inputs import model_shapes
 from fedslot.rounds.local_training import make_model
-from fedslot.rounds.trace import COLLIDED, PULLED, PUSHED, WASTED
+from fedslot.rounds.trace import COLLIDED, LOST, PULLED, PUSHED, WASTED
 from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
 from fedslot.support import display
-from fedslot.support.errors import InputError, RefusedError, one_of
+from fedslot.support.errors import InputError, RefusedError, one_of, say_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,11 +104,11 @@ class Result:
         return float(self.rounds["test_accuracy"].iloc[-1]) if len(self.rounds) else float("nan")
 
     @property
-    def slots_spent(self) -> int:
+    def slots_spent(self) -> Time:
         """Number of slots that the run spent, by the scenario's cost rule."""
-        return int(self.rounds["slots_spent"].iloc[-1]) if len(self.rounds) else 0
+        return _total_time(self.rounds["slots_spent"][-1:])
 
-    def accuracy_at(self, slots: int, rule: Rule | None = None) -> float:
+    def accuracy_at(self, slots: Time, rule: Rule | None = None) -> float:
         """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was.
 
         rule: the cost rule by which slots count; None: the scenario's.
@@ -142,11 +143,11 @@ class Result:
 
         A trace lists at most 100 UEs of a slot. Where more sent, the run is refused.
         """
-        total, frames, model = self._total("joules"), self.frames, self.model
+        total, frames = self._total("joules"), self.frames
         if total is None or frames is None:
             return None
-        clock = Clock.of(self.scenario, count_parameters(self.scenario) if model is None else len(model))
-        acted = frames[frames["event"].isin([PULLED, WASTED, PUSHED, COLLIDED])]
+        clock = Clock.of(self.scenario, model_shapes(self.scenario))
+        acted = frames[frames["event"].isin([PULLED, WASTED, LOST, PUSHED, COLLIDED])]
         sent = acted.loc[acted["event"] != WASTED, "ue"].to_numpy(np.int64)
         joules = clock.joules_by_ue(int((self.rounds["slots"] > 0).sum()), sent, self._computed(clock, acted))
         assert joules is not None
@@ -180,7 +181,9 @@ class Result:
     def __repr__(self) -> str:
         if not len(self.rounds):
             return f"Result({self.scenario.label}: no rounds)"
-        length = f"{len(self.rounds)} rounds, {self.slots_spent} slots, test accuracy {self.final_accuracy:.3f}"
+        length = (
+            f"{len(self.rounds)} rounds, {say_time(self.slots_spent)} slots, test accuracy {self.final_accuracy:.3f}"
+        )
         return f"Result({self.scenario.label}: {length}{f', {self.ending}' if self.ending else ''})"
 
     def _repr_html_(self) -> str:
@@ -197,9 +200,9 @@ class Result:
             "final_accuracy": self.final_accuracy,
             "best_accuracy": float(rounds["test_accuracy"].max()),
             "slots_spent": self.slots_spent,
-            "cost_max": int(rounds["cost_max"].sum()),
-            "cost_frame": int(rounds["cost_frame"].sum()),
-            "cost_sum": int(rounds["cost_sum"].sum()),
+            "cost_max": _total_time(rounds["cost_max"]),
+            "cost_frame": _total_time(rounds["cost_frame"]),
+            "cost_sum": _total_time(rounds["cost_sum"]),
             "air_seconds": self._total("air_seconds"),
             "joules": self._total("joules"),
             "push_received": int(rounds["push_received"].sum()),
@@ -223,3 +226,8 @@ class Result:
             return "rounds"
         used = self.scenario.used(self.slots_spent, self._total("air_seconds") or 0.0, self._total("joules") or 0.0)
         return max(used, key=lambda name: used[name], default="time_budget")
+
+
+def _total_time(slots: pd.Series[Any]) -> Time:
+    """Return the sum of numbers of slots, whole if they are."""
+    return tidy(np.asarray(slots).sum().item())

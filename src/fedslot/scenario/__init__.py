@@ -12,9 +12,11 @@ presets/      the scenarios that come with the package
 from fedslot.scenario.fields import (
     MOST_EXACT_PLAYERS,
     AttackPart,
+    CompressionPart,
     ComputingSection,
     FleetSection,
     PartSection,
+    RatesPart,
     Scenario,
     as_scenario,
 )
@@ -24,9 +26,11 @@ from fedslot.scenario.sources import beside, preset_text, presets, read_fields
 __all__ = [
     "MOST_EXACT_PLAYERS",
     "AttackPart",
+    "CompressionPart",
     "ComputingSection",
     "FleetSection",
     "PartSection",
+    "RatesPart",
     "Scenario",
     "as_scenario",
     "beside",

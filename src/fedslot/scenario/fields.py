@@ -25,7 +25,7 @@ from fedslot.parts.registry import part_name
 from fedslot.scenario.aliases import read_aliases
 from fedslot.scenario.hints import one_line
 from fedslot.scenario.overrides import flatten, merge_overrides, nest
-from fedslot.scenario.sources import own_file, read_fields
+from fedslot.scenario.sources import beside, read_fields
 from fedslot.support.errors import InputError
 from fedslot.support.plain import LARGEST_INT, check_plain
 from fedslot.support.yaml_text import write_yaml
@@ -168,9 +168,9 @@ class DataSection(Section):
 
     @field_validator("dataset")
     @classmethod
-    def _absolute(cls, dataset: str) -> str:
+    def _absolute(cls, dataset: str) -> Any:
         """Make the path of a file absolute, so that it means the same file in whatever folder it is read."""
-        return own_file(dataset, Path())
+        return beside(dataset, Path(), ".data.dataset")
 
 
 class ComputingSection(Section):
@@ -270,9 +270,18 @@ class RatesPart(PartSection):
     name: Part = _name(
         kind,
         "equal",
-        "A rate is relative to that for which a slot is made: a UE of rate 0.5 needs two slots for an update. Your own "
-        "function is called with (ues, rng), and returns the rates (K,), or a pair of rates and outage probabilities.",
+        "A rate is relative to that for which a slot is made: a UE of rate 0.5 needs two slots for an update. `disc` "
+        "draws rates and outage probabilities from distances, shadowing and a table of rates; `csv` reads them. Your "
+        "own function is called with (ues, rng), and returns the rates (K,), or a pair of rates and outage "
+        "probabilities.",
     )
+    options: dict[str, Any] = _options("E.g. `{path: rates.csv}` for `csv`.")
+
+    @field_validator("options")
+    @classmethod
+    def _absolute(cls, options: dict[str, Any]) -> Any:
+        """Make the path of a file absolute, as that of a data set."""
+        return beside(options, Path(), ".radio.rates.options")
 
 
 class RadioSection(Section):
@@ -564,7 +573,7 @@ class Scenario(Section):
         """The cost rule in names of measures: `max`, `frame`, or `own` for a function."""
         return self.cost_rule.name if self.cost_rule.name in kinds.COST_RULES else "own"
 
-    def part_done(self, rounds: int, slots_spent: int, seconds: float = 0.0, joules: float = 0.0) -> float:
+    def part_done(self, rounds: int, slots_spent: float, seconds: float = 0.0, joules: float = 0.0) -> float:
         """Return the part of a run that is done, from 0 to 1, by its rounds or by the budget that is used up most.
 
         >>> Scenario(rounds=4200, time_budget=4200).part_done(100, 2100)
@@ -572,7 +581,7 @@ class Scenario(Section):
         """
         return min(1.0, max(rounds / self.most_rounds, *self.used(slots_spent, seconds, joules).values(), 0.0))
 
-    def used(self, slots: int, seconds: float, joules: float) -> dict[str, float]:
+    def used(self, slots: float, seconds: float, joules: float) -> dict[str, float]:
         """Return the part of each budget that is spent, by its field; empty without budgets."""
         spent = {"time_budget": slots, "seconds_budget": seconds, "joules_budget": joules}
         return {name: value / budget for name, value in spent.items() if (budget := getattr(self, name)) is not None}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from fedslot.support.errors import InputError, did_you_mean
 from fedslot.support.yaml_text import YAMLError, parse_yaml
+
+OWN_FILES = {"data.dataset": ".npz", "radio.rates.options.path": ".csv"}
+"""Fields that may name a file of the user's own, with the ending of its name."""
+STUDY = re.compile(r"^\.(scenario|overrides|grid)(?=\.)")  # parts of a study that have fields of a scenario
 
 
 def presets() -> dict[str, str]:
@@ -46,23 +51,24 @@ def read_fields(source: str | Path) -> dict[str, Any]:
 
 
 def beside(fields: Any, folder: Path, key: str = "") -> Any:
-    """Return the fields of a YAML file with the paths of data sets relative to its folder; also those of a study."""
+    """Return the fields of a YAML file with the paths of own files relative to its folder; also those of a study.
+
+    key: that of the fields, after a dot.
+    """
     if isinstance(fields, dict):
         return {name: beside(value, folder, f"{key}.{name}") for name, value in fields.items()}
     if isinstance(fields, list):
         return [beside(value, folder, key) for value in fields]
-    names_data = key in {".data.dataset", *(f".{part}.data.dataset" for part in ("scenario", "overrides", "grid"))}
-    return own_file(fields, folder) if names_data and isinstance(fields, str) else fields
+    ending = OWN_FILES.get(STUDY.sub("", key).removeprefix("."))
+    return _own_file(fields, folder) if ending and isinstance(fields, str) and fields.endswith(ending) else fields
 
 
-def own_file(dataset: str, folder: Path) -> str:
-    """Return the absolute path of a data set in a file, relative to a folder; names of others as they are."""
-    if not dataset.endswith(".npz"):
-        return dataset
+def _own_file(file: str, folder: Path) -> str:
+    """Return the absolute path of a file, relative to a folder."""
     try:
-        return str((folder / Path(dataset).expanduser()).absolute())
+        return str((folder / Path(file).expanduser()).absolute())
     except (OSError, RuntimeError):  # the current folder is gone, or there is no such user
-        return dataset
+        return file
 
 
 def _is_file(path: Path) -> bool:

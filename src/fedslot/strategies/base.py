@@ -39,6 +39,7 @@ class Cell:
     warmup: first rounds in which all slots pull; None means one full pass over the UEs.
     memory: weight of the old value in the smoothing, or "mean" for the running mean.
     share: share of the UEs that send their data under `centralized`.
+    downlink: length of the downlink relative to that of an uplink slot, more than 1 if updates are compressed.
     sizes: (K,) training samples of each UE; None if not known. outlook: makes the `splits`; None: nobody pushes.
     """
 
@@ -49,6 +50,7 @@ class Cell:
     warmup: int | None = None
     memory: float | Literal["mean"] = 0.5
     share: float = 0.1
+    downlink: float = 1.0
     sizes: NDArray[np.int64] | None = field(default=None, compare=False)
     outlook: Callable[[float], Sequence[Split]] | None = field(default=None, compare=False)
 

@@ -42,7 +42,7 @@ class Scout:
         # those tried the longest ago, so that a late UE waits for the others
         unseen = unseen[state.last[unseen] == state.last[unseen].min(initial=state.frames)]
         new = rng.choice(unseen, size=min(1, len(unseen)), replace=False)
-        old = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - len(new)))
+        old = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - len(new), self.cell.downlink))
         chosen = np.concatenate([old, new])
         pull = np.concatenate([state.further(chosen, self.cell.slots), chosen])
         return Grant(pull, slots=len(pull))

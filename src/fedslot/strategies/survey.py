@@ -32,6 +32,7 @@ class Survey:
     noise: (K,) mean noise estimate of each UE, 0 before its first reception. seen: (K,) number of its receptions.
     last: (K,) the last frame in which it was received or pulled in vain, -1 before the first.
     refused: (K,) whether the aggregation refused its last update.
+    bursts: (K,) uplink slots that its last update took, 1 before the first.
     frames: number of frames. measured: those with a received update. paired: those with two or more.
     energy: smoothed squared length of an update without its noise. progress: smoothed inner product of two updates.
     noise_gain: as last measured.
@@ -43,6 +44,7 @@ class Survey:
     seen: NDArray[np.int64]
     last: NDArray[np.int64]
     refused: NDArray[np.bool_]
+    bursts: NDArray[np.int64]
     frames: int = 0
     measured: int = 0
     paired: int = 0
@@ -55,13 +57,15 @@ class Survey:
     @classmethod
     def blank(cls, ues: int) -> Self:
         """Return a survey without any measurements."""
-        return cls(np.zeros(ues), np.zeros(ues, dtype=np.int64), np.full(ues, -1), np.zeros(ues, dtype=bool))
+        none = np.zeros(ues, dtype=np.int64)
+        return cls(np.zeros(ues), none, np.full(ues, -1), np.zeros(ues, dtype=bool), none + 1)
 
     def add(self, receipt: Receipt) -> Self:
         """Return the survey after a frame."""
         noise, seen, last, ues = self.noise.copy(), self.seen.copy(), self.last.copy(), receipt.received
-        last[ues] = last[receipt.wasted] = self.frames
-        after = replace(self, last=last, frames=self.frames + 1)._see_late(receipt)
+        last[ues] = last[receipt.wasted] = last[receipt.lost] = self.frames
+        bursts = self.bursts if receipt.bursts is None else np.where(receipt.bursts > 0, receipt.bursts, self.bursts)
+        after = replace(self, last=last, bursts=bursts, frames=self.frames + 1)._see_late(receipt)
         measured, refused = receipt.measured, self.refused.copy()
         if measured is None:
             return after
@@ -106,7 +110,10 @@ class Survey:
         return max(self.energy - self.progress, 0.0)
 
     def pool(self, horizon: float, share: float) -> UEs:
-        """Return the UEs to train with: the n cleanest of those received, for the n of least expected error.
+        """Return the UEs to train with: the n best of those received, for the n of least expected error.
+
+        The best are the cleanest, where each update takes one slot. An update of variance spread + noise power that
+        takes m slots is worth as much as m of 1 / m of its precision, so UEs go by the product of variance and slots.
 
         The mean update of n UEs deviates from that of all UEs by spread / n (mean square), which stays in the model;
         noise averages out over `horizon` updates. A model of few UEs knows too little of the others' data, so the pool
@@ -117,7 +124,10 @@ class Survey:
         seen = np.flatnonzero((self.seen > 0) & ~barred)
         if not len(seen):
             seen = np.flatnonzero(self.seen)
-        cleanest = seen[np.argsort(self.noise[seen], kind="stable")]
+        order = self.noise[seen]
+        if (self.bursts[seen] > 1).any():
+            order = self.bursts[seen] * (self.spread + order**2 * self.noise_gain)
+        cleanest = seen[np.argsort(order, kind="stable")]
         count = np.arange(1, len(cleanest) + 1)
         power = np.cumsum(self.noise[cleanest] ** 2) / count * self.noise_gain
         best = 1 + int(np.argmin(self.spread / count + power / horizon))
@@ -133,13 +143,16 @@ class Survey:
         deviation = self.spread * horizon / len(pool) / max(self.noise_gain, 1e-300)
         return math.sqrt(float(np.mean(self.noise[pool] ** 2)) + deviation)
 
-    def best_updates(self, pool: UEs, most: int) -> int:
+    def best_updates(self, pool: UEs, most: int, downlink: float = 1.0) -> int:
         """Return the number of updates from a pool, at most `most`, that makes the most progress per slot of a frame.
 
         A step along the mean of Y updates makes progress in proportion to Y / (Y + r), where r is the squared length of
         deviation and noise relative to that of the progress, and takes Y + c slots: with the downlink and those that
         late UEs waste. The best Y is the least with Y (Y + 1) >= r c, about sqrt(r c). Updates are taken to be weighted
-        by the inverse of that squared length, so r is the harmonic mean over the pool.
+        by the inverse of that squared length, so r is the harmonic mean over the pool. An update on a slow link takes
+        several slots, which makes c smaller in proportion.
+
+        downlink: its length, in uplink slots.
 
         >>> survey = replace(Survey.blank(4), paired=1, energy=1.0, progress=1.0, noise_gain=1.0)
         >>> noisy = [replace(survey, noise=np.full(4, r**0.5)) for r in (1.0, 5.9, 6.1, 8.9)]
@@ -151,7 +164,8 @@ class Survey:
             return min(LEAST_UPDATES, most)
         power = self.noise[pool] ** 2 * self.noise_gain
         ratio = 1 / float(np.mean(progress / np.maximum(self.spread + power, LEAST_VARIANCE * progress)))
-        return min(most, max(LEAST_UPDATES, math.ceil(math.sqrt(ratio * (1 + self.wasted) + 0.25) - 0.5)))
+        others = (downlink + self.wasted) / float(np.mean(self.bursts[pool]))
+        return min(most, max(LEAST_UPDATES, math.ceil(math.sqrt(ratio * others + 0.25) - 0.5)))
 
     def longest_ago(self, ues: UEs, count: int) -> UEs:
         """Return the `count` UEs that were received, or pulled in vain, the longest ago."""

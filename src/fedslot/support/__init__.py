@@ -5,6 +5,7 @@ extras.py     optional packages: what they are for, what to type where one is mi
 checks.py     whole numbers and numbers of arguments
 plain.py      plain Python values out of NumPy's, YAML's and others
 yaml_text.py  YAML in and out
+files.py      files of the user's own that may change
 rng.py        named random streams without state
 limits.py     how far an update may lie from the model that was broadcast
 machine.py    the memory of this machine

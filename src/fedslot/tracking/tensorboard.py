@@ -45,13 +45,13 @@ class TensorBoard(Callback):
         with refusing("TensorBoard", "tensorboard"):
             if not self._writers:  # from here on, which is what `purge_step` says
                 by_round = self._make(str(self._folder), purge_step=round.round)
-                self._writers = [by_round, self._make(str(self._folder / BY_SLOTS), purge_step=round.slots_spent)]
+                self._writers = [by_round, self._make(str(self._folder / BY_SLOTS), purge_step=int(round.slots_spent))]
                 by_round.add_text("scenario", f"```yaml\n{self._scenario.to_yaml()}```", round.round)
             by_round, by_slots = self._writers
             for name, number in values.items():
                 by_round.add_scalar(name, number, round.round)
             for name in AGAINST_SLOTS:
-                by_slots.add_scalar(name, values[name], round.slots_spent)
+                by_slots.add_scalar(name, values[name], int(round.slots_spent))
 
     def on_end(self, result: Result | None) -> None:
         with refusing("TensorBoard", "tensorboard"):

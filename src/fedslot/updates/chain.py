@@ -1,4 +1,4 @@
-"""The links of a chain: train -> clip -> noise -> ... -> send.
+"""The links of a chain: train -> clip -> noise -> ... -> compress -> send.
 
 A link is a part that maps the update of one UE to what goes on, and says how many bits it then has. It runs where the
 UE trains: in the simulator, on a device over MQTT and in a Flower client alike. A link may carry a state from one
@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedslot.support.errors import RefusedError
+from fedslot.compression import Codec, Floats, Key, Shapes
+from fedslot.scenario import CompressionPart
+from fedslot.support.errors import RefusedError, reason
 from fedslot.support.rng import LINKS, stream
 
 BITS = 32  # of a parameter in full precision
@@ -69,14 +71,71 @@ class Link(ABC):
 
 
 @dataclass(frozen=True)
+class Compression:
+    """Writes the change of a model as bytes, and reads them, as a UE and the PS do.
+
+    name: of the scheme, for messages. shapes: of the model's tensors. feedback: whether a UE adds the error that
+    compression left in its last received update to its next one.
+    """
+
+    codec: Codec
+    name: str
+    shapes: Shapes
+    feedback: bool = False
+
+    def init(self, model: Tensor) -> Tensor:
+        """Return the error memory of a UE before its first update: (P,), or without elements if there is none."""
+        return torch.zeros_like(model) if self.feedback else model.new_empty(0)
+
+    def apply(self, update: Outgoing, sender: Sender, memory: Tensor) -> tuple[Outgoing, Tensor]:
+        """Return an update as the PS decodes it, and the UE's new error memory."""
+        change = update.model - update.start
+        if self.feedback:
+            change += memory
+        message, decoded = self.transmit(change.cpu().numpy(), Key(sender.seed, sender.round, sender.ue))
+        arrived = torch.from_numpy(decoded).to(update.start)
+        sent = replace(update, model=update.start + arrived, bits=8 * len(message))
+        return sent, change - arrived if self.feedback else memory
+
+    def transmit(self, change: Floats, key: Key) -> tuple[bytes, Floats]:
+        """Return the bytes of a change (P,), and what they are decoded to."""
+        try:
+            message = self.codec.encode(change, self.shapes, key)
+            decoded = self.codec.decode(message, self.shapes, key)
+        except Exception as error:
+            if type(self.codec).__module__.startswith("fedslot."):
+                raise
+            raise RefusedError(f"compression {self.name} failed ({reason(error)})") from error
+        most = self.codec.most_bytes(self.shapes)
+        if not isinstance(message, bytes) or len(message) > most:
+            raise RefusedError(f"compression {self.name} must encode to at most {most} bytes, as it says")
+        if not isinstance(decoded, np.ndarray) or decoded.shape != change.shape or decoded.dtype != np.float32:
+            raise RefusedError(f"compression {self.name} must decode to an array {change.shape} of float32")
+        return message, decoded
+
+
+def compression_of(part: CompressionPart | None, shapes: Shapes) -> Compression | None:
+    """Return the compression that a scenario names, for a model with tensors of these shapes."""
+    if part is None:
+        return None
+    return Compression(part.make(), part.name, shapes, getattr(part, "feedback", False))
+
+
+@dataclass(frozen=True)
 class Chain:
     """The links of a scenario, in the order in which they are applied.
 
-    names: of the links, for messages.
+    names: of the links, for messages. compression: how what the last link returns is written as bytes; None: it is sent
+    in full precision.
     """
 
     links: Sequence[Link]
     names: Sequence[str]
+    compression: Compression | None = None
+
+    def compression_alone(self) -> Chain:
+        """Return the chain without its links: what is sent is compressed all the same."""
+        return replace(self, links=(), names=())
 
     def send(self, start: Tensor, model: Tensor, sender: Sender, state: Tensor | None) -> tuple[Outgoing, Tensor]:
         """Pass a local model (P,) trained from `start` (P,) through all links; return it and the UE's new state (S,).
@@ -85,9 +144,11 @@ class Chain:
         """
         update, after = Outgoing(start, model, BITS * len(model)), [start.new_empty(0)]
         before = [link.init(start) for link in self.links]
+        if self.compression:
+            before.append(self.compression.init(start))
         if state is not None:
             before = list(torch.split(state, [len(part) for part in before]))
-        for position, (name, link, own) in enumerate(zip(self.names, self.links, before, strict=True)):
+        for position, (name, link, own) in enumerate(zip(self.names, self.links, before, strict=False)):
             update, new = link.apply(update, replace(sender, position=position), own)
             part = f"link {name} must return from apply()"
             if not isinstance(update, Outgoing) or not _alike(update.model, start):
@@ -97,6 +158,9 @@ class Chain:
             if not _alike(new, own):
                 raise RefusedError(f"{part} a state ({len(own)},) of {own.dtype}, as before")
             after.append(new)
+        if self.compression:
+            update, memory = self.compression.apply(update, sender, before[-1])
+            after.append(memory)
         return update, torch.cat(after)
 
 

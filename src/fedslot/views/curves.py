@@ -33,7 +33,7 @@ def plot_accuracy(
     runs: Mapping[str, Sequence[pd.DataFrame]],
     x: X = "slots",
     axes: Axes | None = None,
-    horizon: int | None = None,
+    horizon: float | None = None,
     ranks: Mapping[str, float] | None = None,
     title: str = "",
 ) -> Axes:
@@ -58,7 +58,7 @@ def plot_accuracy(
     return axes
 
 
-def mark_horizon(axes: Axes, horizon: int) -> None:
+def mark_horizon(axes: Axes, horizon: float) -> None:
     """Draw a dashed line at the slots at which accuracies are compared."""
     axes.axvline(horizon, color="#999999", linewidth=0.8, linestyle="--", zorder=1)
 

@@ -122,7 +122,10 @@ def read_scenario(text: bytes) -> Scenario:
     except (YAMLError, ValueError) as error:
         raise RefusedError(f"the PS's scenario cannot be read ({' '.join(str(error).split())})") from None
     strategies = [name for name in scenario.training.epochs_by_strategy if name not in STRATEGIES]
-    foreign = scenario.own_parts + strategies + [name for name in [scenario.data.dataset] if name not in NAMES]
+    rates = scenario.radio.rates
+    files = [scenario.data.dataset] if scenario.data.dataset not in NAMES else []
+    files += [str(rates.options.get("path"))] if rates.name == "csv" else []
+    foreign = scenario.own_parts + strategies + files
     if foreign:
         raise RefusedError(f"the PS's scenario has parts of its own ({foreign[0]}); give the device its own SCENARIO")
     return scenario
