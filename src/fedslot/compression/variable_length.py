@@ -13,7 +13,7 @@ from fedslot.compression.noise import rounded_noise
 from fedslot.compression.packing import read_scales
 from fedslot.compression.rounding import LARGEST, SMALLEST, Rounding, offsets, stand_for
 
-LEAST_BYTES = 64  # for the tables of small models
+LEAST_BYTES = 96  # for the tables of small models
 WORDS = 64  # bits that the coder needs at the end
 CONTEXTS = 4  # classes of dithers: which numbers are likely depends on the dither
 
