@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedslot.access import Capture, Collision
+from fedslot.access import Capture, Collision, crdsa
 from fedslot.access.frame import COLLIDED, SILENT, contend, play, resolve
 from fedslot.access.reach import fit_bursts
 from fedslot.messages import Grant
+from fedslot.support.errors import RefusedError
 
 
 def _rng(seed: int = 0) -> np.random.Generator:
@@ -72,6 +73,11 @@ def test_a_frame_with_slow_ues_by_hand() -> None:
     late = play(grant, 8, np.array([3]), np.array([0.0, 2.5, 3.0, 0.0]), Collision(), _rng(), _rng())
     assert (late.wasted.tolist(), late.wasted_slots.tolist()) == ([1], [3])  # slot 3 begins after 2
     assert late.pulled.tolist() == [0, 2]
+
+
+def test_copies_of_several_slots_are_refused() -> None:
+    with pytest.raises(RefusedError, match="cannot be sent in copies"):
+        contend(np.zeros(2), 6, 1.0, crdsa(), _rng(), np.array([2, 1]))
 
 
 def test_a_lost_push_counts_as_collided() -> None:

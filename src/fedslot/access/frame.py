@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel
 from fedslot.messages import Attempts, Grant, Receipt, UEs
+from fedslot.support.errors import RefusedError
 
 
 def play(
@@ -83,6 +84,8 @@ def contend(
     sent: UEs = channel.send(earliest[None, :], slots, rng)[0]
     if bursts is None:
         return sent
+    if sent.shape[1] > 1:
+        raise RefusedError("updates that take several slots cannot be sent in copies; take another push.channel")
     first, offset = sent - bursts[:, None] + 1, np.arange(bursts.max(initial=1))
     return np.where((sent > 0) & (offset < bursts[:, None]), first + offset, 0)
 

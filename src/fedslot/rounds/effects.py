@@ -124,15 +124,17 @@ def _groups(scenario: Scenario) -> Iterator[tuple[Iterable[str], str]]:
     elif fleet.noise_law.name == "equal":
         yield ["fleet.noise_order"], "with equal noise"
     if scenario.pools_data and name in STRATEGIES:
-        yield ["fleet.stragglers", "chain", "fleet.noise", *NOISE, "training.ps"], "where the PS pools the data"
+        compressed = [key for key in keys() if key.startswith("compression")]
+        unused = ["fleet.stragglers", "chain", *compressed, "fleet.noise", *NOISE, "training.ps"]
+        yield unused, "where the PS pools the data"
 
     divided, partition = ("data.alpha", "data.sizes", "data.samples_per_ue"), scenario.data.partition.name
     if divides_itself(scenario.data.dataset):
         yield [*divided, "data.partition.name", "data.partition.options"], "beside ue_train"
     elif partition != "dirichlet":
         yield divided, f"with {partition}"
-    if scenario.radio.bits_per_slot is None:
-        yield ["radio.bits_per_parameter"], "without radio.bits_per_slot"
+    if scenario.radio.bits_per_slot is None and scenario.compression is scenario.broadcast_compression is None:
+        yield ["radio.bits_per_parameter"], "without radio.bits_per_slot or compression"
 
 
 def _get(scenario: Scenario, key: str) -> object:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.access.channels import Coded
 from fedslot.access.clock import radio_of
 from fedslot.access.frame import play
 from fedslot.data.sources import load, outline
@@ -72,6 +73,9 @@ class Simulation:
         self.fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
         radio = radio_of(scenario, self.model.tensor_shapes)
         self.links = Links.of(scenario, self.fleet, radio)
+        if self.links.bursts is not None and isinstance(self.channel, Coded):
+            allowed = f"equal, at rate 1, with {scenario.push.channel.name}: copies of several slots are not modelled"
+            raise InputError("radio.rates", scenario.radio.rates.name, allowed)
         strategy = scenario.strategy.make(cell(scenario, self.fleet.sizes, radio))
         check_strategy(scenario, strategy)
         self.local = LocalTraining.make(scenario, self.fleet, self.model, data, threads)
