@@ -36,11 +36,11 @@ class Links:
     @classmethod
     def of(cls, scenario: Scenario, fleet: Fleet, radio: Radio) -> Links:
         """Return the links of a fleet."""
-        bursts = radio.bursts(fleet.rates)
+        bursts, outage = radio.bursts(fleet.rates), fleet.outage
         return cls(
             scenario.seed,
             bursts if (bursts > 1).any() else None,
-            fleet.outage if fleet.outage.any() else None,
+            outage if outage.any() else None,
             scenario.radio.duty_cycle,
         )
 
@@ -55,10 +55,14 @@ class Links:
 
     def allow(self, grant: Grant, now: Snapshot, most: int) -> Grant:
         """Return a grant that pulls no silent UE, and has as many slots as pulled UEs need; most: slots of a frame."""
+        allowed = grant
         if len(now.silent):
             here = set(np.flatnonzero(~self.silenced(now)).tolist())
-            grant = pull_only(grant, here, set(), most, now.round)
-        return grant if self.bursts is None else fit_bursts(grant, self.bursts, now.owed, most)
+            allowed = pull_only(grant, here, set(), most, now.round)
+        if self.bursts is not None:
+            allowed = fit_bursts(allowed, self.bursts, now.owed, most)
+        # where no UE may send, its slots stay idle: UEs are silent for a time, which must pass
+        return allowed if allowed.uplink_slots(most) else replace(allowed, slots=grant.slots)
 
     def silenced(self, now: Snapshot) -> NDArray[np.bool_]:
         """Return which UEs (K,) the duty cycle keeps from sending in the next frame."""
