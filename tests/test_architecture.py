@@ -219,6 +219,7 @@ LIGHT = [
     "fedslot.scenario",
     "fedslot.deployment.frame",
     "fedslot.mqtt",
+    "fedslot.compression.sparse, fedslot.compression.quantise, fedslot.compression.eden",
 ]
 
 

@@ -110,7 +110,7 @@ def test_messages_of_other_lengths_and_scales_are_refused() -> None:
         with pytest.raises(ValueError, match=f"{len(wrong)} bytes, not {len(message)}"):
             codec.decode(wrong, SHAPES, KEY)
     for scale in (np.nan, np.inf, -1.0, 1e38):
-        with pytest.raises(ValueError, match="a scale is out of range"):
+        with pytest.raises(ValueError, match="a scale"):
             codec.decode(np.float32(scale).tobytes() + message[4:], SHAPES, KEY)
     with pytest.raises(ValueError, match="bits beyond the last number"):
         codec.decode(message[:-1] + b"\xff", SHAPES, KEY)
@@ -129,13 +129,13 @@ def test_the_fitted_reach_has_the_least_error(bits: int) -> None:
     rng, size, intervals = np.random.default_rng(0), 3000, 2**bits - 1
     tensors = np.stack([rng.standard_normal(size), rng.standard_t(2, size), np.zeros(size)])
     lengths = np.full(3, size)
-    fitted = reach(np.abs(tensors).ravel().astype(np.float32), lengths, intervals)
+    fitted = reach(np.abs(tensors).ravel().astype(np.float32), lengths, "fitted", intervals)
     for sizes, found in zip(np.abs(tensors), fitted, strict=True):
         grid = np.append(np.linspace(0, sizes.max(), 400), found)[:, None]
         errors = grid[:, 0] ** 2 / (3 * intervals**2) + (np.maximum(sizes - grid, 0) ** 2).mean(axis=1)
         assert errors[-1] <= errors.min() * 1.0001
     assert fitted[2] == 0
-    largest = reach(np.abs(tensors).ravel().astype(np.float32), lengths)
+    largest = reach(np.abs(tensors).ravel().astype(np.float32), lengths, "largest", intervals)
     assert largest == pytest.approx(np.abs(tensors).max(axis=1))
 
 

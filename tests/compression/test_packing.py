@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedslot.compression.packing import pack, packed_bytes, unpack
 
 
-@given(st.integers(1, 16).flatmap(lambda b: st.tuples(st.just(b), st.lists(st.integers(0, 2**b - 1), max_size=40))))
+@given(st.integers(1, 32).flatmap(lambda b: st.tuples(st.just(b), st.lists(st.integers(0, 2**b - 1), max_size=40))))
 def test_numbers_are_written_bit_by_bit(drawn: tuple[int, list[int]]) -> None:
     bits, numbers = drawn
     text = "".join(f"{number:0{bits}b}" for number in numbers)

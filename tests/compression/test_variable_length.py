@@ -98,7 +98,7 @@ def test_messages_that_are_none_are_refused() -> None:
     for wrong in (b"abcd", message + bytes(codec.most_bytes(SHAPES))):
         with pytest.raises(ValueError, match=f"{len(wrong)} bytes"):
             codec.decode(wrong, SHAPES, KEY)
-    with pytest.raises(ValueError, match="a scale is out of range"):
+    with pytest.raises(ValueError, match="a scale"):
         codec.decode(np.float32(np.nan).tobytes() + message[4:], SHAPES, KEY)
     with pytest.raises(ValueError, match="not 0 or from 5 to 2500"):
         codec.decode(message, SHAPES[:1], KEY)

@@ -1,6 +1,10 @@
 """Compression: how the change of a model is written as bytes, in the simulator and on the wire. NumPy alone.
 
 codec.py           the interface of compression schemes
+eden.py            EDEN and DRIVE: quantisation after a random rotation
+sparse.py          top-k and rand-k, whose values another scheme may send
+indices.py         which k parameters are sent, as bytes
+sign.py            signs with a scale for each tensor
 quantise.py        uniform quantisation with b bits for each parameter, by one of two files:
 fixed_length.py    2^b levels for each parameter
 variable_length.py multiples of the finest step that entropy coding affords

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,20 @@ class Key:
     seed: int
     round: int
     ue: int
+    depth: int = 0
+    """Of a scheme inside another one, which draws numbers of its own."""
+
+    def inner(self) -> Key:
+        """Return the key of the scheme that compresses what this one sends."""
+        return replace(self, depth=self.depth + 1)
 
     def shared(self) -> np.random.Generator:
         """Return a fresh generator for the numbers that the UE and the PS draw alike, e.g. a dither."""
-        return stream(self.seed, COMPRESSION, self.round, self.ue, SHARED)
+        return stream(self.seed, COMPRESSION, self.round, self.ue, 2 * self.depth + SHARED)
 
     def private(self) -> np.random.Generator:
         """Return a fresh generator for the numbers that only the UE draws, e.g. to round at random."""
-        return stream(self.seed, COMPRESSION, self.round, self.ue, PRIVATE)
+        return stream(self.seed, COMPRESSION, self.round, self.ue, 2 * self.depth + PRIVATE)
 
 
 class Codec(ABC):

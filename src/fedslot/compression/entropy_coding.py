@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil, log2
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def shorten(numbers: NDArray[np.integer]) -> tuple[Integers, Integers]:
 
     >>> codes, left = shorten(np.array([0, 7, 15, 16, 17, 35]))
     >>> codes.tolist(), left.tolist()
-    ([0, 7, 15, 16, 16, 25], [0, 0, 0, 1, 1, 2])
+    ([0, 7, 15, 16, 16, 24], [0, 0, 0, 1, 1, 2])
     """
     left = np.maximum(np.frexp(numbers)[1].astype(np.int32) - DIGITS, 0)
     return OCTAVE * left + (numbers >> left).astype(np.int32), left
@@ -41,8 +42,8 @@ def shorten(numbers: NDArray[np.integer]) -> tuple[Integers, Integers]:
 def least(codes: Integers) -> tuple[Integers, Integers]:
     """Return the least number of each code, and how many digits it leaves out.
 
-    >>> least(np.array([7, 15, 16, 25]))[0].tolist()
-    [7, 15, 16, 36]
+    >>> least(np.array([7, 15, 16, 24]))[0].tolist()
+    [7, 15, 16, 32]
     """
     left = np.maximum(codes // OCTAVE - 1, 0)
     return (codes - OCTAVE * left) << left, left
@@ -131,6 +132,36 @@ def decode_numbers(message: bytes, contexts: Integers, count: int) -> Integers:
     if not coder.maybe_exhausted():
         raise ValueError("words beyond the last number")
     return numbers
+
+
+def encode_subset(members: NDArray[np.uint8]) -> bytes:
+    """Return which of n elements are members (n,) as bytes, as many as `subset_bytes` says."""
+    coder = _constriction().queue.RangeEncoder()
+    model = _subset_model(int(members.sum()), len(members))
+    coder.encode(members.astype(np.int32), model)
+    words: bytes = coder.get_compressed().astype("<u4").tobytes()
+    return words.ljust(subset_bytes(int(members.sum()), len(members)), b"\0")
+
+
+def decode_subset(message: bytes, k: int, count: int) -> Integers:
+    """Return which of `count` elements `encode_subset` wrote as members, with ones and zeros."""
+    coder = _constriction().queue.RangeDecoder(np.frombuffer(message, "<u4").astype(np.uint32))
+    try:
+        members: Integers = coder.decode(_subset_model(k, count), count)
+    except AssertionError as error:
+        raise ValueError(f"words do not fit: {error}") from None
+    return members
+
+
+def subset_bytes(k: int, count: int) -> int:
+    """Return the length of a coded subset of k of `count` elements: its entropy, and two words more."""
+    entropy = sum(n * log2(count / n) for n in (k, count - k) if n)
+    return 4 * ceil(1.001 * entropy / 32 + 2)
+
+
+def _subset_model(k: int, count: int) -> Any:
+    counts = np.array([count - k, k] if count else [1, 1], np.float64)
+    return _constriction().model.Categorical(counts, perfect=False)
 
 
 def _weights(table: Integers) -> NDArray[np.float64]:

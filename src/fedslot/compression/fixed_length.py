@@ -13,7 +13,7 @@ from fedslot.compression.packing import check_length, pack, packed_bytes, read_s
 from fedslot.compression.rounding import LARGEST, SMALLEST, Rounding, offsets, stand_for
 
 Per = Literal["tensor", "row"]
-Reach = Literal["fitted", "largest"]
+Reach = Literal["fitted", "largest", "mean"]
 
 RARE = 0.05  # levels of tensors that are small: these have scales of their own
 FINE = 5  # bits from which the error is too small to matter to the estimate of noise
@@ -30,7 +30,7 @@ class FixedLength(Codec):
         lengths = segments(shapes, self.per)
         if not len(change):
             return b""
-        reaches = reach(np.abs(change), lengths, self.intervals if self.reach == "fitted" else None)
+        reaches = reach(np.abs(change), lengths, self.reach, self.intervals)
         steps = np.minimum(reaches * (2 / self.intervals), LARGEST).astype(np.float32)
         steps[steps < SMALLEST] = 0
         inverse = np.divide(1, steps, out=np.zeros_like(steps), where=steps > 0)
@@ -72,15 +72,18 @@ def segments(shapes: Shapes, per: Per) -> NDArray[np.int64]:
     return np.array(lengths, np.int64)
 
 
-def reach(sizes: Floats, lengths: NDArray[np.int64], intervals: int | None = None) -> NDArray[np.float64]:
-    """Return the reach (n,) of the levels of segments of absolute values (P,): the largest, or that of the least error.
+def reach(sizes: Floats, lengths: NDArray[np.int64], how: Reach, intervals: int) -> NDArray[np.float64]:
+    """Return the reach (n,) of the levels of segments of absolute values (P,).
 
-    With a dither, n intervals from -c to c have the mean square error c^2 / 3n^2 + E[(|x| - c)+^2]. It is least where
-    c = 3n^2 E[(|x| - c)+], which is convex in c, so that Newton's method comes there from 0 in few steps.
+    `fitted` is that of the least error. With a dither, n intervals from -c to c have the mean square error
+    c^2 / 3n^2 + E[(|x| - c)+^2]. It is least where c = 3n^2 E[(|x| - c)+], which is convex in c: Newton's method comes
+    there from 0 in few steps.
     """
     starts = np.cumsum(lengths) - lengths
-    if intervals is None:
+    if how == "largest":
         return np.maximum.reduceat(sizes, starts).astype(np.float64)
+    if how == "mean":
+        return np.add.reduceat(sizes, starts, dtype=np.float64) / lengths
     weight, found = 3.0 * intervals**2, np.zeros(len(lengths))
     for _ in range(100):
         above = sizes > np.repeat(found.astype(np.float32), lengths)

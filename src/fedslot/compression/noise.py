@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedslot.compression.codec import Floats
 
+NORMAL = NormalDist()
 FARTHEST = 4.0  # standard deviations, up to which values may be noise
 
 
@@ -32,8 +33,28 @@ def _rounded_noise(sizes: Floats, rare: float) -> float:
     at = int(np.searchsorted(levels, np.partition(sizes, middle)[middle]))
     if at + 1 < len(levels):
         edge = float(levels[at] + levels[at + 1]) / 2
-        deviation = edge / NormalDist().inv_cdf((1 + float((sizes <= edge).mean())) / 2)
+        deviation = edge / NORMAL.inv_cdf((1 + float((sizes <= edge).mean())) / 2)
         limit = max(FARTHEST * deviation, levels[at + 1])
     else:
         limit = FARTHEST * levels[-1]
     return float(np.sqrt(np.mean(np.minimum(sizes, limit) ** 2, dtype=np.float64)))
+
+
+def median_noise(changes: Floats) -> NDArray[np.float64]:
+    """Return the standard deviation (Y,) of noise on changes (Y, P) most of which are small."""
+    medians: NDArray[np.float64] = np.median(np.abs(changes), axis=1).astype(np.float64)
+    return medians / NORMAL.inv_cdf(0.75)
+
+
+def tail_noise(changes: Floats, kept: int) -> NDArray[np.float64]:
+    """Return the standard deviation (Y,) of noise and error on changes (Y, P) of which the `kept` largest remain.
+
+    Noise is normal, and such that as many values are larger than the lower quartile of those that remain.
+    """
+    count = changes.shape[1]
+    larger = kept - kept // 4
+    quartiles = np.partition(np.abs(changes), count - larger, axis=1)[:, count - larger]
+    threshold = NORMAL.inv_cdf(1 - kept / count / 2)
+    energy = kept / count + 2 * threshold * NORMAL.pdf(threshold)
+    noise: NDArray[np.float64] = quartiles.astype(np.float64) * energy**0.5
+    return noise / NORMAL.inv_cdf(1 - (larger - 0.5) / count / 2)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedslot.compression.codec import Codec, Floats, Key, Shapes
 from fedslot.compression.entropy_coding import OPTION
-from fedslot.compression.fixed_length import FixedLength, Per, Reach
+from fedslot.compression.fixed_length import FixedLength, Per
 from fedslot.compression.rounding import Rounding
 from fedslot.compression.variable_length import VariableLength
 from fedslot.support.errors import InputError
@@ -37,7 +37,7 @@ class Quantise(Codec):
         rounding: Rounding = "dither",
         coding: Literal["none", "range"] = "none",
         per: Per = "tensor",
-        reach: Reach = "fitted",
+        reach: Literal["fitted", "largest"] = "fitted",
     ) -> None:
         if coding == "range":
             require(f"compression {OPTION}", "compression")

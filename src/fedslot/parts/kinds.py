@@ -121,7 +121,14 @@ CODECS: Kind[Any] = Kind(
     "compression",
     "a compression scheme",
     "fedslot.codecs",
-    {"quantise": "fedslot.compression.quantise:Quantise"},
+    {
+        "quantise": "fedslot.compression.quantise:Quantise",
+        "eden": "fedslot.compression.eden:Eden",
+        "drive": "fedslot.compression.eden:Drive",
+        "top-k": "fedslot.compression.sparse:TopK",
+        "rand-k": "fedslot.compression.sparse:RandK",
+        "sign": "fedslot.compression.sign:Sign",
+    },
     base="fedslot.compression.codec:Codec",
 )
 RATES: Kind[Any] = Kind(
