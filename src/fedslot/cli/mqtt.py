@@ -31,7 +31,7 @@ from fedslot.cli.options import (
     stoppable,
     watch,
 )
-from fedslot.support.errors import InputError, counted
+from fedslot.support.errors import InputError, counted, say_time
 from fedslot.support.extras import require
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def serve(
     summary = load_run(out).summary()
     typer.echo(
         f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
-        f"{summary['slots_spent']} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
+        f"{say_time(summary['slots_spent'])} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
         f"{counted(len(server.faults.all), 'fault')}; results in {out}"
     )
     say_more(out)

@@ -22,7 +22,7 @@ from fedslot.cli.options import (
     takes_running,
     watch,
 )
-from fedslot.support.errors import counted
+from fedslot.support.errors import counted, say_time
 
 
 @takes_running()
@@ -59,6 +59,6 @@ def run(
         summary = result.summary()
         typer.echo(
             f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
-            f"{summary['slots_spent']} slots ({summary['cost_sum']} by the sum rule); results in {out}"
+            f"{say_time(summary['slots_spent'])} slots ({summary['cost_sum']:g} by the sum rule); results in {out}"
         )
         say_more(out)

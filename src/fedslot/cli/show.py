@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedslot.cli.options import Against, say_more
-from fedslot.support.errors import InputError
+from fedslot.support.errors import InputError, say_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,7 +100,7 @@ def _show_run(run: Result, against: Against, console: Console) -> None:
         console.print("no round is finished yet")
         return
     state = "finished" if run.finished else "so far"
-    console.print(f"{len(rounds)} of {scenario.most_rounds} rounds and {run.slots_spent} slots, {state}")
+    console.print(f"{len(rounds)} of {scenario.most_rounds} rounds and {say_time(run.slots_spent)} slots, {state}")
     if not run.finished:
         console.print(INTERRUPTED)
     console.print(f"test accuracy {run.final_accuracy:.4f}, at best {rounds['test_accuracy'].max():.4f}")

@@ -36,11 +36,11 @@ class Links:
     @classmethod
     def of(cls, scenario: Scenario, fleet: Fleet, radio: Radio) -> Links:
         """Return the links of a fleet."""
-        bursts, outage = radio.bursts(fleet.rates), fleet.outage
+        bursts = radio.bursts(fleet.rates)
         return cls(
             scenario.seed,
             bursts if (bursts > 1).any() else None,
-            outage if outage.any() else None,
+            fleet.outage if fleet.outage.any() else None,
             scenario.radio.duty_cycle,
         )
 

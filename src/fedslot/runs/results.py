@@ -23,7 +23,7 @@ from fedslot.rounds.trace import COLLIDED, LOST, PULLED, PUSHED, WASTED
 from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
 from fedslot.support import display
-from fedslot.support.errors import InputError, RefusedError, one_of
+from fedslot.support.errors import InputError, RefusedError, one_of, say_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -181,7 +181,9 @@ class Result:
     def __repr__(self) -> str:
         if not len(self.rounds):
             return f"Result({self.scenario.label}: no rounds)"
-        length = f"{len(self.rounds)} rounds, {self.slots_spent} slots, test accuracy {self.final_accuracy:.3f}"
+        length = (
+            f"{len(self.rounds)} rounds, {say_time(self.slots_spent)} slots, test accuracy {self.final_accuracy:.3f}"
+        )
         return f"Result({self.scenario.label}: {length}{f', {self.ending}' if self.ending else ''})"
 
     def _repr_html_(self) -> str:

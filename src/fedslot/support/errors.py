@@ -76,6 +76,15 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def say_time(time: float) -> str:
+    """Return a number of slots as text, with a decimal unless it is whole.
+
+    >>> say_time(21), say_time(48.627586196)
+    ('21', '48.6')
+    """
+    return f"{time:.1f}" if isinstance(time, float) else f"{time}"
+
+
 def first_names(names: Sequence[str]) -> str:
     """Return the first three names of a list, and the number of the others.
 

@@ -13,7 +13,7 @@ from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.sweeps import Sweep
 from fedslot.planning import Plan
 from fedslot.runs.results import Result, X
-from fedslot.support.errors import counted
+from fedslot.support.errors import counted, say_time
 from fedslot.views.html import facts, small_curve, table
 from fedslot.views.tables import (
     MOST_ROWS,
@@ -89,7 +89,7 @@ def _(result: Result) -> str:
     pairs = [
         ("rounds", f"{len(rounds)} of {result.scenario.most_rounds}{ending}"),
         ("test accuracy", f"{result.final_accuracy:.4f}, at best {rounds['test_accuracy'].max():.4f}"),
-        ("slots spent", f"{result.slots_spent}"),
+        ("slots spent", say_time(result.slots_spent)),
         ("pulled", f"{totals['pulled']} received, {totals['wasted']} wasted"),
         ("pushed", f"{totals['push_received']} received, {totals['collided']} collided"),
     ]

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from fedslot.rounds.round import Round
 from fedslot.scenario import Scenario
 from fedslot.support.display import in_notebook
+from fedslot.support.errors import say_time
 
 MOST_BARS = 12  # number of runs that are shown at a time
 REFRESH = 0.2  # seconds between updates of a notebook
@@ -123,7 +124,7 @@ class Display:
 
     def _slots(self, index: int, round: Round) -> str:
         budget = self.scenarios[index].time_budget
-        return f"{round.slots_spent}" if budget is None else f"{round.slots_spent}/{budget}"
+        return say_time(round.slots_spent) + ("" if budget is None else f"/{budget}")
 
 
 class _TerminalBars:

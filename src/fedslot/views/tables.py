@@ -16,7 +16,7 @@ from fedslot.experiments.estimates import LEAST, Estimate, describe
 from fedslot.experiments.grid import say_value
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep
 from fedslot.runs.execution import load
-from fedslot.support.errors import counted
+from fedslot.support.errors import counted, say_time
 from fedslot.views.live.watched import ROUNDS, WatchedFolder
 
 MOST_ROWS = 12  # number of combinations in a table of a sweep, whose sweep.csv has all, and of runs under way
@@ -115,7 +115,7 @@ def runs_table(watched: WatchedFolder) -> Table:
     for run in begun[:MOST_ROWS]:
         result = load(run.folder)
         accuracy = f"{result.final_accuracy:.3f}" if len(result.rounds) else ""
-        table.add_row(run.label, str(len(result.rounds)), str(result.slots_spent), accuracy)
+        table.add_row(run.label, str(len(result.rounds)), say_time(result.slots_spent), accuracy)
     if len(begun) > MOST_ROWS:
         table.caption = f"The first {MOST_ROWS} of {len(begun)} runs that are under way."
     return table
