@@ -14,6 +14,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import parts
@@ -36,7 +37,7 @@ def report(count: int, repeats: int, quick: bool = False) -> list[str]:
     quickstart, fedavg, greedy, _, cifar = whole_runs.settings(quick)
     few = 1 if quick else max(2, repeats // 2)
     middle, early = (2, 2) if quick else (parts.ROUND, 4)
-    fleets = (20,) if quick else (200, 1_000, 100_000, 1_000_000)
+    fleets = (20,) if quick else (200, 1_000, 100_000, 1_000_000, 10_000_000)
     tables: dict[str, Callable[[], list[str]]] = {
         "Whole runs": lambda: [WHOLE, "", *whole_runs.table(count, quick)],
         "Errors of values": lambda: [ERRORS, "", *valuation.table(count, *((1, "quickstart") if quick else ()))],
@@ -64,8 +65,9 @@ def report(count: int, repeats: int, quick: bool = False) -> list[str]:
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench` on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
-        f", PyTorch {torch.__version__.split('+')[0]}, {count} threads for both sides.",
+        f"Written by `make bench` on {date.today()}, {os.cpu_count()} cores ({platform.machine()}), "
+        f"Python {platform.python_version()}, PyTorch {torch.__version__.split('+')[0]}, "
+        f"{count} threads for both sides.",
         "What was tried is in [NOTES.md](NOTES.md).",
         "",
     ]

@@ -39,7 +39,10 @@ class Setting:
 
     @property
     def name(self) -> str:
-        return f"`{self.preset}`, {self.scenario().strategy.name}"
+        scenario = self.scenario()
+        dataset = scenario.data.dataset
+        where = "" if dataset == Scenario.load(self.preset).data.dataset else f" on {dataset}"
+        return f"`{self.preset}`{where}, {scenario.strategy.name}"
 
     def scenario(self, **changes: Any) -> Scenario:
         """The scenario, on digits where its own data are not in the cache."""

@@ -176,6 +176,7 @@ def test_studies_use_public_names():
 USERS = {
     "flwr": "fedslot.deployment.flower.",
     "paho": "fedslot.deployment.mqtt.broker",
+    "constriction": "fedslot.compression.entropy_coding",
     "typer": "fedslot.cli",
     "dask": "fedslot.experiments.cluster",
     "distributed": "fedslot.experiments.cluster",

@@ -79,6 +79,8 @@ def test_arrivals_and_their_backlog(run, numbers) -> None:
     jam = run("quickstart", "-o", "push.arrivals=0.5", "--pull", "5").stdout
     assert "backlog                 94.9" in jam
     assert "Unstable above 0.116 arrivals a slot." in jam
+    coded = run("quickstart", "-o", "push.arrivals=0.2", "--pull", "3", "--channel", "irsa").stdout
+    assert "(from a Markov chain, simulated; the same UEs are pulled in every frame).\nUnstable above 0.0" in coded
     few = numbers("quickstart", "-o", "push.arrivals=0.05", "--pull", "5")
     assert (few["arrivals"], "contenders" in few) == (0.05, False)
     # without a jam, as many are received as arrive at the UEs that are not pulled and not backlogged
@@ -86,7 +88,10 @@ def test_arrivals_and_their_backlog(run, numbers) -> None:
     assert few["most_arrivals"] == pytest.approx(0.116, abs=0.001)
     controlled = run("quickstart", "-o", "push.arrivals=0.2", "-o", "push.probability=auto").stdout
     assert "backlogged when a frame begins, in the long run\n(simulated; the same UEs" in controlled
-    assert "The push slots serve up to 0.236 arrivals a slot, by the mean drift." in controlled
+    best = numbers("quickstart", "--pull", "5")  # with five contenders, of 95 UEs that are not pulled
+    received, cost = best["expected_received_push"], best["expected_cost_max"]
+    served = -100 * math.log1p(-received / (90 + received)) / cost
+    assert f"The push slots serve up to {served:.3g} arrivals a slot, by the mean drift." in controlled
     assert "backlog" not in run("quickstart", "-o", "push.arrivals=0.3", "--contenders", "4").stdout
 
 

@@ -164,9 +164,11 @@ def _pulls(wanted: Scenario, ues: int) -> list[Message]:
 # The simulator's answer ---------------------------------------------------------------------------
 
 
-def test_same_answer_as_the_simulator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("push", [{"contenders": 3}, {"arrivals": 0.5, "probability": "auto", "retries": 2}], ids=str)
+def test_same_answer_as_the_simulator(push: dict[str, object], tmp_path: Path) -> None:
     """On a coded channel, whose turns name several slots, with updates that are clipped."""
-    wanted = scenario(rounds=10, push__contenders=3, push__channel="irsa", frame__slots=8, chain=CLIPPED)
+    named = {f"push__{name}": value for name, value in push.items()}
+    wanted = scenario(rounds=10, push__channel="irsa", frame__slots=8, chain=CLIPPED, **named)
     strategy, simulated = deploy(wanted, tmp_path, out=tmp_path / "out"), fedslot.run(wanted)
     measured = fedslot.load(tmp_path / "out").rounds.drop(columns="seconds")
     pd.testing.assert_frame_equal(measured, simulated.rounds.drop(columns="seconds"), rtol=1e-3, atol=1e-4)

@@ -9,10 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fedslot.access import Collision, irsa
 from fedslot.planning.backlog import LONG_RUN, StationaryCell
 from fedslot.planning.cell import PushCell
 from fedslot.planning.planner import plan
 from fedslot.planning.readiness import SameReadiness
+from fedslot.planning.trial import play_pushes
 
 
 @pytest.mark.parametrize("rule", ["max", "frame"])
@@ -80,3 +82,53 @@ def test_the_drift_of_a_large_cell_is_where_as_many_arrive_as_are_received() -> 
     assert split.expected_received_push == pytest.approx(arrive, rel=0.02)
     received = [n * 0.1 * (1 - 0.1 / 15) ** (n - 1) for n in range(200)]
     assert split.backlog == next(n for n in range(200) if received[n] >= arrive)
+
+
+# Where frames are simulated -----------------------------------------------------------------------
+
+
+class _Simulated(Collision):
+    """The collision channel, as one of which nothing is known."""
+
+
+@pytest.mark.parametrize("rule", ["max", "frame"])
+@pytest.mark.parametrize(("pull", "push", "ready"), [(5, 5, 1.0), (3, 6, 0.5)])
+def test_simulated_transitions_give_what_computed_ones_do(rule, pull: int, push: int, ready: float) -> None:
+    """From nearly empty cells over those that jam in half of the long run to jammed ones, within 4 standard errors."""
+    fields = {"pulls": [pull], "ues": 100, "rule": rule, "ready": ready}
+    for arrivals in (0.02, 0.1, 0.12, 0.2):
+        exact = plan(pull + push, arrivals=arrivals, **fields).best
+        played = plan(pull + push, arrivals=arrivals, channel=_Simulated(), **fields).best
+        assert set(played.standard_errors) > {"backlog", "expected_received_push", "expected_cost_max"}
+        for name, error in played.standard_errors.items():
+            assert abs(getattr(played, name) - getattr(exact, name)) <= 4 * error + 1e-9, (arrivals, name)
+    computed = StationaryCell(PushCell(ues=100, arrivals=0.1, rule=rule), pull, push, SameReadiness(ready))
+    other = replace(computed, cell=replace(computed.cell, channel=_Simulated()))
+    assert other.most_arrivals == pytest.approx(computed.most_arrivals, rel=0.02)
+
+
+def test_more_frames_lower_the_standard_errors_of_simulated_transitions() -> None:
+    few, many = (
+        plan(10, pulls=[5], ues=60, arrivals=0.1, channel=_Simulated(), frames=frames).best.standard_errors["backlog"]
+        for frames in (1000, 16_000)
+    )
+    assert few / many == pytest.approx(4, rel=0.5)  # each is itself known within 16% only
+
+
+def test_a_cell_on_a_coded_channel_jams_as_often_as_its_chain_says() -> None:
+    """With IRSA on ten slots, that on average receive three times these arrivals where the backlog is best."""
+    arrivals, cells, frames, rng = 0.15, 200, 300, np.random.default_rng(1)
+    waiting = np.zeros(cells, dtype=np.int64)
+    for _ in range(frames):
+        # of more than 60, none are received
+        left = waiting - play_pushes(irsa(), np.minimum(waiting, 60), 10, rng)[:, 0].astype(np.int64)
+        waiting = left + rng.binomial(100 - left, -math.expm1(-arrivals * 11 / 100))
+    law = np.eye(101)[0]
+    cell = StationaryCell(PushCell(ues=100, arrivals=arrivals, channel="irsa", rule="frame"), 0, 10, SameReadiness(1.0))
+    moves = cell.frames.transitions(100, cell._arriving, cell._moves(0)).mean(axis=0)
+    for _ in range(frames):
+        law = law @ moves
+    jammed = float(law[51:].sum())
+    assert 0.05 < jammed < 0.2
+    assert np.mean(waiting > 50) == pytest.approx(jammed, abs=4 * (jammed * (1 - jammed) / cells) ** 0.5)
+    assert 0.07 < cell.most_arrivals < arrivals

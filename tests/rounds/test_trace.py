@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ def _ues(*numbers: int) -> np.ndarray:
 def test_a_frame_by_hand() -> None:
     """Seven slots: 4 and 2 are pulled, 2 in vain; 9 and 8 collide in slot 3, 7 is received in 5, 6 is barred."""
     attempts = Attempts(_ues(9, 7, 8), np.array([[3, 0], [5, 0], [3, 6]]), _ues(6))
-    receipt = Receipt(_ues(4), _ues(1), _ues(7), _ues(5), _ues(9, 8), _ues(2), slots=7, attempts=attempts)
+    receipt = Receipt(_ues(4), _ues(1), _ues(7), _ues(5), _ues(9, 8), _ues(2), 7, attempts=attempts)
+    receipt = replace(receipt, wasted_slots=_ues(2))
     value = np.array([-np.inf] * 7 + [0.5, 0.25, -np.inf])
     assert [tuple(event) for event in trace_frame(3, receipt, value=value, update_values=np.array([0.75, -0.5]))] == [
         (3, 0, "barred", 6, None, None, None),

@@ -6,6 +6,7 @@ the simulator does the same, so that it counts the bits of the wire.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,15 @@ Shapes = Sequence[tuple[int, ...]]
 """The shapes of a model's tensors, in the order in which a flat vector (P,) holds them."""
 
 SHARED, PRIVATE = 0, 1
+
+
+def parameters(shapes: Shapes) -> int:
+    """Return the number P of parameters of a model.
+
+    >>> parameters([(50, 784), (50,), ()])
+    39251
+    """
+    return sum(math.prod(shape) for shape in shapes)
 
 
 @dataclass(frozen=True)

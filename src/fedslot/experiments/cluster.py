@@ -173,7 +173,7 @@ class _Distributed:
     def __init__(self, local: LocalTraining, client: Client, note: Note) -> None:
         self._local, self._client, self._address, self._note = local, client, client.scheduler.address, note
         self._scenario, self._versions = _send(local.scenario), _versions()
-        self._gains: list[float] = []  # of the rounds so far: seconds of training minus those that the round took
+        self._rounds: list[tuple[float, float]] = []  # seconds of computing, and seconds that the round took
         with _report_loss(self._address):
             self._most_tasks = 2 * len(client.nthreads())  # in a round, where UEs are trained one by one
 
@@ -197,12 +197,24 @@ class _Distributed:
         return Trained(models, received, self._local.fleet.sizes[received])
 
     def _judge(self, seconds: float, taken: float) -> None:
-        """Note once if training on the cluster takes longer than all of its computing takes on one thread."""
-        self._gains.append(seconds - taken)
-        if len(self._gains) == JUDGED and (loss := -statistics.median(self._gains)) > 0:
+        """Note once if rounds are slower on the cluster than on the threads of this machine."""
+        self._rounds.append((seconds, taken))
+        if len(self._rounds) == JUDGED and (loss := extra_seconds(self._rounds, self._local.trainer.threads.count)) > 0:
             self._note(
                 f"rounds of this run take {loss:.2g} s longer on the Dask cluster than by training here, without it"
             )
+
+
+def extra_seconds(rounds: Sequence[tuple[float, float]], threads: int) -> float:
+    """Return by how much longer (median) rounds take on a cluster than their computing takes on threads here.
+
+    rounds: seconds of computing, summed over the workers, and seconds that the round took.
+
+    >>> rounds = [(1.0, 0.75), (1.0, 1.0), (1.0, 0.5)]
+    >>> extra_seconds(rounds, threads=1), extra_seconds(rounds, threads=2)
+    (-0.25, 0.25)
+    """
+    return statistics.median(taken - seconds / threads for seconds, taken in rounds)
 
 
 def merge_stacks(stacks: list[list[int]], most: int) -> list[list[int]]:

@@ -12,7 +12,7 @@ from itertools import product
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from fedslot.learning.models import Model, perceptron_layers
@@ -64,15 +64,12 @@ class Evaluator:
         The logits are first scaled such that the loss is least, so that no step has an effect by their scale alone.
         """
         module, x, y = self._own_module(), self.x[:GRADIENT_SAMPLES], self.y[:GRADIENT_SAMPLES]
-
-        def logits(flat: Tensor) -> Tensor:
-            outputs: Tensor = functional_call(module, self.model.unflatten(flat), (x,))
-            return outputs
-
-        with torch.no_grad():
-            scores = logits(flat)
+        flat = flat.detach().requires_grad_()
+        with torch.enable_grad():
+            logits = functional_call(module, self.model.unflatten(flat), (x,))
+            scores = logits.detach()
             scale = min(LOGIT_SCALES, key=lambda scale: float(cross_entropy(scale * scores, y)))
-        gradient: Tensor = grad(lambda flat: cross_entropy(scale * logits(flat), y))(flat)
+            (gradient,) = torch.autograd.grad(cross_entropy(scale * logits, y), flat)
         return gradient
 
     @torch.no_grad()

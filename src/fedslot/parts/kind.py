@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
 
 from fedslot.parts.registry import own_part, source_digest
-from fedslot.support.errors import InputError, did_you_mean, one_of, reason, refusing_exit, say_allowed
+from fedslot.support.errors import InputError, RefusedError, did_you_mean, one_of, reason, refusing_exit, say_allowed
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class Kind(Generic[T]):
             raise InputError(field, error.value, error.allowed) from error
         except ValidationError as error:
             raise self._refusal(name, error) from None
-        except MemoryError:
+        except (MemoryError, RefusedError):  # the latter: a package of an extra is missing
             raise
         except Exception as error:  # the user's own code may raise anything
             given = f"({', '.join(self.arguments)}) and " if self.arguments else ""

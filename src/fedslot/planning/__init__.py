@@ -6,6 +6,7 @@ Analysis:
     period.py       the push slots of one frame on the collision channel, also with UEs that are ready late
     costs.py        expected cost of a frame, and the paper's approximation (eq. 5)
     backlog.py      the stationary cell, in which UEs stay backlogged until they are received
+    backlog_frames.py   its frames, where they must be simulated
     trial.py        frames and runs of a cell, simulated
     readiness.py    whether UEs have finished computing by their slot
     latency.py      Theorem 1 and Hoeffding's bound on training times

@@ -5,10 +5,11 @@ backlogged when a frame begins, r of them are received and the frame costs c slo
 
     n - r + Binomial(U - n + r, 1 - exp(-arrivals c / K))    are backlogged when the next one begins.
 
-On the collision channel all slots are alike, so that the r received slots are any r of the L with equal probability:
-the last of them, which says c, is x with probability C(x-1, r-1) / C(L, r). So n is a Markov chain, whose transitions
-are computed. A cell may stay near empty for thousands of frames, and then jam for ever. Long-run numbers are the means
-over a time that is geometric with mean `LONG_RUN` frames, from an empty cell on: pi = (1 - g) e_0 (I - g P)^-1.
+So n is a Markov chain. On the collision channel all slots are alike, so that the r received slots are any r of the L
+with equal probability: the last of them, which says c, is x with probability C(x-1, r-1) / C(L, r). So its transitions
+are computed. On others, frames are played for each n, and transitions estimated from these. A cell may stay near empty
+for thousands of frames, and then jam for ever. Long-run numbers are the means over a time that is geometric with mean
+`LONG_RUN` frames, from an empty cell on: pi = (1 - g) e_0 (I - g P)^-1.
 
 Where UEs are many, only backlogs up to `MOST_STATES` are computed; a cell that gets there and still grows is taken to
 be where its drift ends. Where a load of one UE a slot is itself a large backlog, it hardly fluctuates, and only the
@@ -25,28 +26,25 @@ from functools import cached_property
 import numpy as np
 
 from fedslot.access.controller import best_load
+from fedslot.planning.backlog_frames import GROUPS, MOST_STATES, BacklogFrames
 from fedslot.planning.cell import PushCell
 from fedslot.planning.collision import push_moments, received_pmf
 from fedslot.planning.contenders import Floats, sending_pmf
 from fedslot.planning.costs import expected_cost_max
 from fedslot.planning.readiness import Readiness
-from fedslot.planning.trial import play_pushes
-from fedslot.support.rng import PLAN_BARRING, stream
 
 LONG_RUN = 100_000
 """Mean number of frames of the long run."""
-MOST_STATES, MOST_SLOTS, MOST_MOVES = 400, 100, 3 * 10**7
-"""The largest backlog of a Markov chain, the largest number of push slots by the probability of sending, and the most
-transition probabilities."""
-FRAMES = 500
-"""Simulated frames of each backlog, to find how many are served."""
+MOST_SLOTS, MOST_MOVES = 100, 3 * 10**7
+"""The largest number of push slots of a Markov chain by the probability of sending, and the most transition
+probabilities."""
 
 
 @dataclass(frozen=True, eq=False)
 class StationaryCell:
     """The backlogged UEs of a cell with arrivals: those that are not pulled in `pull` slots, and have `slots` for push.
 
-    The law is for cells that are computed; the others are simulated by `play_cell`.
+    The law is for cells that are computed, and for others if it is `by_chain`; the rest is simulated by `play_cell`.
     """
 
     cell: PushCell
@@ -77,29 +75,65 @@ class StationaryCell:
     @cached_property
     def law(self) -> Floats:
         """Distribution of the number of backlogged UEs when a frame begins: entry n is the probability of n."""
-        most = min(self.others, MOST_STATES)
         if not self.slots or not self.by_chain:
             return _point(self._rest(0))
-        gains = np.zeros((most + 1, most + 1))
+        return self._long_run(self._transitions if self.cell.computed else self._transitions.mean(axis=0))
+
+    @cached_property
+    def means(self) -> Floats:
+        """The means (1 + GROUPS, 7) of `BacklogFrames.mean`, and jackknife values: their scatter gives the errors."""
+        mean, groups = self.frames.mean(self.law), []
+        for group in range(GROUPS):
+            law = self.law  # without push slots it is known
+            if self.slots:
+                law = self._long_run(np.delete(self._transitions, group, axis=0).mean(axis=0))
+            groups.append(GROUPS * mean - (GROUPS - 1) * self.frames.mean(law, without=group))
+        return np.array([mean, *groups])
+
+    @cached_property
+    def frames(self) -> BacklogFrames:
+        """Simulated frames, of a cell that is not computed."""
+        return BacklogFrames(self.cell, self.pull, self.slots, self.ready, self.sending)
+
+    @cached_property
+    def _transitions(self) -> Floats:
+        """Transitions (B + 1, B + 1) of the Markov chain; (GROUPS, B + 1, B + 1) if they are simulated."""
+        most = min(self.others, MOST_STATES)
+        if not self.cell.computed:
+            return self.frames.transitions(most, self._arriving, self._moves(0))
+        moves = np.zeros((most + 1, most + 1))
         for received, chance in enumerate(self._received):
-            gains[received:] += chance[:, None] * self._moves(received)[: most + 1 - received]
-        keep = 1 - 1 / LONG_RUN
+            moves[received:] += chance[:, None] * self._moves(received)[: most + 1 - received]
+        return moves
+
+    def _long_run(self, moves: Floats) -> Floats:
+        """Return the law of a chain with these transitions over the long run that begins with an empty cell."""
+        most, keep = len(moves) - 1, 1 - 1 / LONG_RUN
         start = np.zeros(most + 1)
         start[0] = 1 - keep
-        law: Floats = np.linalg.solve(np.eye(most + 1) - keep * gains.T, start).clip(min=0.0)
+        law: Floats = np.linalg.solve(np.eye(most + 1) - keep * moves.T, start).clip(min=0.0)
         law /= law.sum()
-        if most == self.others or self._drift(most) <= 0:
+        if self._end is None:
             return law
-        jammed: Floats = _point(self._rest(most)) * law[-1]
+        jammed: Floats = _point(self._end) * law[-1]
         jammed[:most] += law[:-1]
         return jammed
 
+    @cached_property
+    def _end(self) -> int | None:
+        """Where the drift ends if a cell still grows at the chain's largest backlog; None if it does not."""
+        most = min(self.others, MOST_STATES)
+        return None if most == self.others or self._drift(most) <= 0 else self._rest(most)
+
     @property
     def by_chain(self) -> bool:
-        """Whether the law is that of the Markov chain, and not only where the drift ends."""
+        """Whether the law is that of the Markov chain, and not only where the drift ends.
+
+        The PS's estimate is no part of the chain.
+        """
         states = min(self.others, MOST_STATES) + 1
         small = self.others <= MOST_STATES or self.slots <= MOST_SLOTS * self.sending(self.slots)
-        return small and states**2 * (2 + self.pull + self.slots) <= MOST_MOVES
+        return self.cell.barring != "auto" and small and states**2 * (2 + self.pull + self.slots) <= MOST_MOVES
 
     @cached_property
     def senders(self) -> Floats:
@@ -121,7 +155,7 @@ class StationaryCell:
     @cached_property
     def _tried(self) -> list[int]:
         """Backlogs that are looked at."""
-        points = np.geomspace(1, max(1, self.others), 200 if self.cell.computed else 30)
+        points = np.geomspace(1, max(1, self.others), 200 if self._known else 30)
         return list(np.unique(points.round().astype(int)).tolist())
 
     @property
@@ -142,13 +176,14 @@ class StationaryCell:
             return math.inf
         most = self._load * self.slots + 1 if self._controlled else self.peak
         served = max(self._served(backlogged) for backlogged in self._tried if backlogged <= most)
-        if self._controlled or not self.cell.computed or not self.by_chain:
+        if self._controlled or not self.by_chain:
             return served
         low, high = 0.0, served * 2
         while high - low > 1e-3 * high:
             middle = (low + high) / 2
             other = replace(self, cell=replace(self.cell, arrivals=middle))
-            other.__dict__.update(peak=self.peak, _received=self._received)  # are the same
+            same = "_received" if self.cell.computed else "frames"
+            other.__dict__.update({"peak": self.peak, same: getattr(self, same)})
             low, high = (low, middle) if other.jammed > 0.5 else (middle, high)
         return low
 
@@ -195,6 +230,11 @@ class StationaryCell:
             move[:, -1] = np.maximum(0.0, 1 - move[:, :-1].sum(axis=1))  # and more
         return moves
 
+    @cached_property
+    def _known(self) -> bool:
+        """Whether the yield of a backlog is computed, also if the PS's control is not."""
+        return replace(self.cell, barring=1.0).computed
+
     @property
     def _rate(self) -> float:
         assert self.cell.ues is not None
@@ -204,15 +244,11 @@ class StationaryCell:
     def _expected(self, backlogged: int) -> tuple[float, float]:
         """Return the expected number of received UEs and the expected cost of a frame."""
         chance, last_pull = self.sending(backlogged), self.ready.last_pull(self.pull)
-        if self.cell.computed:
+        if self._known:
             moments = push_moments(np.array([float(self.slots)]), _point(backlogged), np.array([chance]))
             received, last, nothing = (float(moment[0]) for moment in moments)
         else:
-            rng = stream(self.cell.seed, PLAN_BARRING, self.pull, self.slots, backlogged)
-            rows = play_pushes(
-                self.cell.medium, rng.binomial(backlogged, chance, size=FRAMES), self.slots, rng, self.ready
-            )
-            received, last, nothing = rows[:, 0].mean(), rows[:, 1].mean(), (rows[:, 0] == 0).mean()
+            received, last, _, _, nothing = self.frames.of(backlogged).mean(axis=0).tolist()
         if self.cell.rule == "frame":
             return received, 1.0 + self.pull + self.slots
         return received, expected_cost_max(self.pull, last, nothing, last_pull)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.access.channels import Channel
+from fedslot.planning.backlog_frames import senders
 from fedslot.planning.cell import Barring, Progress, PushCell, progress_after
 from fedslot.planning.contenders import Contenders
 from fedslot.planning.costs import expected_cost_max
@@ -190,7 +191,7 @@ def plan(
         received pushes, which with N contenders on the collision channel is min(1, L/N); "auto" is what a PS does that
         controls it by what it receives, and is simulated. "best" with arrivals is the channel's best load at all times.
     channel: the collision channel is computed exactly, others are simulated.
-    frames: frames to simulate for each split.
+    frames: frames to simulate for each split; with arrivals on a simulated channel up to a quarter for each backlog.
     precision: stop simulating a split as soon as the standard errors of the received pushes and of their last slot are
         at most this part of their means (of 1, if a mean is below 1), where frames are independent.
     arrivals: mean number of UEs per slot that get an update, instead of contenders: each stays backlogged until it is
@@ -276,6 +277,8 @@ def _check_work(pulls: Sequence[int], pushes: Pushes, slots: int, tries: int) ->
             allowed = f"with {likely:,} likely numbers of contenders, at most {most - 1:,}; or give a single pull"
             raise InputError("slots", slots, allowed)
         return
+    if cell.arrivals is not None and cell.barring != "auto":
+        number = round(senders(cell.ues or 0))
     work = tries * sum(number + slots - pull for pull in pulls) + 1
     if work * cell.frames > MOST_WORK:
         most = int(MOST_WORK / work)
@@ -319,14 +322,14 @@ def _standard_errors(push: PushYield, pull: int, last_pull: float, value_ratio: 
     """Return the standard errors of what was simulated, by field; of runs, those of the means of each run."""
     if push.frames is None:
         return {}
-    received, last, slot_sum, sent = push.frames.T
+    received, last, slot_sum, sent, nothing = push.frames.T
     samples = {
         "expected_sent": sent,
         "expected_received_push": received,
         "expected_cost_exact": last,
-        "expected_cost_max": np.where(received > 0, pull + last, last_pull),
+        "expected_cost_max": pull * (1 - nothing) + last + nothing * last_pull,
         "expected_cost_sum": (pull + 1) * received + slot_sum,
-        "nothing_pushed": (received == 0).astype(float),
+        "nothing_pushed": nothing,
     }
     if push.backlogs is not None:
         samples = {name: x.reshape(len(push.backlogs), -1).mean(axis=1) for name, x in samples.items()}

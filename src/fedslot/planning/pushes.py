@@ -37,10 +37,12 @@ class PushYield:
     last_slot: E[X], X being the last received push slot, 0 if there is none. nothing: P(X = 0). at_most: P(X <= j).
     slot_sum: expected sum of the received slots.
     paper: the push part of eq. (5), None on other channels than the paper's.
-    frames: (F, 4) if simulated, the numbers of received pushes, their last slots, the sums of their slots, and the
-        numbers of transmissions. With arrivals, they are those of several runs, one after the other.
+    frames: (F, 5) if simulated, the numbers of received pushes, their last slots, the sums of their slots, the numbers
+        of transmissions, and whether none was received. With arrivals, they are those of several runs, one after the
+        other, or the values of a jackknife.
     backlog: with arrivals, the expected number of backlogged UEs when a frame begins.
-    backlogs: (R,) its mean in each simulated run, or that of the contenders; None if frames are independent.
+    backlogs: (R,) its mean in each simulated run, or that of the contenders, or a jackknife's; None if frames are
+        independent.
     """
 
     slots: int
@@ -89,10 +91,10 @@ class Pushes:
         results: list[PushYield] = []
         at_once = 1000 if self.cell.computed and not self.late and self.cell.arrivals is None else 1
         for first in range(0, len(numbers), at_once):
-            if self.cell.barring == "auto" or (self.cell.arrivals and not self.cell.computed):
+            if self.cell.barring == "auto":
                 results.append(self._run(numbers[first]))
             elif self.cell.arrivals:
-                results.append(self._stationary(numbers[first]))
+                results.append(self._in_the_long_run(numbers[first]))
             elif not self.cell.computed:
                 results.append(self._simulate(numbers[first], progress_after(report, first, len(numbers))))
             elif self.late:
@@ -155,13 +157,43 @@ class Pushes:
             at_most=lambda last: push.last_slot_cdf[np.minimum(last, slots)],
         )
 
-    def _stationary(self, slots: int) -> PushYield:
+    def _in_the_long_run(self, slots: int) -> PushYield:
         """Return what push slots yield in the long run, if UEs stay backlogged until they are received."""
         backlog = StationaryCell(self.cell, self.pull, slots, self.ready)
+        if self.cell.computed:
+            return self._stationary(backlog, slots)
+        return self._played_stationary(backlog, slots) if backlog.by_chain else self._run(slots)
+
+    def _stationary(self, backlog: StationaryCell, slots: int) -> PushYield:
+        """Return what a stationary cell yields that is computed."""
         expected, sending = mean(backlog.law), mean(backlog.senders)
         plain = Pushes(replace(self.cell, arrivals=None, barring=1.0), backlog.senders)._compute([slots])[0]
         probability = sending / expected if expected else backlog.sending(0)
         return replace(plain, probability=probability, paper=None, backlog=expected)
+
+    def _played_stationary(self, backlog: StationaryCell, slots: int) -> PushYield:
+        """Return what a stationary cell yields of which frames are simulated for each backlog."""
+        received, last, slot_sum, sent, nothing, expected, contending = backlog.means[0].tolist()
+        groups = backlog.means[1:]
+        return PushYield(
+            slots=slots,
+            probability=contending / expected if expected else backlog.sending(0),
+            sending=contending * self._in_time(slots),
+            sent=sent,
+            received=received,
+            last_slot=last,
+            nothing=nothing,
+            slot_sum=slot_sum,
+            paper=None,
+            at_most=lambda slots: backlog.frames.at_most(backlog.law, slots),
+            frames=groups[:, :5],
+            backlog=expected,
+            backlogs=groups[:, 5],
+        )
+
+    def _in_time(self, slots: int) -> float:
+        """Return the probability that a contender is ready before the last push slot."""
+        return float(self.late.first_slots(slots).sum()) if self.late else 1.0
 
     def _run(self, slots: int) -> PushYield:
         """Return what push slots yield in the long run, from simulated runs."""
@@ -180,11 +212,10 @@ class Pushes:
     def _played(self, slots: int, frames: Floats, probability: float, contending: float) -> PushYield:
         """Return what simulated frames yield; contending: expected number of UEs that are not barred."""
         received, last, slot_sum, sent = frames.T
-        in_time = float(self.late.first_slots(slots).sum()) if self.late else 1.0
         return PushYield(
             slots=slots,
             probability=probability,
-            sending=contending * in_time,
+            sending=contending * self._in_time(slots),
             sent=float(sent.mean()),
             received=float(received.mean()),
             last_slot=float(last.mean()),
@@ -192,7 +223,7 @@ class Pushes:
             slot_sum=float(slot_sum.mean()),
             paper=None,
             at_most=lambda slots: (last <= slots[:, None]).mean(axis=1),
-            frames=frames,
+            frames=np.column_stack([frames, received == 0]),
         )
 
     def _search_barring(self, slots: int) -> float:
@@ -214,7 +245,7 @@ class Pushes:
         return highest(received, 0.5 / most, points=97)
 
     def _play(self, slots: int, probability: float, progress: Progress) -> Floats:
-        """Play the frames of a simulation. Returns (F, 4), the columns of `PushYield.frames`."""
+        """Play the frames of a simulation. Returns (F, 4), the first columns of `PushYield.frames`."""
         cell, rng = self.cell, stream(self.cell.seed, PLAN, slots)
         most = len(self.pmf) - 1
         at_once = cell.frames if cell.precision is None else FEW

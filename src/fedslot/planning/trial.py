@@ -32,7 +32,7 @@ def play_pushes(
     """Play a batch of frames in which `number` (F,) UEs contend.
 
     ready: whether they are ready in time.
-    returns: (F, 5), the columns of `PushYield.frames`, and the number of collided slots.
+    returns: (F, 5), the first columns of `PushYield.frames`, and the number of collided slots.
     """
     count, most = len(number), int(number.max(initial=0))
     if not most or not slots:
@@ -50,8 +50,8 @@ def play_pushes(
 class Runs(NamedTuple):
     """Stationary runs of a cell.
 
-    frames: (R T, 4) the columns of `PushYield.frames`, run by run. backlogs: (R,) mean number of UEs that may contend.
-    contending: mean number of UEs that are not barred.
+    frames: (R T, 4) the first columns of `PushYield.frames`, run by run. contending: mean number of UEs not barred.
+    backlogs: (R,) mean number of UEs that may contend.
     """
 
     frames: Floats

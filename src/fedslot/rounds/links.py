@@ -36,11 +36,11 @@ class Links:
     @classmethod
     def of(cls, scenario: Scenario, fleet: Fleet, radio: Radio) -> Links:
         """Return the links of a fleet."""
-        bursts = radio.bursts(fleet.rates)
+        bursts, outage = radio.bursts(fleet.rates), fleet.outage
         return cls(
             scenario.seed,
             bursts if (bursts > 1).any() else None,
-            fleet.outage if fleet.outage.any() else None,
+            outage if outage.any() else None,
             scenario.radio.duty_cycle,
         )
 

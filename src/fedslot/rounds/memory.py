@@ -19,6 +19,7 @@ from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
 from fedslot.strategies import STRATEGIES
 from fedslot.support.errors import InputError
 from fedslot.support.machine import memory
+from fedslot.valuation.kriging import evaluated
 
 PROGRAM = 4e8  # bytes of Python with its libraries
 UE = 96  # bytes of a UE: its share, epochs, noise, link and what strategies know of it
@@ -70,8 +71,8 @@ def _valuation(sizes: Sizes) -> float:
     """Return the bytes of coalitions (C, Y) with their weights, and of what methods compute of them."""
     players = sizes.received
     coalitions, kernels = {
-        "kriging": (sizes.utilities_per_ue * players, 3),
-        "banzhaf": (sizes.utilities_per_ue * players, 3),
+        "kriging": (evaluated(players, sizes.utilities_per_ue), 6),
+        "banzhaf": (evaluated(players, sizes.utilities_per_ue), 6),
         "leave-one-out": (players, 0),
         "cyclic": (players * (players + 1), 0),
         "exact": (2 ** min(players, MOST_EXACT_PLAYERS), 0),

@@ -47,11 +47,15 @@ class Averages(NamedTuple):
 
 def gaussian(a: Floats, b: Floats, length: float) -> Floats:
     """Return the Gaussian kernel exp(-|a - b|^2 / (2 length)) between points (A, R) and (B, R)."""
-    exponent = a @ b.T
-    exponent -= 0.5 * (a**2).sum(axis=1)[:, None]
-    exponent -= 0.5 * (b**2).sum(axis=1)
-    exponent /= length
-    kernel: Floats = np.exp(exponent, out=exponent)
+    return _of_products(a @ b.T, (a**2).sum(axis=1), (b**2).sum(axis=1), length)
+
+
+def _of_products(products: Floats, a: Floats, b: Floats, length: float) -> Floats:
+    """Return the Gaussian kernel (A, B) from inner products (A, B), which it overwrites, and squares (A,) and (B,)."""
+    products -= 0.5 * a[:, None]
+    products -= 0.5 * b
+    products /= length
+    kernel: Floats = np.exp(products, out=products)
     return kernel
 
 
@@ -106,6 +110,8 @@ def by_strata(geometry: Geometry, weights: Floats, predictor: Predictor, rng: np
     at_grand = gaussian(grand[None], points, length)  # (1, n), with gradients (n, R)
     gradients = at_grand.T / length * (points - grand)
     placed = np.column_stack([geometry.points, np.ones(players)]) * shares[:, None]
+    products = placed[:, :-1] @ points.T  # those of an arc are sums of these, so that no circle takes a matrix product
+    squares = (points**2).sum(axis=1)
 
     kernels, slopes, variances = np.zeros((players, len(points))), np.zeros_like(steps), np.zeros(players)
     for sizes in np.split(np.arange(2, players - 1), _edges(players)):
@@ -118,8 +124,10 @@ def by_strata(geometry: Geometry, weights: Floats, predictor: Predictor, rng: np
             size, order = rng.choice(sizes, p=chances / chances.sum()), rng.permutation(players)
             scale = chances.sum() / chances[size - sizes[0]] / circles
             sums = _arcs(placed[order], size)  # the arcs of that length are the coalitions
-            kernel = gaussian(sums[:, :-1] / sums[:, -1:], points, length) - at_grand
-            linear = (sums[:, :-1] - sums[:, -1:] * grand) / size
+            total, arcs = sums[:, -1:], sums[:, :-1] / sums[:, -1:]
+            kernel = _of_products(_arcs(products[order], size) / total, (arcs**2).sum(axis=1), squares, length)
+            kernel -= at_grand
+            linear = (sums[:, :-1] - total * grand) / size
             of_kernel, of_linear = (scale * _contributions(part, size, weights) for part in (kernel, linear))
             kernels[order] += of_kernel
             slopes[order] -= of_linear
@@ -133,17 +141,21 @@ def by_strata(geometry: Geometry, weights: Floats, predictor: Predictor, rng: np
 
 def _arcs(rows: Floats, length: int) -> Floats:
     """Return the sums (Y, m) of `length` consecutive rows (Y, m) of a circle, from each row on."""
-    sums = np.concatenate([np.zeros_like(rows[:1]), rows, rows[: length - 1]]).cumsum(axis=0)
-    arcs: Floats = sums[length:] - sums[:-length]
+    sums = np.zeros((len(rows) + 1, rows.shape[1]))
+    rows.cumsum(axis=0, out=sums[1:])
+    arcs: Floats = np.concatenate([sums[length:], sums[1:length] + sums[-1]])  # the later ones go past the last row
+    arcs -= sums[:-1]
     return arcs
 
 
 def _contributions(utilities: Floats, size: int, weights: Floats) -> Floats:
     """Return the contributions (Y, m) of players on a circle to the utilities (Y, m) of its arcs of one size."""
     players = len(weights)
-    joined = np.roll(_arcs(utilities, size), size - 1, axis=0)  # arcs with a player start up to size - 1 before it
-    missing = utilities.sum(axis=0) - joined
-    contributions: Floats = weights[size - 1] / size * joined - weights[size] / (players - size) * missing
+    # arcs with a player start up to size - 1 before it; all others are without it
+    contributions = np.roll(_arcs(utilities, size), size - 1, axis=0)
+    of_joined, of_missing = weights[size - 1] / size, weights[size] / (players - size)
+    contributions *= of_joined + of_missing
+    contributions -= of_missing * utilities.sum(axis=0)
     return contributions
 
 

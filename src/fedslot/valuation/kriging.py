@@ -49,7 +49,7 @@ class Kriging:
 
     def __call__(self, game: Game, rng: np.random.Generator) -> Valuation:
         players = game.players
-        budget = 2 * players + (self.utilities_per_ue - 2) * min(players, MOST_SAMPLING)
+        budget = evaluated(players, self.utilities_per_ue)
         if players <= FEW_PLAYERS or 2**players <= budget:
             return exact(game, self.semivalue)
         corners, sample = _corners(players), _sample(players, budget, rng)
@@ -73,6 +73,11 @@ class Kriging:
         corrections = (coefficients(sample, weights) / (len(sample) * chances[:, None])).T
         variances += (shares[:, sampled] ** 2 + corrections**2) @ fit.residuals[sampled] ** 2
         return Valuation(shares @ utility, np.sqrt(variances), game.utilities)
+
+
+def evaluated(players: int, utilities_per_ue: int) -> int:
+    """Return the number of utilities to evaluate of many players."""
+    return 2 * players + (utilities_per_ue - 2) * min(players, MOST_SAMPLING)
 
 
 @dataclass(frozen=True)

@@ -164,10 +164,10 @@ def _say_backlog(sizing: Sizing) -> list[str]:
     if backlog is None:
         return []
     how, given = "where the mean drift ends", not isinstance(sizing.cell.barring, str)
-    if own.standard_errors:
+    if backlog.by_chain:
+        how = "from a Markov chain" + ("" if backlog.cell.computed else ", simulated")
+    elif own.standard_errors:
         how = "simulated, and may jam later" if given else "simulated"
-    elif backlog.by_chain:
-        how = "from a Markov chain"
     number = f"With {own.pull} pull slots, {_number(own.backlog or 0.0)} UEs"
     lines = [
         f"{number} are backlogged when a frame begins, in the long run",
@@ -175,7 +175,7 @@ def _say_backlog(sizing: Sizing) -> list[str]:
     ]
     most = backlog.most_arrivals
     if own.push and math.isfinite(most):
-        drift = "" if given and how == "from a Markov chain" else ", by the mean drift"
+        drift = "" if given and backlog.by_chain else ", by the mean drift"
         what = "Unstable above" if given else "The push slots serve up to"
         lines.append(f"{what} {most:.3g} arrivals a slot{drift}.")
     return lines

@@ -1,0 +1,90 @@
+"""Uniform quantisation with entropy coding: the finest step whose message has the bits that it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedslot.compression.codec import Codec, Floats, Key, Shapes, parameters
+from fedslot.compression.entropy_coding import LARGEST_NUMBER, Integers, Numbers, decode_numbers
+from fedslot.compression.noise import rounded_noise
+from fedslot.compression.packing import read_scales
+from fedslot.compression.rounding import LARGEST, SMALLEST, Rounding, offsets, stand_for
+
+LEAST_BYTES = 96  # for the tables of small models
+WORDS = 64  # bits that the coder needs at the end
+CONTEXTS = 4  # classes of dithers: which numbers are likely depends on the dither
+
+
+class VariableLength(Codec):
+    """Whole multiples of one step for all parameters, entropy coded; an empty message stands for no change."""
+
+    def __init__(self, bits: float, rounding: Rounding) -> None:
+        self.bits, self.rounding = bits, rounding
+
+    def encode(self, change: Floats, shapes: Shapes, key: Key) -> bytes:
+        largest = min(float(np.abs(change).max(initial=0)), LARGEST / 4)
+        if largest < SMALLEST:
+            return b""
+        change = np.clip(change, -largest, largest)
+        added = offsets(self.rounding, len(change), key)
+        contexts, sides = self._contexts(added)
+
+        def numbers(step: float) -> Numbers:
+            levels = np.floor(change / np.float32(step) + added).astype(np.int32)
+            return Numbers.of(levels * sides, contexts, CONTEXTS)
+
+        most = self.most_bytes(shapes)
+        limits = max(2 * largest / LARGEST_NUMBER, SMALLEST), 4 * largest
+        step = finest(lambda step: numbers(step).bits, 8 * (most - 4) - WORDS, change, limits)
+        while step <= limits[1]:
+            message: bytes = np.float32(step).astype("<f4").tobytes() + numbers(step).encode()
+            if len(message) <= most:
+                return message
+            step *= 1.005
+        return b""  # so few bits that zeros have the least error
+
+    def decode(self, message: bytes, shapes: Shapes, key: Key) -> Floats:
+        count, most = parameters(shapes), self.most_bytes(shapes)
+        if not message:
+            return np.zeros(count, np.float32)
+        if not 4 < len(message) <= most:
+            raise ValueError(f"{len(message)} bytes, not 0 or from 5 to {most}")
+        contexts, sides = self._contexts(offsets(self.rounding, count, key))
+        levels = decode_numbers(message[4:], contexts, CONTEXTS) * sides
+        return stand_for(levels.astype(np.float32), self.rounding, key) * read_scales(message[:4])
+
+    def most_bytes(self, shapes: Shapes) -> int:
+        return max(int(self.bits * parameters(shapes) / 8), LEAST_BYTES)
+
+    def noise(self, changes: Floats) -> NDArray[np.float64] | None:
+        return None if self.rounding == "dither" else rounded_noise(changes)
+
+    def _contexts(self, added: Floats) -> tuple[Integers, Integers]:
+        """Return the contexts (P,) of dithers, and their signs: a change is as likely as its negative."""
+        if self.rounding != "dither":
+            return np.zeros(len(added), np.int32), np.ones(len(added), np.int32)
+        centred = 2 * added - 1
+        contexts = np.minimum((np.abs(centred) * CONTEXTS).astype(np.int32), CONTEXTS - 1)
+        return contexts, np.where(centred < 0, np.int32(-1), np.int32(1))
+
+
+def finest(size: Callable[[float], float], most: float, change: Floats, limits: tuple[float, float]) -> float:
+    """Return the step within limits for which the size of a change (P,) is just below the most, by secants.
+
+    From one to half of a fine step, the size grows by a bit for each parameter; of a coarse one, by less.
+    """
+    count, wanted, ends = len(change), 0.9995 * most, np.log2(limits)
+    root_mean_square = float(np.linalg.norm(change.astype(np.float64))) / np.sqrt(count)
+    step = float(np.clip(np.log2(root_mean_square) + 2 - most / count, *ends))
+    slope, before = -float(count), None
+    for _ in range(10):
+        here = (step, size(2.0**step))
+        if 0 <= most - here[1] < 1e-3 * most:
+            break
+        if before is not None and here[0] != before[0]:
+            slope = float(np.clip((here[1] - before[1]) / (here[0] - before[0]), -1.2 * count, -0.05 * count))
+        before, step = here, float(np.clip(step + (wanted - here[1]) / slope, *ends))
+    return float(np.float32(2.0**step))
