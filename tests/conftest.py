@@ -96,6 +96,32 @@ def _mostly(good: st.SearchStrategy[Any], *bad: object) -> st.SearchStrategy[Any
     return st.integers(0, 49).flatmap(lambda n: st.sampled_from(bad) if n == 17 else good)
 
 
+def _radios() -> st.SearchStrategy[dict[str, Any]]:
+    laws = ["equal", "disc", {"name": "equal", "options": {"rate": 0.3}}, {"name": "disc", "options": {"target": 0.9}}]
+    wrong = [
+        "csv",
+        "disk",
+        {"name": "disc", "options": {"rates": [0.1]}},
+        {"name": "csv", "options": {"path": "a.csv"}},
+    ]
+    return _section(
+        {},
+        {
+            "rates": _mostly(st.sampled_from(laws), *wrong),
+            "outage": _mostly(st.sampled_from([0.0, 0.2, 0.999]), 1.0, -0.1),
+            "duty_cycle": _mostly(st.none() | st.sampled_from([1e-3, 0.3, 1.0]), 0.0, 1.5),
+            "bits_per_slot": _mostly(st.none() | st.sampled_from([0.5, 1e4, 1e9]), 0.0, 1e99),
+            "slot_seconds": _mostly(st.none() | st.just(0.5), 0.0),
+            "send_joules": _mostly(st.none() | st.just(0.1), -1.0),
+        },
+    )
+
+
+def _codecs() -> st.SearchStrategy[Any]:
+    good = [None, "quantise", {"name": "quantise", "options": {"bits": 1}}]
+    return _mostly(st.sampled_from(good), "quantize", {"options": {"bits": 0}})
+
+
 def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
     numbers = st.floats(min_value=1e-3, max_value=1e3)
     computing = _section(
@@ -155,6 +181,9 @@ def _small_scenarios() -> st.SearchStrategy[dict[str, Any]]:
                     "computing": st.none() | computing,
                 },
             ),
+            "radio": _radios(),
+            "compression": _codecs(),
+            "broadcast_compression": _codecs(),
             "strategy": _section(
                 {"name": _mostly(st.sampled_from(sorted(STRATEGIES)), "fedavq", "math:pi", "builtins:list")},
                 {

@@ -101,7 +101,7 @@ def check_run(path: Path) -> None:
     result = fedslot.load(path)
     rounds, scenario = result.rounds, result.scenario
     assert list(rounds["round"]) == list(range(len(rounds)))
-    assert len(rounds) == scenario.most_rounds or scenario.time_budget is not None
+    assert len(rounds) == scenario.most_rounds or scenario.used(0, 0, 0)  # within a budget
     numbers = rounds.select_dtypes("number").dropna(axis="columns", how="all")  # seconds and joules may be unknown
     assert np.isfinite(numbers.to_numpy()).all()
     assert rounds["test_accuracy"].between(0, 1).all()
@@ -224,6 +224,7 @@ def test_mistyped_commands(name: str, rest: list[str]) -> None:
 @example([("seed", "-1")])
 @example([("training.epochs", "9" * 5000)])
 @example([("strategy.options" + ".a" * 3000, "1")])
+@example([("radio.slot_seconds", "1"), ("seconds_budget", "0.1")])
 @fuzz(60)
 def test_overrides(pairs: list[tuple[str, str]]) -> None:
     slow = {"rounds", "training.epochs", "valuation.permutations", "training.batches", "data.dataset"}
@@ -242,7 +243,8 @@ LINES = [
     "push: {channel: {name: irsa}, contenders: 900000000}", "training: {epochs: 1000000000}",
     "data: {ues: 100000000, samples_per_ue: 1000000000}",
     "? [a]", "- 3", "...", "---", "training: {lr: .nan}", "x" * 2000, "\t", "# only words", "fleet: {noise: 1e39}",
-    "time_budget: 0x10",
+    "time_budget: 0x10", "radio: {rates: disc}", "radio: {rates: csv}", "radio: {outage: 0.5, duty_cycle: 0.1}",
+    "compression: quantise",
 ]  # fmt: skip
 
 
@@ -321,6 +323,21 @@ def test_data_files(made: dict[str, NDArray[Any]], damage: tuple[int, bytes] | N
 # Damaged folders --------------------------------------------------------------------------------------
 
 RESUMED = ["run", "quickstart", *small({"rounds": 4}), "--resume", "--out", "run"]
+
+
+@given(
+    st.lists(st.tuples(words | st.integers(0, 9).map(str), words | st.sampled_from(["0.4", "1"])), max_size=12)
+    | st.permutations(range(9)).map(lambda ues: [(str(ue), "0.4") for ue in ues]),
+    st.sampled_from(["ue,rate", "rate,ue", "ue,rate,outage", "ue;rate", ""]),
+)
+@example([(str(ue), "1") for ue in range(9)], "ue,rate")
+@fuzz(30)
+def test_files_of_rates(rows: list[tuple[str, str]], header: str) -> None:
+    with folder() as here:
+        text = "\n".join([header, *map(",".join, rows)])
+        (here / "mine.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
+        law = "{name: csv, options: {path: mine.csv}}"
+        check_refused_or_run("run", "quickstart", *small({"radio.rates": law}))
 
 
 @pytest.fixture(scope="module")
@@ -446,13 +463,26 @@ class BadState(FedAvg):
         return answer[0]
 
 
-@given(
-    st.sampled_from([BadChannel, BadDraw, BadGrant, BadPull, BadProbability, BadState]),
-    st.sampled_from(range(len(BAD))),
-)
-@fuzz(60)
-def test_own_parts(part: type, index: int) -> None:
+def bad_rates(ues: int, rng: np.random.Generator) -> Any:
+    return answer[0]
+
+
+def bad_losses(ues: int, rng: np.random.Generator) -> Any:
+    return np.ones(ues), answer[0]
+
+
+FIELDS: dict[Any, str] = {
+    **dict.fromkeys([BadChannel, BadDraw], "push.channel"),
+    **dict.fromkeys([BadGrant, BadPull, BadProbability, BadState], "strategy.name"),
+    **dict.fromkeys([bad_rates, bad_losses], "radio.rates"),
+}
+
+
+@given(st.sampled_from(list(FIELDS)), st.sampled_from(range(len(BAD))))
+@fuzz(80)
+def test_own_parts(part: Any, index: int) -> None:
     answer[0] = BAD[index]
-    field = "push.channel" if issubclass(part, Channel) else "strategy.name"
     with folder():
-        check_refused_or_run("run", "quickstart", *small({"strategy.warmup": 0, field: f"{__name__}:{part.__name__}"}))
+        check_refused_or_run(
+            "run", "quickstart", *small({"strategy.warmup": 0, FIELDS[part]: f"{__name__}:{part.__name__}"})
+        )

@@ -71,6 +71,18 @@ def test_a_budget_of_seconds_is_one_of_slots(cell: Scenario) -> None:
     assert (slots.summary()["stopped_by"], seconds.summary()["stopped_by"]) == ("time_budget", "seconds_budget")
 
 
+@pytest.mark.parametrize(
+    ("preset", "field", "budget"), [("quickstart", "seconds_budget", 9), ("wifi", "time_budget", 45)]
+)
+def test_a_budget_that_not_even_the_first_frame_fits_into_is_refused(preset: str, field: str, budget: float) -> None:
+    """Of 11 slots of a second; of 40 slots after a downlink of 13."""
+    scenario = Scenario.load(preset, {"radio.slot_seconds": 1.0, field: budget})
+    with pytest.raises(
+        InputError, match=rf"{field}: {budget}.* at least that of the first frame, {11 if budget == 9 else 53}"
+    ):
+        fedslot.run(scenario)
+
+
 def test_a_budget_of_joules_ends_with_the_frame_that_uses_it_up(cell: Scenario) -> None:
     whole = fedslot.run(cell).rounds["joules"].cumsum()
     result = fedslot.run(cell.replace({"joules_budget": float(whole[3] + 0.1 * (whole[4] - whole[3]))}))

@@ -10,6 +10,7 @@ import pytest
 
 import fedslot
 from fedslot import Scenario
+from fedslot.support.errors import RefusedError
 
 BITS = {"compression": {"name": "quantise", "options": {"bits": 2}}}
 SLOW = {"radio.rates": {"name": "disc"}, "radio.outage": 0.1, "radio.duty_cycle": 0.2}
@@ -115,3 +116,10 @@ def test_short_frames_make_room_for_slow_ues(cell: Scenario) -> None:
     half = {"radio.rates": {"name": "equal", "options": {"rate": 0.5}}, "strategy.name": "scout"}
     rounds = fedslot.run(cell.replace({**half, "aggregation.name": "filtered"})).rounds
     assert (rounds["slots"] == 2 * rounds["pulled"]).all()
+
+
+def test_training_that_diverges_says_so_with_compression_too(cell: Scenario) -> None:
+    wild = {"fleet.noise": 1e6, "training.lr": 1e6, "rounds": 5}
+    for more in ({}, BITS):
+        with pytest.raises(RefusedError, match="training diverged"):
+            fedslot.run(cell.replace({**wild, **more}))

@@ -29,7 +29,7 @@ from fedslot.rounds.states import state_arrays
 from fedslot.rounds.trace import Event, trace_frame
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Strategy
-from fedslot.support.errors import RefusedError
+from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.rng import ASK, SCHEDULE, stream
 from fedslot.updates import Compression, compression_of
 from fedslot.valuation import Valuation
@@ -219,15 +219,18 @@ class PS:
         The energy of a frame is not known before it. The first frame that uses up the budget of joules is the last one.
         """
         scenario, uplink = self.scenario, grant.uplink_slots(self.scenario.frame.slots)
-        slots, seconds, joules = scenario.time_budget, scenario.seconds_budget, scenario.joules_budget
         downlinks = 1 if uplink else 0
         longest = grant.overhead + self.clock.radio.time(uplink, downlinks)
         longest_seconds = self.clock.seconds(longest, downlinks) or 0.0
-        return (
-            (slots is None or now.slots_spent + longest <= slots * (1 + ROUNDING))
-            and (seconds is None or now.seconds_spent + longest_seconds <= seconds * (1 + ROUNDING))
-            and (joules is None or now.joules_spent < joules)
-        )
+        for name, budget, spent, needed in (
+            ("time_budget", scenario.time_budget, now.slots_spent, longest),
+            ("seconds_budget", scenario.seconds_budget, now.seconds_spent, longest_seconds),
+        ):
+            if budget is not None and spent + needed > budget * (1 + ROUNDING):
+                if now.round == 0:
+                    raise InputError(name, budget, f"at least that of the first frame, {needed:g}")
+                return False
+        return scenario.joules_budget is None or now.joules_spent < scenario.joules_budget
 
     def _from_precise(self, now: Snapshot, trained: Trained) -> Trained:
         """Return local models as if trained from the PS's own model: UEs send changes of the one that they heard."""

@@ -230,4 +230,4 @@ class Result:
 
 def _total_time(slots: pd.Series[Any]) -> Time:
     """Return the sum of numbers of slots, whole if they are."""
-    return tidy(np.asarray(slots).sum().item())
+    return tidy(np.asarray(slots).sum().item()) if len(slots) else 0

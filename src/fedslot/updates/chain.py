@@ -99,6 +99,8 @@ class Compression:
 
     def transmit(self, change: Floats, key: Key) -> tuple[bytes, Floats]:
         """Return the bytes of a change (P,), and what they are decoded to."""
+        if not np.isfinite(change).all():  # training diverged, which is refused where updates are used
+            return b"", change
         try:
             message = self.codec.encode(change, self.shapes, key)
             decoded = self.codec.decode(message, self.shapes, key)
