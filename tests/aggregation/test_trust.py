@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedslot.aggregation import AGGREGATIONS, Updates
-from fedslot.aggregation.trust import CLIP, are_accepted, remember, shortening, typical_length
+from fedslot.aggregation.trust import (
+    CLIP,
+    COPY,
+    are_accepted,
+    are_copies,
+    differences,
+    remember,
+    shortening,
+    typical_length,
+    usual_difference,
+)
 from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
 
@@ -120,3 +130,50 @@ def test_the_typical_length_follows_the_median_whatever_a_minority_sends(share):
         late += [typical] if round >= 200 else []
     # of honest lengths, half divided by the honest share of all are shorter
     assert np.median(late) == pytest.approx(-np.log2(1 - 0.5 / (1 - share)), rel=0.1)
+
+
+def independent(seed: int) -> torch.Tensor:
+    """Updates with the progress in common, and a deviation of its length each."""
+    return PROGRESS + noise(float(PROGRESS.square().mean().sqrt()), seed)
+
+
+def test_copies_are_refused_and_the_later_ones_lose_their_trust():
+    """UEs 2 and 5 agree, in two lengths, and the PS's labels speak for both; then they are honest again."""
+    aggregation, start = AGGREGATIONS.make("filtered", {}), torch.zeros_like(PROGRESS)
+    state, accepted = aggregation.init(start, UES), []
+    for round in range(60):
+        steps = independent(round)
+        if round == 20:
+            steps[5] = 1.5 * steps[2]
+        result = aggregation.apply(state, received(start, steps))
+        state, accepted = result.state, [*accepted, result.accepted]
+    assert np.array(accepted[:20]).all()
+    assert accepted[20].tolist() == [True, True, False, True, True, False]
+    assert [round.tolist() for round in accepted[21:24]] == [[True] * 5 + [False]] * 3
+    assert np.array(accepted[40:]).all()
+
+
+@given(st.integers(0, 2**31), st.floats(0, 0.2))
+def test_copies_are_known_by_how_much_updates_differ(seed, jitter):
+    """Vectors with independent deviations differ by 1/2 (1 - cosine); a copy with a jitter j by j^2 / 2, if small."""
+    steps = independent(seed)
+    steps[5] = steps[2] + jitter * float(steps[2].norm()) * torch.nn.functional.normalize(
+        noise(1.0, seed + 1)[0], dim=0
+    )
+    between = differences(steps)
+    others = between[:5, :5][~np.eye(5, dtype=bool)]
+    usual = usual_difference(0.0, between)
+    assert others.mean() == pytest.approx(0.5, abs=0.1)
+    assert between[2, 5] == pytest.approx(jitter**2 / 2, rel=0.3, abs=1e-5)
+    pairs = np.argwhere(are_copies(between, usual)).tolist()
+    if abs(between[2, 5] - COPY * usual) > 1e-3:
+        assert pairs == ([[2, 5], [5, 2]] if between[2, 5] < COPY * usual else [])
+
+
+def test_updates_that_are_all_alike_or_empty_are_no_copies():
+    """Such are those of UEs with the same samples, or of free riders."""
+    alike, empty = PROGRESS.repeat(UES, 1), torch.zeros(UES, len(PROGRESS))
+    for steps in (alike, empty, PROGRESS.unsqueeze(0), 1e38 * torch.ones(2, 9)):
+        between = differences(steps)
+        assert not are_copies(between, usual_difference(0.0, between)).any()
+    assert np.array(rounds(torch.ones(30, UES))).all()

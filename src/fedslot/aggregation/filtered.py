@@ -2,7 +2,7 @@
 
 `docs/explanation/equal-slots.md` derives it. In each round, with d_k the steps of the received UEs:
 
-0. Trust. Updates that the PS's labels speak against are refused, and long steps shortened, see `trust.py`.
+0. Trust. Updates that the PS's labels speak against, and copies, are refused, and long steps shortened: `trust.py`.
 1. Weights. The noise sigma_k of a UE is the mean of its estimates so far. Measured as a change of the layers' outputs,
    a step without noise has the mean squared length E = |g|^2 + tau^2 (progress and deviation), and its noise
    nu_k = sigma_k^2 noise_gain. w_k ~ n_k / (E + nu_k).
@@ -38,7 +38,16 @@ from torch import Tensor
 
 from fedslot.aggregation.base import Aggregate, Updates
 from fedslot.aggregation.own_training import PRODUCTS, add_products, samples_of_others, share_of_own
-from fedslot.aggregation.trust import are_accepted, remember, shortening, typical_length
+from fedslot.aggregation.trust import (
+    NO_TRUST,
+    are_accepted,
+    are_copies,
+    differences,
+    remember,
+    shortening,
+    typical_length,
+    usual_difference,
+)
 
 WINDOWS = (5, 20, 80)  # rounds over which models are averaged
 SMOOTHING = 0.2  # weight of a round in E
@@ -60,7 +69,7 @@ class FilterState:
     energy: E. variance: v. rounds: those with a received update so far. step: factor of the next step.
     first_loss: validation loss of the network before any training. loss: of the reported model.
     best: (P,) the reported model of least validation loss so far, and best_loss that loss.
-    trust, trust_variance: (K,) T_k and the variance of its error. length: C.
+    trust, trust_variance: (K,) T_k and the variance of its error. length: C. difference: that of two updates.
     limited: whether training went back to `best`, so that steps are limited. `rounds` counts from there.
     sizes: (K,) training samples of each UE seen. products: (5,) sums of inner products with updates of the PS's own.
     """
@@ -77,6 +86,7 @@ class FilterState:
     trust: NDArray[np.float64]
     trust_variance: NDArray[np.float64]
     length: float = 0.0
+    difference: float = 0.0
     energy: float = 0.0
     variance: float = 0.0
     rounds: int = 0
@@ -160,7 +170,8 @@ class Filtered:
         if least < best_loss:
             best, best_loss = models[losses.index(least)], least
         if complete and (losses[0] > DESTROYED * first_loss or least > best_loss + LOST * first_loss):
-            known = {name: getattr(state, name) for name in ("noise", "seen", "trust", "trust_variance", "length")}
+            kept = ("noise", "seen", "trust", "trust_variance", "length", "difference")
+            known = {name: getattr(state, name) for name in kept}
             back = replace(self.init(best, len(noise)), **known, sizes=sizes, products=products)
             back = replace(back, first_loss=first_loss, loss=best_loss, best_loss=best_loss, limited=True)
             return Aggregate(best, best, back, best_loss, accepted)
@@ -253,11 +264,17 @@ def _screen(state: FilterState, updates: Updates) -> tuple[FilterState, NDArray[
     seen[ues] += 1
     errors = updates.noise / np.maximum(updates.norms, 1e-300)
     trust[ues], variances[ues] = remember(trust[ues], variances[ues], seen[ues], updates.gains, errors)
-    accepted = are_accepted(trust[ues], variances[ues], float(np.median(trust[seen > 0])))
+    between = differences(updates.steps)
+    difference = usual_difference(state.difference, between)
+    copies = are_copies(between, difference)
+    trust[ues[np.tril(copies).any(axis=1)]] = NO_TRUST
+    accepted = are_accepted(trust[ues], variances[ues], float(np.median(trust[seen > 0]))) & ~copies.any(axis=1)
     lengths = _lengths(updates)
     power = (noise[ues] / seen[ues]) ** 2 * updates.statistics.noise_gain(updates.start)
     length = typical_length(state.length, lengths[accepted], power[accepted]) if accepted.any() else state.length
-    after = replace(state, noise=noise, seen=seen, trust=trust, trust_variance=variances, length=length)
+    after = replace(
+        state, noise=noise, seen=seen, trust=trust, trust_variance=variances, length=length, difference=difference
+    )
     return after, accepted * shortening(lengths, power, length)
 
 

@@ -11,6 +11,10 @@ The update of this round counts at once: a UE that turns soon loses its trust, a
 (Cao et al. 2021) weights updates by their cosine with an update that the PS trains, in one round alone. Zeno (Xie et
 al. 2019) ranks them by the fall of a loss that the PS measures, less a penalty for their length.
 
+Colluders who agree on an update send it alike, while those of honest UEs differ by their samples and the order of
+these. Two updates are copies if they differ, by 1 - cosine, by less than a share COPY of what two usually differ by.
+Both are refused, and the UE of the later slot loses its trust: it may have heard the other.
+
 The cosine does not depend on length, and a long step destroys a model in almost any direction. So each step is
 shortened to at most the squared length CLIP C + nu_k, in units of the layers' outputs, where nu_k is that of the UE's
 noise and C a running median of the lengths of accepted updates without noise.
@@ -21,14 +25,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 Floats = NDArray[np.float64]
 
 MEMORY = 0.9  # most weight of the earlier gains in T_k, about ten updates: their data differ, but a UE may turn
 MARGIN = 0.25  # honest UEs with rare labels, which are needed, have T_k a little below 0; refused at 0, they are missed
 CLIP = 4.0  # twice the median length: a lower limit shortens many honest steps
-SPEED = 0.2  # most change of log C in a round
+SPEED = 0.2  # most change in a round of log C, and of that of the usual difference
+COPY = 0.05  # honest updates differed by 0.2 or more, even with much alike data and no noise
+LEAST_DIFFERENCE = 1e-3  # where all updates are alike, copies tell nothing
+NO_TRUST = -1.0  # the least a cosine can be: some ten to thirty good updates bring a UE back
 
 
 def remember(
@@ -73,3 +82,36 @@ def shortening(lengths: Floats, power: Floats, typical: float) -> Floats:
     """
     factors: Floats = np.sqrt(np.minimum(1.0, (CLIP * typical + power) / np.maximum(lengths, 1e-300)))
     return factors
+
+
+def differences(steps: Tensor) -> Floats:
+    """Return 1 - cosine (Y, Y) between steps (Y, P); it is 1 for steps without length, and of each to itself."""
+    unit = steps / torch.linalg.vector_norm(steps, dim=1, keepdim=True).clamp(min=1e-30)
+    cosines: Floats = (unit @ unit.mT).double().clamp(max=1).fill_diagonal_(0).cpu().numpy()  # 1 but for rounding
+    return 1 - cosines
+
+
+def usual_difference(before: float, between: Floats) -> float:
+    """Return the running median of the differences of two updates. before: 0 in the first round. between: (Y, Y).
+
+    One that differs from all others moves it little, or honest updates that are much alike would seem copies.
+    """
+    pairs = between[np.triu_indices(len(between), 1)]
+    if not len(pairs):
+        return before
+    if before <= LEAST_DIFFERENCE:
+        return float(np.median(pairs))
+    return before * math.exp(SPEED * float(np.sign(pairs - before).mean()))
+
+
+def are_copies(between: Floats, usual: float) -> NDArray[np.bool_]:
+    """Return which pairs (Y, Y) of updates are copies. between: their differences. usual: that of two updates.
+
+    >>> are_copies(differences(torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 3.0]])), usual=0.7).astype(int)
+    array([[0, 0, 0],
+           [0, 0, 1],
+           [0, 1, 0]])
+    """
+    copies: NDArray[np.bool_] = between < (COPY * usual if usual > LEAST_DIFFERENCE else 0.0)
+    np.fill_diagonal(copies, False)
+    return copies
