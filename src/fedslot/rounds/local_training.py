@@ -225,7 +225,7 @@ class JoinedTraining:
     def __init__(self, scenario: Scenario, model: Model, labelled: Evaluator, share: NDArray[np.int64]) -> None:
         self.scenario, self.share = scenario, share
         recipe, self.epochs = recipe_of(scenario), scenario.epochs
-        if self.epochs * recipe.batches * JOINED_MINIBATCH < len(share):
+        if self.epochs * recipe.minibatches(len(share)) * JOINED_MINIBATCH < len(share):
             recipe, self.epochs = replace(recipe, batches=-(-len(share) // JOINED_MINIBATCH)), 1
         self.trainer = Trainer(model, labelled.x, labelled.y, recipe, scenario.training.engine)
 
@@ -251,4 +251,12 @@ def make_model(scenario: Scenario, data: Dataset) -> Model:
 def recipe_of(scenario: Scenario) -> Recipe:
     """Return the recipe of a scenario's local training."""
     training, part = scenario.training, scenario.training.optimizer
-    return Recipe(training.lr, training.momentum, training.batches, training.proximal, part.name, part.options)
+    return Recipe(
+        training.lr,
+        training.momentum,
+        training.batches,
+        training.proximal,
+        part.name,
+        part.options,
+        training.batch_size or 1,
+    )
