@@ -41,15 +41,11 @@ def test_the_comments_of_init_are_fields_with_their_defaults(tmp_path: Path) -> 
     keys_of = [re.match(r" *# (\w+):", line) for line in lines]
     fields = {*keys()}
     sections = {key.rpartition(".")[0] for key in fields} & fields  # those that may be null
-    headers = [f"{'  ' * section.count('.')}# {section.rpartition('.')[2]}:" for section in sections]
-    optional = [lines.index(header) for header in headers]
-    inside = {
-        index
-        for first, header in zip(optional, headers, strict=True)
-        for index in takewhile(
-            lambda n, deeper=header[: header.index("#")] + "  ": lines[n].startswith(deeper), count(first + 1)
-        )
-    }
+    optional, inside = [], set[int]()
+    for section in sections:
+        outer = "  " * section.count(".")
+        optional.append(lines.index(f"{outer}# {section.rpartition('.')[2]}:"))
+        inside |= {*takewhile(lambda n, inner=f"{outer}  ": lines[n].startswith(inner), count(optional[-1] + 1))}
     hidden = [
         index for index, key in enumerate(keys_of) if key and key[1] in NAMES and index not in {*inside, *optional}
     ]
