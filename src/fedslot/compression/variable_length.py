@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedslot.compression.codec import Codec, Floats, Key, Shapes, parameters
 from fedslot.compression.entropy_coding import LARGEST_NUMBER, Integers, Numbers, decode_numbers
-from fedslot.compression.noise import rounded_noise
+from fedslot.compression.noise import dithered_noise, rounded_noise
 from fedslot.compression.packing import read_scales
 from fedslot.compression.rounding import LARGEST, SMALLEST, Rounding, offsets, stand_for
 
@@ -59,8 +59,8 @@ class VariableLength(Codec):
     def most_bytes(self, shapes: Shapes) -> int:
         return max(int(self.bits * parameters(shapes) / 8), LEAST_BYTES)
 
-    def noise(self, changes: Floats) -> NDArray[np.float64] | None:
-        return None if self.rounding == "dither" else rounded_noise(changes)
+    def noise(self, changes: Floats) -> NDArray[np.float64]:
+        return dithered_noise(changes) if self.rounding == "dither" else rounded_noise(changes)
 
     def _contexts(self, added: Floats) -> tuple[Integers, Integers]:
         """Return the contexts (P,) of dithers, and their signs: a change is as likely as its negative."""
