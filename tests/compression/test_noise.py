@@ -92,7 +92,9 @@ def test_it_is_right_within_6_percent_on_updates_of_a_run(
     noisy = (changes + np.random.default_rng(4).normal(0, 0.1, changes.shape)).astype(np.float32)
     codec: Codec = CODECS.make(name, options)
     keys = [Key(0, 0, ue) for ue in range(len(noisy))]
-    decoded = np.stack([codec.decode(codec.encode(x, shapes, key), shapes, key) for x, key in zip(noisy, keys, strict=True)])
+    decoded = np.stack(
+        [codec.decode(codec.encode(x, shapes, key), shapes, key) for x, key in zip(noisy, keys, strict=True)]
+    )
     estimates = codec.noise(decoded)
     if estimates is None:
         estimates = noise_estimates(torch.from_numpy(decoded))

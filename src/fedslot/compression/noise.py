@@ -1,4 +1,4 @@
-"""The noise on decoded changes whose median does not tell it: dithered, rounded or limited ones, and those with zeros."""
+"""The noise on decoded changes whose median alone does not tell it: dithered, rounded or limited ones, or with zeros."""
 
 from __future__ import annotations
 
