@@ -146,17 +146,18 @@ def test_the_best_size_of_updates_is_that_of_the_measured_noise(
 ) -> None:
     scenario = Scenario.load("quickstart", {**SMALL, "strategy.name": "merit-push", "strategy.warmup": None})
     loud, quiet = (fedslot.run(scenario.replace({"fleet.noise": noise})) for noise in (1.0, 1e-3))
-    sizes = [run.update_size() for run in (loud, quiet)]
-    assert sizes[0] is not None and sizes[1] is not None
-    assert sizes[0].noise_share > 0.5 > 10 * sizes[1].noise_share
-    assert sizes[0].best > sizes[1].best
+    size, other = loud.update_bits(), quiet.update_bits()
+    assert size is not None
+    assert other is not None
+    assert size.noise_share > 0.5 > 10 * other.noise_share
+    assert size.best > other.best
     folder = tmp_path / "loud"
     saved = fedslot.run(scenario.replace({"fleet.noise": 1.0}), out=folder)
-    assert saved.update_size() == fedslot.load(folder).update_size() == sizes[0]
+    assert saved.update_bits() == fedslot.load(folder).update_bits() == size
     assert main(["show", str(folder)]) == 0
-    assert f"most progress per slot: {sizes[0].best:.2g} bits per parameter" in capsys.readouterr().out
+    assert f"most progress per slot: {size.best:.2g} bits per parameter" in capsys.readouterr().out
 
 
 def test_other_strategies_measure_no_size_of_updates(result: Result, tmp_path: Path) -> None:
-    assert result.update_size() is None
-    assert fedslot.run(Scenario.load("quickstart", SMALL), out=tmp_path / "run").update_size() is None
+    assert result.update_bits() is None
+    assert fedslot.run(Scenario.load("quickstart", SMALL), out=tmp_path / "run").update_bits() is None

@@ -1,4 +1,4 @@
-"""The noise on decoded changes whose median alone does not tell it: dithered, rounded or limited ones, or with zeros."""
+"""The noise on decoded changes, if their median alone does not tell it: dithered, rounded or limited, or with zeros."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Planning:
     sizing.py       the request of `fedslot plan` and its result: splits, seconds and joules, goals
 """
 
-from fedslot.planning.bits import UpdateSize, best_bits
+from fedslot.planning.bits import BestBits, best_bits
 from fedslot.planning.cell import PushCell
 from fedslot.planning.contenders import Binomial
 from fedslot.planning.goals import least_slots, most_contenders
@@ -31,13 +31,13 @@ from fedslot.planning.period import PushPeriod, TimedPushPeriod
 from fedslot.planning.planner import FrameSplit, Plan, plan
 
 __all__ = [
+    "BestBits",
     "Binomial",
     "FrameSplit",
     "Plan",
     "PushCell",
     "PushPeriod",
     "TimedPushPeriod",
-    "UpdateSize",
     "best_bits",
     "hoeffding_bound",
     "least_slots",

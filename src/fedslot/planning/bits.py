@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class UpdateSize:
+class BestBits:
     """Bits per parameter of updates that are quantised with a dither and entropy coded.
 
     noise_share: of an update's error, the mean square that is noise. best: with the most progress per uplink slot.
@@ -42,7 +42,7 @@ class UpdateSize:
     high: float
 
 
-def best_bits(noise_share: float) -> UpdateSize:
+def best_bits(noise_share: float) -> BestBits:
     """Return the bits per parameter with which updates make the most progress per slot.
 
     >>> for share in (1.0, 0.4, 0.1):
@@ -56,7 +56,7 @@ def best_bits(noise_share: float) -> UpdateSize:
     bits = np.geomspace(FEWEST, MOST, 500)
     costs = update_cost(bits, noise_share)
     almost = bits[costs <= ALMOST * costs.min()]
-    return UpdateSize(noise_share, *map(float, (bits[costs.argmin()], almost[0], almost[-1])))
+    return BestBits(noise_share, *map(float, (bits[costs.argmin()], almost[0], almost[-1])))
 
 
 def update_cost(bits: Floats | float, noise_share: float) -> Floats:

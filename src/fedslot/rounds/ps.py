@@ -69,6 +69,7 @@ class PS:
     broadcast: Compression | None = field(init=False)
     controller: Controller = field(init=False)
     labels: OwnLabels | None = field(init=False)
+    _heard: tuple[Snapshot, Tensor] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         shapes = self.network.tensor_shapes
@@ -112,9 +113,12 @@ class PS:
         """Return the model (P,) as UEs hear it: what the broadcast is decoded to, if it is compressed."""
         if self.broadcast is None:
             return now.model
+        if self._heard and self._heard[0].model is now.model and self._heard[0].round == now.round:
+            return self._heard[1]  # asked for at the beginning of a round, and at its end
         key = Key(self.scenario.seed, now.round, self.scenario.data.ues)  # the PS counts as one more UE
         _, model = self.broadcast.transmit(now.model.cpu().numpy(), key)
-        return torch.from_numpy(model).to(now.model)
+        self._heard = now, torch.from_numpy(model).to(now.model)
+        return self._heard[1]
 
     def ask(self, now: Snapshot, losses: Losses) -> Snapshot:
         """Return the snapshot after the strategy asked UEs for their losses; unchanged if it asks none."""

@@ -17,7 +17,7 @@ from fedslot.access.clock import Clock
 from fedslot.data.sources import load as load_data
 from fedslot.fleet import Fleet
 from fedslot.messages import Time, tidy
-from fedslot.planning.bits import UpdateSize, best_bits
+from fedslot.planning.bits import BestBits, best_bits
 from fedslot.planning.inputs import model_shapes
 from fedslot.rounds.local_training import make_model
 from fedslot.rounds.trace import COLLIDED, LOST, PULLED, PUSHED, WASTED
@@ -176,7 +176,7 @@ class Result:
 
         return estimate_value_ratio(self.scenario, self.frames, self.folder or "the run")
 
-    def update_size(self) -> UpdateSize | None:
+    def update_bits(self) -> BestBits | None:
         """Return the bits per parameter with which updates would make the most progress per slot.
 
         It follows from what `scout` or `merit-push` measured up to the end of the run; None with other strategies. In a
