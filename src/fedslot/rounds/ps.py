@@ -118,6 +118,7 @@ class PS:
         if self.broadcast is None:
             return model.astype("<f4", copy=False).tobytes(), now.model
         key = Key(self.scenario.seed, now.round, self.scenario.data.ues)  # the PS counts as one more UE
+        # asked for at the beginning of a round, and at its end
         if self._said is None or self._said[0] is not now.model or self._said[1] != key:
             message, heard = self.broadcast.transmit(model, key)
             self._said = now.model, key, message, torch.from_numpy(heard).to(now.model)
