@@ -187,9 +187,12 @@ class Result:
             return None
         return best_bits(survey.noise_share(survey.pool(horizon=1.0, share=MOST_OF_THEM)))
 
-    def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
-        """Draw the test accuracy over slots, rounds, seconds or joules, in a new figure or in given axes."""
-        drawn: Axes = display.plot(self, x, axes)
+    def plot(self, x: X = "slots", axes: Axes | None = None, size: Literal["screen", "column"] = "screen") -> Axes:
+        """Draw the test accuracy over slots, rounds, seconds or joules, in given axes or in a new figure.
+
+        size: of a new figure, for a screen or for a column of a two-column paper.
+        """
+        drawn: Axes = display.plot(self, x, axes, size)
         return drawn
 
     def __repr__(self) -> str:
