@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedslot
 from fedslot.deployment.mqtt.inbox import Inbox
 from fedslot.deployment.mqtt.messages import (
+    PROTOCOL,
     pack,
     read_clock,
     read_model,
@@ -185,7 +187,8 @@ def test_models_and_statuses_are_read_as_written() -> None:
     header, numbers = unpack(write_model(model, round=4))
     assert (header["round"], header["parameters"]) == (4, 7)
     assert read_model(numbers).tolist() == model.tolist()
-    assert read_status(write_status("online", "abc")) == ("online", "abc")
+    assert read_status(write_status("online", "abc")) == ("online", "abc", PROTOCOL, fedslot.__version__)
+    assert read_status(b'{"state": "online", "node": "abc"}') == ("online", "abc", 1, "")
     assert read_clock(write_clock("abc", 12.5)) == ("abc", 12.5)
 
 
