@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -188,7 +189,6 @@ def _read_model(folder: Path, network: Model) -> tuple[Tensor, str]:
     """Return the model of a run to begin with, and its hash; refuse one of another network."""
     import torch
 
-    from fedslot.deployment.mqtt.messages import version
     from fedslot.planning.inputs import model_shapes
     from fedslot.runs.records import RunFolder
 
@@ -198,7 +198,7 @@ def _read_model(folder: Path, network: Model) -> tuple[Tensor, str]:
         raise InputError(
             "--from", str(folder), f"the folder of a run whose network has these {network.size} parameters"
         )
-    return torch.from_numpy(flat).to(network.initial), version(flat)
+    return torch.from_numpy(flat).to(network.initial), sha256(flat.tobytes()).hexdigest()
 
 
 def _say_result(label: str, summary: Mapping[str, Any], faults: int, out: Path, log: LogForm) -> None:

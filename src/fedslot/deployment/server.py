@@ -20,6 +20,7 @@ from torch import Tensor
 from fedslot.access.clock import radio_of
 from fedslot.access.reach import pull_only
 from fedslot.aggregation import Aggregation
+from fedslot.compression import Key
 from fedslot.deployment.changes import (
     REQUEST,
     Change,
@@ -31,6 +32,7 @@ from fedslot.deployment.changes import (
     to_json,
     write_record,
 )
+from fedslot.deployment.encoding import Encoding, read_message
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
 from fedslot.deployment.presence import PRESENCE, Presence
@@ -44,6 +46,8 @@ from fedslot.deployment.screening import (
     check_metrics,
     check_move,
     check_size,
+    most_bytes,
+    read_model,
     read_update,
 )
 from fedslot.learning.models import Model
@@ -62,6 +66,7 @@ from fedslot.scenario import RatesPart, Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.limits import longest_step
+from fedslot.updates import BITS
 
 logger = getLogger(__name__)
 
@@ -71,7 +76,7 @@ class ParameterServer:
 
         server.start()
         while frame := server.announce():
-            # the transport sends server.now.model and frame.turns to the UEs, and collects their replies
+            # the transport sends server.broadcast and frame.turns to the UEs, and collects their replies
             server.close(frame, reached, replies)
         server.finish()
 
@@ -86,6 +91,9 @@ class ParameterServer:
     weight: the metric that counts training samples. metrics: names of others that every update must have.
     frames: whether to write `frames.csv`.
     callbacks: once one of them stops the training, `announce` returns None.
+
+    Of a frame that is announced: broadcast: the model as bytes, written as `encoding` says. heard: (P,) the model that
+    UEs read in them. last_received: (K,) the round of the last received update of each UE, -1 if there is none.
     """
 
     def __init__(
@@ -110,16 +118,17 @@ class ParameterServer:
         self.first, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.own_aggregation = aggregate is not None
         self._aggregation = aggregate or scenario.aggregation.make()
-        self.ps, self.changes = self._make_ps(scenario), list[Change]()
+        self.roster = Roster(scenario.data.ues, keyed)
+        self.changes = list[Change]()
+        self._follow(self._make_ps(scenario))
         self.seeded, self.unasked, self.weight, self.metrics = seeded, unasked, weight, tuple(metrics)
         self.folder = None if out is None else RunFolder(Path(out))
         self._opening = {"resume": resume, "force": force, "frames": frames}
         self._callbacks, self._running, self.stopped = Callbacks(callbacks), False, False
         self._rows: list[Round] = []
-        self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
-        self.received: UEs = np.empty(0, dtype=np.int64)  # in the last frame that was closed
+        self.last_received = np.full(scenario.data.ues, -1)
         self._due, self._missing = 0, 0  # updates that were expected, and those of them that did not come
         self._unfilled = 0  # pull slots of the frame for which no UE was here
         self._owed = set[int]()  # UEs that would have been pulled, but were away
@@ -132,9 +141,15 @@ class ParameterServer:
         return self.ps.scenario
 
     def _make_ps(self, scenario: Scenario) -> PS:
+        Encoding.of(scenario, self.model.tensor_shapes)  # refuses schemes that devices do not have, before any is used
         strategy = scenario.strategy.make(cell(scenario, radio=radio_of(scenario, self.model.tensor_shapes)))
         _check(scenario, strategy)
         return PS(scenario, self.model, self.held_out, strategy, self._aggregation)
+
+    def _follow(self, ps: PS) -> None:
+        """Take the PS of a scenario, that of the beginning or one after a change."""
+        self.ps, self.encoding = ps, Encoding.of(ps.scenario, self.model.tensor_shapes)
+        self.roster.ues = ps.scenario.data.ues
 
     def start(self, initial: Tensor | None = None, origin: str = "") -> None:
         """Begin with a model (P,), by default the network's own, or with the folder's checkpoint.
@@ -178,6 +193,7 @@ class ParameterServer:
             grant = pull_only(grant, here, self._owed, slots, self.now.round)
             self._owed = (self._owed | wanted - here) - set(grant.pull.tolist())
             self._unfilled = len(wanted) - len(grant.pull)
+        self.broadcast, self.heard = self.ps.say(self.now)
         is_open = self.unasked and not self.seeded
         waiting = None if is_open else backlogged(self.scenario, grant, self.now.waiting, self.now.round)
         return Frame(self.scenario, grant, waiting, self.now.round, self.seeded, self.unasked)
@@ -188,7 +204,7 @@ class ParameterServer:
         reached: the nodes of the UEs that must answer, by UE; the frame's other UEs count as absent.
         replies: each with the UE that it comes from, one of the frame.
         """
-        receipt, updates, faults = screen(frame, reached, replies, self._read)
+        receipt, updates, faults = screen(frame, reached, replies, partial(self._read, frame.round))
         self.faults.add(*faults)
         self._due += len(frame.expected) + self._unfilled
         self._missing += self._unfilled
@@ -196,13 +212,13 @@ class ParameterServer:
         trained = self._trained(receipt.received, updates, frame.round)
         excuse = partial(self._excuse, frame.round)
         row, self.now, events = self.ps.close(self.now, receipt, trained, self._began, excuse=excuse)
-        self.received = receipt.received
+        self.last_received[receipt.received] = frame.round
         if not self.folder:
             self._rows.append(row)
         else:
             self.folder.append(row, events, self.now)
             came, owed = np.array([self._due, self._missing]), np.array(sorted(self._owed), dtype=np.int64)
-            more = {"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received}
+            more = {"nodes": self.roster.to_array(), "claims": self.claims, "last_received": self.last_received}
             self.folder.save({**more, "came": came, "owed": owed, "changes": np.array(to_json(self.changes))})
             self._record_changes(self.folder.path)
         self.stopped = self._callbacks.round(row, events)
@@ -236,6 +252,16 @@ class ParameterServer:
         self._callbacks.end(result)
 
     @property
+    def received(self) -> UEs:
+        """The UEs that were received in the last frame that was closed."""
+        return np.flatnonzero((self.last_received >= 0) & (self.last_received == self.now.round - 1))
+
+    @property
+    def update_bytes(self) -> int:
+        """The most bytes of an update, without its header."""
+        return 4 * self.model.size if self.ps.compression is None else self.ps.compression.most_bytes
+
+    @property
     def shortfall(self) -> str:
         """Why the training is no success: most updates that were expected did not come; "" if most of them did."""
         if 2 * self._missing <= self._due:
@@ -254,14 +280,23 @@ class ParameterServer:
     def _path(self) -> Path | None:
         return None if self.folder is None else self.folder.path
 
-    def _read(self, reply: Reply) -> Update:
-        """Return the update of a reply; raise `Refusal` if it is not sound."""
-        shapes, model = {name: tuple(shape) for name, shape in self.model.shapes.items()}, self.now.model
-        check_size(reply.size(), shapes)
-        update = read_update(*reply.content(), self.weight, shapes)
+    def _read(self, round: int, ue: int, reply: Reply) -> Update:
+        """Return the update of a UE's reply; raise `Refusal` if it is not sound."""
+        shapes, compression = {name: tuple(shape) for name, shape in self.model.shapes.items()}, self.ps.compression
+        check_size(reply.size(), most_bytes(shapes) if compression is None else self.update_bytes)
+        arrays, metrics = reply.content()
+        heard = self.heard.cpu().numpy()
+        if compression is None:
+            model, bits = read_model(arrays, shapes), BITS * self.model.size
+        else:
+            if not isinstance(arrays, bytes):
+                raise Refusal("encoding", f"not encoded by {compression.name}")
+            model = heard + read_message(compression, arrays, Key(self.scenario.seed, round, ue))
+            bits = 8 * len(arrays)
+        update = read_update(model, metrics, self.weight, bits)
         check_metrics(update, self.metrics)
-        check_move(update, model.cpu().numpy(), self._longest)
-        loss, _ = self.held_out.validation.evaluate(torch.from_numpy(update.model).to(model))
+        check_move(update, heard, self._longest)
+        loss, _ = self.held_out.validation.evaluate(torch.from_numpy(update.model).to(self.heard))
         if not math.isfinite(loss):
             raise Refusal("loss", "is not finite")
         return update
@@ -271,8 +306,9 @@ class ParameterServer:
         mine = [updates[ue] for ue in ues.tolist()]
         models = np.array([update.model for update in mine], dtype=np.float32).reshape(len(mine), self.model.size)
         sizes = self._sizes(ues, np.array([update.examples for update in mine], dtype=np.int64), round)
+        bits = np.array([update.bits for update in mine], dtype=np.int64)
         metrics = [update.metrics for update in mine]
-        return Trained(torch.from_numpy(models).to(self.now.model), ues, sizes, metrics=metrics)
+        return Trained(torch.from_numpy(models).to(self.now.model), ues, sizes, bits, metrics=metrics)
 
     def _sizes(self, ues: UEs, claimed: NDArray[np.int64], round: int) -> NDArray[np.int64]:
         """Return the training samples that count for each UE: claims are limited by the median of all UEs' claims."""
@@ -313,12 +349,10 @@ class ParameterServer:
         """Go on with another PS, whose scenario has changed; what is known of the UEs is kept."""
         now, fresh = self.now, ps.start(self.now.model)
         names = ("waiting", "failures", "heard", "silent", "owed", "state", "aggregation")
-        self.ps, self.now = (
-            ps,
-            replace(now, **{name: carry(getattr(now, name), getattr(fresh, name)) for name in names}),
-        )
-        self.roster.ues = ps.scenario.data.ues
+        self.now = replace(now, **{name: carry(getattr(now, name), getattr(fresh, name)) for name in names})
+        self._follow(ps)
         self.claims = carry(self.claims, np.zeros(self.roster.ues, dtype=np.int64))
+        self.last_received = carry(self.last_received, np.full(self.roster.ues, -1))
 
     def _record_changes(self, folder: Path) -> None:
         """Write `changes.csv` and remove the request, once a checkpoint holds what it asked for."""
@@ -332,14 +366,14 @@ class ParameterServer:
     def _open(self, folder: RunFolder) -> None:
         if self._opening["resume"] and "changes" in (saved := folder.more()):
             self.changes = from_json(str(saved["changes"]))
-            self.ps = self._make_ps(apply(self.first, self.changes))
-            self.now, self.roster.ues = self.ps.start(self._initial), self.scenario.data.ues
+            self._follow(self._make_ps(apply(self.first, self.changes)))
+            self.now = self.ps.start(self._initial)
         self.now = folder.open(self.first, self.now, self._made_of(), **self._opening)
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
-            self.claims, self.received = saved["claims"], saved.get("received", self.received)
+            self.claims, self.last_received = saved["claims"], saved.get("last_received", self.last_received)
             self._due, self._missing = saved.get("came", np.zeros(2, dtype=np.int64)).tolist()
-            self._owed = set(saved.get("owed", self.received[:0]).tolist())
+            self._owed = set(saved.get("owed", self.claims[:0]).tolist())
         self.faults = FaultLog(folder.path, self.now.round)
 
     def _made_of(self) -> Fingerprints:
