@@ -127,6 +127,12 @@ def test_the_loopback_is_the_default(listener: Listener) -> None:
     assert listener._http.server_address[0] == "127.0.0.1"
 
 
+def test_presence_in_words() -> None:
+    assert Presence(3, frozenset({0, 1, 2}), True).words == ""
+    assert Presence(9, frozenset({0, 4}), True).words == "offline: 1-3, 5-8"
+    assert Presence(3, frozenset({0}), False).words == "the broker is lost"
+
+
 def test_presence_is_read_as_written() -> None:
     here = Presence(6, frozenset({0, 5}), True)
     assert Presence.read(here.to_json()) == here

@@ -151,6 +151,10 @@ class Listener:
 
     def __exit__(self, *error: object) -> None:
         self._http.shutdown()
+        self.close()
+
+    def close(self) -> None:
+        """Leave the port to others."""
         self._http.server_close()
 
     def _answer(self, environment: dict[str, Any], start: Any) -> Iterator[bytes] | list[bytes]:

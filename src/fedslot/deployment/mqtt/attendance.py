@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from itertools import groupby
 from logging import getLogger
 
 from fedslot.deployment.mqtt import messages
 from fedslot.deployment.screening import Refusal
 
 MOST_NODES = 8  # devices that may claim the same UE at once
-MOST_NAMED = 20  # UEs, or ranges of them, in a line
 logger = getLogger(__name__)
 
 
@@ -55,15 +52,3 @@ class Attendance:
         """The devices that are here with the UEs that they claim."""
         with self._lock:
             return list(self._nodes.items())
-
-
-def say_ues(ues: Iterable[int]) -> str:
-    """Return UEs as text, with ranges.
-
-    >>> say_ues({4, 0, 1, 2, 9})
-    '0-2, 4, 9'
-    """
-    numbers = sorted(ues)
-    runs = [list(run) for _, run in groupby(numbers, lambda ue: ue - numbers.index(ue))]
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return ", ".join(texts[:MOST_NAMED]) + (", ..." if len(texts) > MOST_NAMED else "")

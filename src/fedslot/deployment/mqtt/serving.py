@@ -12,11 +12,12 @@ from fedslot.deployment.announcement import CLOCK, Announcement
 from fedslot.deployment.faults import NO_NODE, Fault
 from fedslot.deployment.frame import Frame
 from fedslot.deployment.mqtt import messages
-from fedslot.deployment.mqtt.attendance import Attendance, say_ues
+from fedslot.deployment.mqtt.attendance import Attendance
 from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.inbox import Inbox
 from fedslot.deployment.mqtt.messages import PS, Topics
 from fedslot.deployment.mqtt.signing import Signer, write_members
+from fedslot.deployment.presence import say_ues
 from fedslot.deployment.screening import HEADER_BYTES
 from fedslot.deployment.server import ParameterServer
 from fedslot.deployment.timing import Timing
