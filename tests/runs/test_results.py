@@ -116,7 +116,7 @@ def test_the_curve_of_a_run_is_its_accuracy(result: Result) -> None:
 
 def test_the_curves_of_a_comparison_have_labels_bands_and_the_horizon(comparison: Comparison) -> None:
     axes = comparison.plot()
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
+    labels = [text.get_text() for text in axes.texts]
     assert labels == ["push-pull", "fedavg", "ps-alone"]
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     assert len(axes.collections) == 2, "a band for each curve, but not for a level"

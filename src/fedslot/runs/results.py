@@ -173,9 +173,12 @@ class Result:
 
         return estimate_value_ratio(self.scenario, self.frames, self.folder or "the run")
 
-    def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
-        """Draw the test accuracy over slots, rounds, seconds or joules, in a new figure or in given axes."""
-        drawn: Axes = display.plot(self, x, axes)
+    def plot(self, x: X = "slots", axes: Axes | None = None, size: Literal["screen", "column"] = "screen") -> Axes:
+        """Draw the test accuracy over slots, rounds, seconds or joules, in given axes or in a new figure.
+
+        size: of a new figure, for a screen or for a column of a two-column paper.
+        """
+        drawn: Axes = display.plot(self, x, axes, size)
         return drawn
 
     def __repr__(self) -> str:
