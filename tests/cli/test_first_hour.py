@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import chdir, redirect_stdout
 from itertools import count, takewhile
 from pathlib import Path
@@ -41,11 +42,14 @@ def test_the_comments_of_init_are_fields_with_their_defaults(tmp_path: Path) -> 
     keys_of = [re.match(r" *# (\w+):", line) for line in lines]
     fields = {*keys()}
     sections = {key.rpartition(".")[0] for key in fields} & fields  # those that may be null
-    optional, inside = [], set[int]()
-    for section in sections:
-        outer = "  " * section.count(".")
-        optional.append(lines.index(f"{outer}# {section.rpartition('.')[2]}:"))
-        inside |= {*takewhile(lambda n, inner=f"{outer}  ": lines[n].startswith(inner), count(optional[-1] + 1))}
+    headers = [f"{'  ' * section.count('.')}# {section.rpartition('.')[2]}:" for section in sections]
+    optional = [lines.index(header) for header in headers]
+
+    def below(first: int, header: str) -> Iterator[int]:
+        deeper = header[: header.index("#")] + "  "
+        return takewhile(lambda n: lines[n].startswith(deeper), count(first + 1))
+
+    inside = {index for first, header in zip(optional, headers, strict=True) for index in below(first, header)}
     hidden = [
         index for index, key in enumerate(keys_of) if key and key[1] in NAMES and index not in {*inside, *optional}
     ]

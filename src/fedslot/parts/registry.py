@@ -51,7 +51,7 @@ def part_name(part: object) -> object:
         return part
     module, qualified = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
     if module is None or qualified is None:
-        raise InputError("part", part, "a class, a function or a name")
+        raise ValueError(f"a class, a function or a name, not {part!r}")
     name = f"{module}:{qualified}"
     importable: Any = reduce(lambda at, each: getattr(at, each, None), qualified.split("."), sys.modules.get(module))
     if module != "__main__" and importable is part:
