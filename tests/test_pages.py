@@ -160,7 +160,7 @@ def shows(shown: str, output: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """Return a text in one line, with any number as #, each rule of a table as one character, and ¶ at ends of lines."""
+    """Return a text in one line, with any number as #, each rule of a table as one character, lines ended by ¶."""
     lines = [" ".join(line.split()) for line in re.sub(r"([─━═])\1+", r"\1", NUMBER.sub("#", text)).splitlines()]
     return " ¶ ".join(line for line in lines if line)
 

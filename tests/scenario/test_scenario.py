@@ -1,3 +1,4 @@
+import functools
 import json
 import re
 from pathlib import Path
