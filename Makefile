@@ -73,7 +73,7 @@ package: .venv/mqtt mosquitto
 	$(BIN)/python -m build
 	$(BIN)/pytest tests/package
 
-# minutes of computing; writes benchmarks/RESULTS.md
+# minutes of computing; writes benchmarks/RESULTS.md. A table alone: python benchmarks/run.py --table 'Access alone'
 bench: .venv/ready
 	$(BIN)/python benchmarks/run.py
 
