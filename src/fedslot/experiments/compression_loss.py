@@ -57,6 +57,8 @@ def estimate_compression_loss(
         wants = f"a comparison or a sweep with {scheme_label(scenario.compression)} and without any"
         raise RefusedError(f"{source} does not tell the loss by compression: it holds {', '.join(seen)}; give {wants}")
     rounds = min(len(result.rounds) for pair in pairs for result in pair)
+    if not rounds:
+        raise RefusedError(f"{source} does not tell the loss by compression: one of its runs has no round")
     losses = [_accuracy(plain, rounds) - _accuracy(compressed, rounds) for compressed, plain in pairs]
     return CompressionLoss(Estimate.of(losses, ACCURACY_DIFFERENCE), rounds)
 
