@@ -1,6 +1,7 @@
-"""Typesets the formulas of the documentation site as MathML when it is built (a hook of MkDocs): browsers need no script.
+"""Typesets the formulas of the documentation site as MathML when it is built (a hook of MkDocs).
 
-Pages have formulas in LaTeX, `$...$` or `$$...$$`, which GitHub shows as well.
+MathML needs no script in the browser. Pages have formulas in LaTeX, `$...$` or `$$...$$`, which GitHub shows
+as well.
 """
 
 from __future__ import annotations

@@ -275,4 +275,5 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     assert main([*words[:3], "2", *words[4:-1], str(tmp_path / "third"), *known]) == 0, "one more seed"
     more = sorted(folder.name for folder in (tmp_path / "third" / "runs" / "skewed" / "runs").iterdir())
     assert more == [f"{name}-seed{FIRST_SEED + 1}" for name in (REFERENCE, WINNERS[1])]
-    assert f"Seeds {FIRST_SEED} and {FIRST_SEED + 1}." in (tmp_path / "third" / "equal-slots-data.md").read_text("utf-8")
+    page = (tmp_path / "third" / "equal-slots-data.md").read_text("utf-8")
+    assert f"Seeds {FIRST_SEED} and {FIRST_SEED + 1}." in page

@@ -84,7 +84,7 @@ def compute(
     save_curves(load_curves(curves) | added, curves)
 
 
-def render(package: str, filters: Mapping[str, Callable[..., str]], page: str = "page.md", **facts: Any) -> str:
+def render(package: str, filters: Mapping[str, Callable[..., str]], page: str = "page.md", /, **facts: Any) -> str:
     """Return a page of a study: the template of its package with these facts."""
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True

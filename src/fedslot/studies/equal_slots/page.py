@@ -59,30 +59,30 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
         return {key: one for key, one in measured.items() if one.setting.group == name}
 
     runs = [run for one in measured.values() for results in one.comparison.runs.values() for run in results]
-    facts = dict(
-        main=group("main"),
-        robust=group("robust"),
-        table=group("table").get("table"),
-        aims=aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
-        missing=_missing(comparisons),
-        seen=[one.setting.title for one in measured.values() if not one.held_out],
-        moments=lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
-        smoothing=SMOOTHING,
-        waits=WAITS,
-        waiting=[measured[key] for key in WAITING if key in measured],
-        shown=[(key, measured[key]) for key in SHOWN if key in measured],
-        control=CONTROL,
-        short=SHORT,
-        reference=REFERENCE,
-        winners=WINNERS,
-        schedulers=SCHEDULERS,
-        aggregations=AGGREGATIONS,
-        first_seed=FIRST_SEED,
-        budget=next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
-        images=f"images/{EqualSlots.name}",
-        curves=f"curves/{EqualSlots.name}",
-        hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
-    )
+    facts = {
+        "main": group("main"),
+        "robust": group("robust"),
+        "table": group("table").get("table"),
+        "aims": aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
+        "missing": _missing(comparisons),
+        "seen": [one.setting.title for one in measured.values() if not one.held_out],
+        "moments": lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
+        "smoothing": SMOOTHING,
+        "waits": WAITS,
+        "waiting": [measured[key] for key in WAITING if key in measured],
+        "shown": [(key, measured[key]) for key in SHOWN if key in measured],
+        "control": CONTROL,
+        "short": SHORT,
+        "reference": REFERENCE,
+        "winners": WINNERS,
+        "schedulers": SCHEDULERS,
+        "aggregations": AGGREGATIONS,
+        "first_seed": FIRST_SEED,
+        "budget": next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
+        "images": f"images/{EqualSlots.name}",
+        "curves": f"curves/{EqualSlots.name}",
+        "hours": sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
+    }
     templates = {EqualSlots.name: "result.md", f"{EqualSlots.name}-data": "data.md"}
     return {name: render(__package__, filters, template, **facts) for name, template in templates.items()}
 
