@@ -181,9 +181,10 @@ def serve(
             frames=frames,
         )
         MqttServer(server, where, timing, cell=cell, wait=wait, sign_key=sign_key).run()
-    summary = load_run(out).summary()
+    result = load_run(out)
+    summary = result.summary()
     typer.echo(
-        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
+        f"{label}: test {result.score.label} {result.final_score:.4f} after {counted(summary['rounds'], 'round')} and "
         f"{say_time(summary['slots_spent'])} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
         f"{counted(len(server.faults.all), 'fault')}; results in {out}"
     )

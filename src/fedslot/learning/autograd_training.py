@@ -17,7 +17,7 @@ OptimizerFactory = Callable[[Iterable[Tensor], float], torch.optim.Optimizer]
 
 
 class AutogradTraining:
-    """Trains a network on the samples x (n, *shape) with labels y (n,)."""
+    """Trains a network on the samples x (n, *shape) with targets y (n,)."""
 
     stack_size = 1
 
@@ -42,7 +42,7 @@ class AutogradTraining:
             samples = torch.from_numpy(job.share[order]).to(self.x.device)
             for begin, end in pairwise(edges):
                 index = samples[begin:end]
-                loss = nn.functional.cross_entropy(module(_take(self.x, index)), self.y[index])
+                loss = self.model.task.loss(module(_take(self.x, index)), self.y[index])
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 if mu:

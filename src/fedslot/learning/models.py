@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedslot.learning.tasks import CLASSIFICATION, Task
 from fedslot.parts import kinds
 from fedslot.parts.kind import Kind
 from fedslot.support.errors import InputError
@@ -86,11 +87,11 @@ class Model:
     """A network as a pure function of a flat parameter vector.
 
     module: the network; its own parameters are never read again.
-    initial: (P,) float32, the first global model.
+    initial: (P,) float32, the first global model. task: what its outputs mean.
     """
 
-    def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
-        self.module = module.to(device)
+    def __init__(self, module: nn.Module, device: str | torch.device = "cpu", task: Task = CLASSIFICATION) -> None:
+        self.module, self.task = module.to(device), task
         named = {name: tensor.detach() for name, tensor in module.named_parameters()}
         self.shapes = {name: tensor.shape for name, tensor in named.items()}
         self.initial = torch.cat([tensor.reshape(-1) for tensor in named.values()]).float()
@@ -104,6 +105,7 @@ class Model:
         seed: int,
         device: str = "cpu",
         options: Mapping[str, Any] = MappingProxyType({}),
+        task: Task = CLASSIFICATION,
     ) -> Model:
         """Make the model of a scenario: a known name, or a factory `package.module:factory`.
 
@@ -119,11 +121,11 @@ class Model:
             torch.manual_seed(torch_seed(seed, INITIAL_MODEL))
             module = MODELS.make(name, options, shape, classes)
         _check(name, module, shape, classes)
-        return cls(module, device)
+        return cls(module, device, task)
 
     def copy(self) -> Model:
         """Return a copy with its own module, for another thread."""
-        return type(self)(copy.deepcopy(self.module), self.initial.device)
+        return type(self)(copy.deepcopy(self.module), self.initial.device, self.task)
 
     @property
     def tensor_shapes(self) -> list[tuple[int, ...]]:

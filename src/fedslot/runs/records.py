@@ -153,7 +153,8 @@ class RunFolder:
     def rounds(self) -> pd.DataFrame:
         """Read the rows written so far, one per round."""
         table = read_rows(self.path / ROUNDS)
-        for name in ("round", "slots_spent", "test_accuracy"):
+        score = "test_score" if "test_score" in table and table["test_score"].notna().any() else "test_accuracy"
+        for name in ("round", "slots_spent", score):
             numbers = table.get(name)
             if numbers is None or (len(table) and not (numbers.dtype.kind in "if" and np.isfinite(numbers).all())):
                 raise RefusedError(f"{self.path / ROUNDS} is damaged: its column {name} must have a number in each row")
@@ -348,9 +349,10 @@ FRAME_TYPES: dict[str, Any] = {
 
 
 def round_table(rows: Iterable[Round]) -> pd.DataFrame:
-    """Return rounds as a table, with NaN where seconds, joules or the success of an attack are not known."""
+    """Return rounds as a table, with NaN where a number is not known, such as joules, or not that of the task."""
     table = pd.DataFrame(map(asdict, rows))
-    return table.astype({"air_seconds": float, "joules": float, "attack_success": float}) if len(table) else table
+    optional = ("air_seconds", "joules", "attack_success", "test_accuracy", "test_score")
+    return table.astype(dict.fromkeys(optional, float)) if len(table) else table
 
 
 def frame_table(frames: Iterable[Event]) -> pd.DataFrame:

@@ -27,9 +27,9 @@ def accuracy_by(comparison: Comparison, x: X = "slots") -> Figure:
     count = len(comparison.runs)
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN + 0.06 * count), width_ratios=(2, 3))
     for axes in panels:
-        draw_curves(axes, curves, levels, best)
-        axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
-    zoom(*panels)
+        draw_curves(axes, curves, levels, best, comparison.score)
+        axes.set(xlabel=LABELS[x], ylabel=f"Test {comparison.score.label}")
+    zoom(panels[0], panels[1], comparison.score.share)
     legend_above(figure, panels[0], f"with 95% bands: {', '.join(best)}" if 0 < len(best) < count else "")
     if x == "slots":
         for axes in panels:
@@ -50,7 +50,7 @@ def slots_to_targets(comparison: Comparison) -> Figure:
         for axes, target in zip(row, comparison.targets, strict=True):
             for position, name in enumerate(names):
                 _range(axes, position, estimates[name][f"slots_to_{target:g}_{rule}"], colors[name]["color"])
-            axes.set(title=f"to accuracy {target:g}", xlabel=f"Slots ({rule} rule)")
+            axes.set(title=f"to {comparison.score.label} {target:g}", xlabel=f"Slots ({rule} rule)")
             axes.set_yticks(range(len(names)), names)
             axes.set_ylim(len(names) - 0.4, -0.6)
             axes.grid(axis="y", visible=False)
@@ -102,14 +102,19 @@ def with_bands(comparison: Comparison) -> list[str]:
     return [] if len(comparison.seeds) < LEAST else choose_bands(comparison.ranks())
 
 
-def zoom(whole: Axes, near: Axes) -> None:
-    """Limit the second of two panels with the same curves to the range where these end, which the first shades."""
+def zoom(whole: Axes, near: Axes, share: bool = True) -> None:
+    """Limit the second of two panels with the same curves to the range where these end, which the first shades.
+
+    share: whether curves are from 0 to 1.
+    """
     heights = [np.asarray(line.get_ydata(), dtype=float) for line in whole.get_lines()]
     late = np.concatenate([height[len(height) // 4 :] for height in heights])
-    low, high = np.nanquantile(late, 0.1), np.nanmax(late)
-    margin = max(0.15 * (high - low), 0.005)
-    low, high = max(0.0, low - margin), min(1.0, high + margin)
-    whole.set_ylim(0, 1)
+    low, high = np.nanquantile(late, 0.1), np.nanmax(late) if share else np.nanquantile(late, 0.9)
+    margin = max(0.15 * (high - low), 0.005 if share else 1e-6 * abs(high))
+    low, high = low - margin, high + margin
+    if share:
+        low, high = max(0.0, low), min(1.0, high)
+        whole.set_ylim(0, 1)
     near.set_ylim(low, high)
     whole.axhspan(low, high, color="#f2f2f2", zorder=0)
     near.set_facecolor("#fafafa")

@@ -11,8 +11,10 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from fedslot.experiments.estimates import ACCURACY, LEAST, interval
-from fedslot.runs.results import X, spent
+from fedslot.experiments.estimates import ACCURACY as SHARES_SCALE
+from fedslot.experiments.estimates import LEAST, Scale, interval, scale_of
+from fedslot.learning.tasks import ACCURACY, Score
+from fedslot.runs.results import X, scores, spent
 from fedslot.support.errors import InputError, one_of
 from fedslot.views.style import looks, style
 
@@ -36,12 +38,14 @@ def plot_accuracy(
     horizon: float | None = None,
     ranks: Mapping[str, float] | None = None,
     title: str = "",
+    score: Score = ACCURACY,
 ) -> Axes:
-    """Draw the test accuracy of runs over slots, rounds, seconds or joules, the mean over seeds with its 95% band.
+    """Draw the test scores of runs over slots, rounds, seconds or joules, the mean over seeds with its 95% band.
 
     runs: the tables of rounds by label, one for each seed. axes: where to draw; None: in a new figure.
     horizon: slots at which accuracies are compared, drawn as a dashed line.
     ranks: by label, of which those with the highest get bands if there are many. title: of a new figure.
+    score: what is drawn.
     """
     if x not in LABELS:
         raise InputError("x", x, one_of(x, LABELS))
@@ -49,8 +53,8 @@ def plot_accuracy(
         if axes is None:
             _, axes = plt.subplots(figsize=SIZE)
             axes.set_title(title)
-        draw_curves(axes, *curves_over(x, runs), choose_bands(ranks or dict.fromkeys(runs, 0.0)))
-        axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
+        draw_curves(axes, *curves_over(x, runs), choose_bands(ranks or dict.fromkeys(runs, 0.0)), score)
+        axes.set(xlabel=LABELS[x], ylabel=f"Test {score.label}")
         if horizon and x == "slots":
             mark_horizon(axes, horizon)
         if len(runs) > 1:
@@ -64,7 +68,7 @@ def mark_horizon(axes: Axes, horizon: float) -> None:
 
 
 Curves = dict[str, tuple[Array, Array]]
-"""By label: x (points,), and accuracies (seeds, points), NaN where a run has none."""
+"""By label: x (points,), and scores (seeds, points), NaN where a run has none."""
 
 
 def curves_over(x: X, runs: Mapping[str, Sequence[pd.DataFrame]]) -> tuple[Curves, dict[str, float]]:
@@ -79,30 +83,36 @@ def curves_over(x: X, runs: Mapping[str, Sequence[pd.DataFrame]]) -> tuple[Curve
         if any(cost[-1] for cost in costs[name]):
             curves[name] = grid, np.array([_at(*pair, grid) for pair in zip(tables, costs[name], strict=True)])
         else:
-            levels[name] = float(np.mean([table["test_accuracy"].iloc[-1] for table in tables]))
+            levels[name] = float(np.mean([scores(table)[-1] for table in tables]))
     return curves, levels
 
 
-def draw_curves(axes: Axes, curves: Curves, levels: Mapping[str, float], banded: Collection[str]) -> None:
+def draw_curves(
+    axes: Axes, curves: Curves, levels: Mapping[str, float], banded: Collection[str], score: Score = ACCURACY
+) -> None:
     """Draw curves, and levels as horizontal lines; `banded` are the labels of those with a band."""
     styles = looks([*curves, *levels])
     for name, (x, accuracies) in curves.items():
-        band(axes, x, accuracies, name, banded=name in banded, **styles[name])
+        scale = scale_of(score.name)
+        band(axes, x, accuracies, name, banded=name in banded, scale=scale, **styles[name])
     for name, accuracy in levels.items():
         axes.axhline(accuracy, label=name, **styles[name])
     axes.set_xlim(0, max((x[-1] for x, _ in curves.values()), default=1) or 1)
 
 
-def band(axes: Axes, x: Array, curves: Array, label: str, *, banded: bool = True, **look: Any) -> None:
+def band(
+    axes: Axes, x: Array, curves: Array, label: str, *, banded: bool = True, scale: Scale = SHARES_SCALE, **look: Any
+) -> None:
     """Draw the mean of curves (seeds, points) where every seed has a value, with its 95% confidence band.
 
-    The band is computed on the logit scale. The curves of two seeds have none; they are drawn themselves, thinly.
+    The band is computed on a scale; that of accuracies is the logit. The curves of two seeds have none; they are drawn
+    themselves, thinly.
     """
     here = ~np.isnan(curves).any(axis=0)
     x, curves = x[here], curves[:, here]
     axes.plot(x, curves.mean(axis=0), label=label, **look)
     if len(curves) >= LEAST and banded:
-        axes.fill_between(x, *interval(curves, ACCURACY), color=look["color"], alpha=0.18, linewidth=0)
+        axes.fill_between(x, *interval(curves, scale), color=look["color"], alpha=0.18, linewidth=0)
     elif len(curves) == 2:
         axes.plot(x, curves.T, color=look["color"], linewidth=0.4, alpha=0.6)
 
@@ -115,11 +125,11 @@ def choose_bands(ranks: Mapping[str, float]) -> list[str]:
 def _by_round(tables: Sequence[pd.DataFrame]) -> tuple[Array, Array]:
     """Return rounds and accuracies, as far as all seeds have them."""
     shortest = min(map(len, tables))
-    accuracies = [table["test_accuracy"].to_numpy()[:shortest] for table in tables]
+    accuracies = [scores(table)[:shortest] for table in tables]
     return np.arange(shortest, dtype=float), np.array(accuracies)
 
 
 def _at(table: pd.DataFrame, spent: Array, grid: Array) -> Array:
-    """Return the accuracy of the last complete round at each cost; NaN before the first and after the last."""
-    accuracy = np.concatenate([[np.nan], table["test_accuracy"].to_numpy()])
+    """Return the score of the last complete round at each cost; NaN before the first and after the last."""
+    accuracy = np.concatenate([[np.nan], scores(table)])
     return np.where(grid > spent[-1], np.nan, accuracy[np.searchsorted(spent, grid, side="right")])

@@ -34,7 +34,7 @@ PACE = 120.0  # seconds over which the time left is estimated
 
 WHOLE = ("round", "slots", "pulled", "wasted", "contenders", "push_received", "collided")
 COSTS = ("cost_max", "cost_frame", "slots_spent")
-NEW = ("air_seconds", "joules")  # columns that older folders do not have
+NEW = ("air_seconds", "joules", "test_score")  # columns that older folders do not have
 ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds", *NEW), "float64")
 FRAME_COLUMNS = {"round": "int64", "slot": "int64", "event": "str"} | dict.fromkeys(("ue", "value", "noise"), "float64")
 
