@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedslot.compression import compression_of
 from fedslot.data.sources import Dataset, load, outline
 from fedslot.fleet import Fleet
 from fedslot.learning.evaluation import Evaluator
@@ -25,7 +26,7 @@ from fedslot.rounds.memory import check_memory
 from fedslot.scenario import Scenario
 from fedslot.support.rng import ALONE, DROPOUT, SHUFFLE, stream, torch_seed
 from fedslot.support.threads import ONE_THREAD, Threads
-from fedslot.updates import Chain, Memory, Sender, compression_of
+from fedslot.updates import Chain, Memory, Sender
 
 NO_MEMORY: Memory = MappingProxyType({})
 LONE_MINIBATCH, JOINED_MINIBATCH = 10, 32
@@ -73,12 +74,16 @@ class LocalTraining:
 
     @classmethod
     def of(cls, scenario: Scenario) -> LocalTraining:
-        """Prepare the local training of a scenario by itself, as a device or a worker of a cluster does it."""
+        """Prepare the local training of a scenario by itself, as a device or a worker of a cluster does it.
+
+        Its updates are not compressed: that is done where they are sent.
+        """
         data = load(scenario.data.dataset)
         model = make_model(scenario, data)
         check_memory(scenario, outline(scenario.data.dataset), model)
         fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
-        return cls.make(scenario, fleet, model, data)
+        local = cls.make(scenario, fleet, model, data)
+        return replace(local, chain=replace(local.chain, compression=None))
 
     @classmethod
     def make(

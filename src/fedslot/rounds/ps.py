@@ -16,7 +16,7 @@ from torch import Tensor
 from fedslot.access.clock import Clock, Cost
 from fedslot.access.controller import Contention, Controller
 from fedslot.aggregation import Aggregate, Aggregation, Updates
-from fedslot.compression import Key
+from fedslot.compression import Compression, Key, compression_of
 from fedslot.learning.models import Model
 from fedslot.learning.tasks import ACCURACY
 from fedslot.messages import Grant, Measured, NoState, Receipt, UEs
@@ -32,7 +32,6 @@ from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.rng import ASK, SCHEDULE, stream
-from fedslot.updates import Compression, compression_of
 from fedslot.valuation import Valuation
 
 Losses = Callable[[UEs], NDArray[np.float64]]
@@ -111,11 +110,16 @@ class PS:
 
     def heard(self, now: Snapshot) -> Tensor:
         """Return the model (P,) as UEs hear it: what the broadcast is decoded to, if it is compressed."""
+        return now.model if self.broadcast is None else self.say(now)[1]
+
+    def say(self, now: Snapshot) -> tuple[bytes, Tensor]:
+        """Return the broadcast as bytes, and the model (P,) as UEs hear it."""
+        model = now.model.cpu().numpy()
         if self.broadcast is None:
-            return now.model
+            return model.astype("<f4", copy=False).tobytes(), now.model
         key = Key(self.scenario.seed, now.round, self.scenario.data.ues)  # the PS counts as one more UE
-        _, model = self.broadcast.transmit(now.model.cpu().numpy(), key)
-        return torch.from_numpy(model).to(now.model)
+        message, heard = self.broadcast.transmit(model, key)
+        return message, torch.from_numpy(heard).to(now.model)
 
     def ask(self, now: Snapshot, losses: Losses) -> Snapshot:
         """Return the snapshot after the strategy asked UEs for their losses; unchanged if it asks none."""

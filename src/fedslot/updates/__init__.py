@@ -5,6 +5,6 @@ clip.py   limits the norm of an update
 noise.py  adds the UE's Gaussian noise
 """
 
-from fedslot.updates.chain import BITS, Chain, Compression, Link, Memory, Outgoing, Sender, compression_of
+from fedslot.updates.chain import BITS, Chain, Link, Memory, Outgoing, Sender
 
-__all__ = ["BITS", "Chain", "Compression", "Link", "Memory", "Outgoing", "Sender", "compression_of"]
+__all__ = ["BITS", "Chain", "Link", "Memory", "Outgoing", "Sender"]
