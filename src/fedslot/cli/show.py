@@ -104,6 +104,8 @@ def _show_run(run: Result, against: Against, console: Console) -> None:
     if not run.finished:
         console.print(INTERRUPTED)
     console.print(f"test {run.score.label} {run.final_score:.4f}, at best {run.best_score:.4f}")
+    if (privacy := run.privacy()) is not None:
+        console.print(f"privacy: {privacy}")
     sums = rounds[["pulled", "wasted", "push_received", "collided"]].sum()
     console.print(
         f"received: {sums['pulled']} pulled, {sums['push_received']} pushed; "

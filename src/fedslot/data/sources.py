@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedslot.data import cache, formats
 from fedslot.data.catalogue import CATALOGUE
+from fedslot.data.formats import OWNERS
 from fedslot.support.errors import InputError, one_of
 from fedslot.support.files import file_digest, file_version
 
@@ -21,7 +22,6 @@ NAMES = ("digits", *CATALOGUE)
 _DIGITS = Path(__file__).with_name("digits.npz")  # its source and licence are in digits.md
 _DIGITS_TRAIN = 1000
 _FIELD = "data.dataset"
-OWNERS = "ue_train"  # in an `.npz`: the UE that has each training sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ def outline(name_or_path: str) -> Outline:
     """
     if name_or_path in CATALOGUE:
         entry = CATALOGUE[name_or_path]
-        return Outline(entry.train, entry.test, entry.shape, entry.classes)
+        return Outline(entry.train, entry.test, entry.shape, entry.classes, entry.ues)
     version = (0, 0) if name_or_path == "digits" else file_version(_own_file(name_or_path))
     return _outline(name_or_path, *version)
 
@@ -123,6 +123,8 @@ def check_exists(name_or_path: str) -> None:
 
 def divides_itself(name_or_path: str) -> bool:
     """Return whether a data set says itself which UE has which samples, without reading them."""
+    if name_or_path in CATALOGUE:
+        return CATALOGUE[name_or_path].ues is not None
     try:
         with zipfile.ZipFile(_own_file(name_or_path)) as archive:
             return f"{OWNERS}.npy" in archive.namelist()
@@ -147,7 +149,9 @@ def _load(name: str, file: Path, changed: int, size: int) -> Dataset:
         return _own(name, file)
     arrays = cache.read(name)
     x_train, x_test = (_features(arrays.pop(key)) for key in ("x_train", "x_test"))
-    return Dataset(name, x_train, arrays["y_train"].astype(np.int64), x_test, arrays["y_test"].astype(np.int64))
+    y_train, y_test = (arrays[key].astype(np.int64) for key in ("y_train", "y_test"))
+    owners = arrays[OWNERS].astype(np.int64) if OWNERS in arrays else None
+    return Dataset(name, x_train, y_train, x_test, y_test, owners)
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -35,6 +36,8 @@ def measure(result: Result, horizon: Time, targets: Sequence[float]) -> dict[str
         f"final_{result.score.name}": result.final_score,
         f"{result.score.name}_at_horizon": result.accuracy_at(horizon),
     }
+    if (privacy := result.privacy()) is not None and math.isfinite(privacy.largest):
+        measures["epsilon"] = privacy.largest
     for target in targets:
         for rule in RULES:
             measures[f"slots_to_{target:g}_{rule}"] = result.slots_to(target, rule)

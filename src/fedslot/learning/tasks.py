@@ -44,7 +44,7 @@ SCORES = {
 }
 
 
-class Task(ABC):
+class LearningTask(ABC):
     """A task; one of your own is a subclass. Its options are the keyword arguments of its constructor.
 
     classes: whether targets are classes; else they are numbers.
@@ -82,7 +82,7 @@ class Task(ABC):
             raise InputError(FIELD, "regression", f"classification, since y_train of {dataset} has classes")
 
 
-class Classification(Task):
+class Classification(LearningTask):
     """Classes by the largest output, trained by cross-entropy.
 
     score: `accuracy`, or `macro-f1`, the mean over the classes of the F1 score of each, which rare classes count in as
@@ -128,7 +128,7 @@ class Classification(Task):
         return torch.stack([sums[0] / samples, f1])
 
 
-class Regression(Task):
+class Regression(LearningTask):
     """A number from the only output, trained by `mse`, the mean squared error, or `mae`, the mean absolute error.
 
     score: `rmse`, the root of the mean squared error; `mae`; or `r2`, the share of the targets' variance that the model

@@ -98,7 +98,7 @@ TASKS: Kind[Any] = Kind(
         "classification": "fedslot.learning.tasks:Classification",
         "regression": "fedslot.learning.tasks:Regression",
     },
-    base="fedslot.learning.tasks:Task",
+    base="fedslot.learning.tasks:LearningTask",
 )
 OPTIMIZERS: Kind[Any] = Kind(
     "training.optimizer",

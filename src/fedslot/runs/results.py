@@ -21,6 +21,7 @@ from fedslot.messages import Time, tidy
 from fedslot.planning.inputs import model_shapes
 from fedslot.rounds.local_training import make_model
 from fedslot.rounds.trace import COLLIDED, LOST, PULLED, PUSHED, WASTED
+from fedslot.runs.privacy import DELTA, Privacy, clip_norm, privacy_of
 from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
 from fedslot.support import display
@@ -198,6 +199,21 @@ class Result:
             computed[ues] += times[ues]
         return computed
 
+    def privacy(self, delta: float = DELTA) -> Privacy | None:
+        """Return the epsilon of each UE by the updates that were received from it; None without `clip` before `noise`.
+
+        It is None, too, for a run without a trace, which says who was received.
+        """
+        norm, frames = clip_norm(self.scenario), self.frames
+        if norm is None or frames is None:
+            return None
+        if not 0 < delta < 1:
+            raise InputError("delta", delta, "above 0 and below 1")
+        ues = frames.loc[frames["event"].isin([PULLED, PUSHED]), "ue"].to_numpy(np.int64)
+        data = load_data(self.scenario.data.dataset)
+        noise = Fleet.draw(self.scenario, data.y_train, data.ue_train).noise
+        return privacy_of(norm, noise, np.bincount(ues, minlength=len(noise)), delta)
+
     def value_ratio(self) -> ValueRatio:
         """Estimate the value of a pushed update relative to a pulled one, from the trace of the run."""
         from fedslot.runs.value_ratio import estimate_value_ratio  # slow to import
@@ -221,7 +237,8 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """Return the content of `summary.json`, apart from its hashes of rows, data and own parts."""
-        rounds = self.rounds
+        rounds, privacy = self.rounds, self.privacy()
+        spent = {} if privacy is None else {"epsilon": tidy(privacy.largest) if np.isfinite(privacy.largest) else None}
         return {
             "strategy": self.scenario.strategy.name,
             "seed": self.scenario.seed,
@@ -235,6 +252,7 @@ class Result:
             "cost_sum": _total_time(rounds["cost_sum"]),
             "air_seconds": self._total("air_seconds"),
             "joules": self._total("joules"),
+            **spent,
             "push_received": int(rounds["push_received"].sum()),
             "collided": int(rounds["collided"].sum()),
             "seconds": float(rounds["seconds"].sum()),

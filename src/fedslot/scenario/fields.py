@@ -142,7 +142,7 @@ class TaskPart(PartSection):
         "classification",
         "`classification` trains by cross-entropy, and reports the `score` `accuracy` or `macro-f1`. `regression` "
         "predicts numbers: it trains by the `loss` `mse` or `mae`, and reports `rmse`, `mae` or `r2`. Your own is a "
-        "subclass of `fedslot.Task`.",
+        "subclass of `fedslot.LearningTask`.",
     )
     options: dict[str, Any] = _options("E.g. `{loss: mae, score: mae}` for `regression`.")
 
@@ -163,8 +163,8 @@ class DataSection(Section):
     """The data set, and how its samples are divided among the UEs."""
 
     dataset: str = "digits"
-    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file. In a YAML
-    file, the path is relative to that file, elsewhere to the current folder."""
+    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10`, `smartwatch` (fetched once), or the path of an `.npz`
+    file. In a YAML file, the path is relative to that file, elsewhere to the current folder."""
     ues: int = Field(50, ge=1, le=MOST)
     """Number of UEs in the cell, K."""
     partition: PartitionPart = PartitionPart()

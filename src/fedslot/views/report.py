@@ -17,7 +17,15 @@ from fedslot.runs.results import X
 from fedslot.support.extras import how_to_install, is_installed
 from fedslot.views.comparison import figures, with_bands
 from fedslot.views.style import save, style
-from fedslot.views.tables import Column, accuracy_columns, difference_column, measured, slots_columns, table_rows
+from fedslot.views.tables import (
+    Column,
+    accuracy_columns,
+    difference_column,
+    measured,
+    privacy_columns,
+    slots_columns,
+    table_rows,
+)
 
 
 def captions(comparison: Comparison) -> dict[str, str]:
@@ -83,7 +91,7 @@ def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Pat
         comparison=comparison,
         scenario=comparison.scenario,
         rows=partial(table_rows, comparison),
-        results=[*accuracy_columns(comparison), *slots_columns(comparison), spent],
+        results=[*accuracy_columns(comparison), *privacy_columns(comparison), *slots_columns(comparison), spent],
         differences=[difference_column(comparison, at_horizon), *slots_differences],
         sums=[Column(f"to {target:g}", measured(comparison, f"slots_to_{target:g}_sum")) for target in targets],
         images=images,

@@ -68,6 +68,14 @@ def accuracy_columns(results: Comparison | Sweep) -> list[Column]:
     return [Column(f"final\n{label}", measured(results, results.final_measure), form), at_horizon]
 
 
+def privacy_columns(results: Comparison | Sweep) -> list[Column]:
+    """Return the largest epsilon of any UE, if updates are clipped and noisy."""
+    estimates = results.estimates()
+    cases = estimates.values() if isinstance(estimates, dict) else estimates
+    known = all("epsilon" in case and case["epsilon"].count for case in cases)
+    return [Column("epsilon", measured(results, "epsilon"), ".3g")] if known else []
+
+
 def difference_column(
     comparison: Comparison, header: str, measure: str | None = None, form: str = "+.2f", factor: float = 100
 ) -> Column:
@@ -140,6 +148,7 @@ def _comparison_tables(comparison: Comparison, console: Console) -> list[Table]:
         if seeds >= LEAST:
             notes.append("An interval that contains 0 shows no difference.")
     what = comparison.score.label[:1].upper() + comparison.score.label[1:]
+    accuracies += privacy_columns(comparison)
     reached = [replace(column, header=column.header.removeprefix("slots\n")) for column in slots if column.reached]
     if not reached:
         return [_fitting(console, comparison, what, accuracies, notes + _missed(slots))]
@@ -159,7 +168,8 @@ def _sweep_table(sweep: Sweep, console: Console) -> Table:
             f"*: a paired t-test over seeds does not tell it from the best {sweep.score.label} at these slots (bold)."
         )
     marks = ["* " if tested and index in leaders else "  " for index in range(count)]
-    columns = [final, replace(at_horizon, marks=marks), *(column for column in slots if column.reached)]
+    columns = [final, replace(at_horizon, marks=marks), *privacy_columns(sweep)]
+    columns += [column for column in slots if column.reached]
     best = f"The best {MOST_ROWS} of " if count > MOST_ROWS else ""
     return _fitting(console, sweep, f"{best}{counted(count, 'combination')}", columns, notes, leaders[:1])
 
