@@ -23,9 +23,9 @@ from fedslot import RefusedError
 from fedslot.compression import Shapes
 from fedslot.deployment.announcement import Announcement
 from fedslot.deployment.mqtt import Broker, Device, Timing, Update, fetch_scenario
+from fedslot.deployment.mqtt.attendance import Attendance
 from fedslot.deployment.mqtt.broker import Connection
 from fedslot.deployment.mqtt.messages import Topics, pack, write_status
-from fedslot.deployment.mqtt.serving import Attendance
 
 pytestmark = over_mqtt
 

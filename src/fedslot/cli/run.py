@@ -60,6 +60,6 @@ def run(
         typer.echo(
             f"{label}: test {result.score.label} {result.final_score:.4f} after "
             f"{counted(summary['rounds'], 'round')} and {say_time(summary['slots_spent'])} slots "
-            f"({summary['cost_sum']:g} by the sum rule); results in {out}"
+            f"({summary['cost_sum']:g} summed over UEs); results in {out}"
         )
         say_more(out)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.experiments.estimates import COLUMNS, Estimate, scale_of
+from fedslot.experiments.estimates import COLUMNS, Estimate, Scale, scale_of
 from fedslot.learning.tasks import Score, score_of
 from fedslot.messages import Time
 from fedslot.runs.folders import write_atomically
@@ -102,6 +102,11 @@ class MeasuredStudy(ABC):
     def score(self) -> Score:
         """The number by which models are compared: the accuracy, or the other score of the task."""
         return score_of(self.base)
+
+    @property
+    def scale(self) -> Scale:
+        """The scale on which intervals of scores are computed."""
+        return scale_of(self.score.name)
 
     @property
     def final_measure(self) -> str:

@@ -69,6 +69,7 @@ class PS:
     broadcast: Compression | None = field(init=False)
     controller: Controller = field(init=False)
     labels: OwnLabels | None = field(init=False)
+    _said: tuple[Tensor, Key, bytes, Tensor] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         shapes = self.network.tensor_shapes
@@ -118,8 +119,11 @@ class PS:
         if self.broadcast is None:
             return model.astype("<f4", copy=False).tobytes(), now.model
         key = Key(self.scenario.seed, now.round, self.scenario.data.ues)  # the PS counts as one more UE
-        message, heard = self.broadcast.transmit(model, key)
-        return message, torch.from_numpy(heard).to(now.model)
+        # asked for at the beginning of a round, and at its end
+        if self._said is None or self._said[0] is not now.model or self._said[1] != key:
+            message, heard = self.broadcast.transmit(model, key)
+            self._said = now.model, key, message, torch.from_numpy(heard).to(now.model)
+        return self._said[2:]
 
     def ask(self, now: Snapshot, losses: Losses) -> Snapshot:
         """Return the snapshot after the strategy asked UEs for their losses; unchanged if it asks none."""

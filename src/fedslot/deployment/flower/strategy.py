@@ -131,6 +131,7 @@ class SlotAccess(FedAvg):
     ) -> Iterable[Message]:
         """Announce the next frame: write each UE's turn on the message that the stock strategy makes for it."""
         online, self.stock.sent = nodes.online(self.server, grid), {}
+        self.server.note_presence(online.keys())
         self._frame = self.server.announce(online.keys())
         if self._frame is None:
             return []

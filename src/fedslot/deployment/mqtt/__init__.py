@@ -9,6 +9,7 @@
     Device(7, "mqtt://192.0.2.10", train).run()
 
     serving.py   MqttServer, which announces frames and closes them on time
+    attendance.py  who is here, by status messages
     inbox.py     attributes updates to UEs, frames and slots by what they name and when they come
     device.py    Device, which draws its slot, trains and sends in it
     training.py  devices that train as the simulator's UEs do

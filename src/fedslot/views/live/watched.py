@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedslot.deployment.presence import PRESENCE, Presence
 from fedslot.runs.folders import (
     ATTACK_STUDY,
     EQUAL_SLOTS,
@@ -213,6 +214,13 @@ class Watched:
             self._news = now
         while len(self._pace) > 2 and self._pace[0][0] < now - PACE:
             self._pace.popleft()
+
+    def presence(self, run: WatchedRun) -> Presence | None:
+        """Return which devices are here, if a deployment writes into the folder of a run."""
+        try:
+            return Presence.read((run.folder / PRESENCE).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
 
     def progress(self) -> Progress:
         """Return how far the runs are and how long they will take at the pace of the last minutes."""
