@@ -24,6 +24,8 @@ PROFILES = Path(__file__).parent / "profiles"
 CPU = Path("/proc/cpuinfo")
 AVX2 = CPU.is_file() and "avx2" in CPU.read_text()
 FRAME = ["pulled", "wasted", "contenders", "push_received", "collided", "cost_max", "cost_sum", "slots_spent"]
+RECEIVED = ["pulled", "pull_slots", "pushed", "push_slots", "collided", "wasted", "slots"]
+RECEIVED += ["idle_slots", "collided_slots", "overhead", "open_slots"]
 FIXED_FRAMES = [
     *("fedavg", "greedy-shap", "push-pull", "only-pull", "centralized", "round-robin"),
     *("ucb", "s-fedavg", "power-of-choice"),
@@ -62,12 +64,7 @@ class RandomPulls(FedAvg):
         return Grant(pull, push=True)
 
     def observe(self, state, receipt, values):
-        parts = {
-            name: part
-            for name, part in vars(receipt).items()
-            if name not in ("measured", "attempts", "probability", "excess", "losses")
-        }
-        frame = {name: np.asarray(part).tolist() for name, part in parts.items()}
+        frame = {name: np.asarray(getattr(receipt, name)).tolist() for name in RECEIVED}
         self.receipts.append(frame)
         return state
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedslot.attacks import Attack as Attack
     from fedslot.attacks import Knowledge as Knowledge
     from fedslot.attacks import Poisoning as Poisoning
+    from fedslot.compression import Codec as Codec
     from fedslot.deployment.server import ParameterServer as ParameterServer
     from fedslot.experiments.cluster import distributed_training as distributed_training
     from fedslot.experiments.comparison import Comparison as Comparison
@@ -90,6 +91,7 @@ _NAMES = {  # by module
     "learning.models": ["Model"],
     "rounds.held_out": ["HeldOut"],
     "rounds.local_training": ["LocalTraining", "make_model"],
+    "compression": ["Codec"],
     "updates": ["Arrived", "Link", "Outgoing", "Sender", "Staleness"],
     "attacks": ["Attack", "Knowledge", "Poisoning"],
     "deployment.server": ["ParameterServer"],

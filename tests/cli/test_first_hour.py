@@ -39,8 +39,17 @@ def test_the_comments_of_init_are_fields_with_their_defaults(tmp_path: Path) -> 
     assert main(["init", str(file)]) == 0
     lines = file.read_text("utf-8").splitlines()
     keys_of = [re.match(r" *# (\w+):", line) for line in lines]
-    optional = [lines.index(f"  # {section}:") for section in ("computing", "attack")]
-    inside = {index for first in optional for index in takewhile(lambda n: lines[n][:4] == "    ", count(first + 1))}
+    fields = {*keys()}
+    sections = {key.rpartition(".")[0] for key in fields} & fields  # those that may be null
+    headers = [f"{'  ' * section.count('.')}# {section.rpartition('.')[2]}:" for section in sections]
+    optional = [lines.index(header) for header in headers]
+    inside = {
+        index
+        for first, header in zip(optional, headers, strict=True)
+        for index in takewhile(
+            lambda n, deeper=header[: header.index("#")] + "  ": lines[n].startswith(deeper), count(first + 1)
+        )
+    }
     hidden = [
         index for index, key in enumerate(keys_of) if key and key[1] in NAMES and index not in {*inside, *optional}
     ]

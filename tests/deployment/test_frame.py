@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fedslot import Grant, InputError, Merit, Scenario
 from fedslot.access.channels import make_channel
 from fedslot.access.frame import play
-from fedslot.deployment.frame import Frame, OnAir, Turn, pull_only
+from fedslot.access.reach import pull_only
+from fedslot.deployment.frame import Frame, OnAir, Turn
 from fedslot.rounds.trace import trace_frame
 from fedslot.support.rng import CHANNEL, CONTENTION, stream
 

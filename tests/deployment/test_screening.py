@@ -20,6 +20,8 @@ from fedslot.deployment.screening import (
     check_move,
     check_size,
     check_slots,
+    most_bytes,
+    read_model,
     read_update,
 )
 
@@ -36,7 +38,8 @@ def npy(array: np.ndarray) -> bytes:
 
 def update(weight: bytes = npy(WEIGHT), examples: object = 5, **more: bytes) -> Update:
     arrays = {"bias": npy(np.ones(3, dtype=np.float32)), "weight": weight, **more}
-    return read_update(arrays, {"examples": examples, "loss": 0.5, "nan": np.nan, "list": [1.0]}, "examples", SHAPES)
+    metrics = {"examples": examples, "loss": 0.5, "nan": np.nan, "list": [1.0]}
+    return read_update(read_model(arrays, SHAPES), metrics, "examples")
 
 
 @pytest.mark.parametrize("weight", [WEIGHT, np.asfortranarray(WEIGHT)], ids=["C order", "Fortran order"])
@@ -74,7 +77,7 @@ def test_bad_arrays_are_refused(weight: bytes, reason: str) -> None:
 def test_bare_numbers_are_counted(numbers: int, read: bool) -> None:
     model = np.arange(numbers, dtype="<f4")
     with nullcontext() if read else pytest.raises(Refusal, match="shape"):
-        assert read_update(model.tobytes(), {"n": 5}, "n", SHAPES).model.tolist() == model.tolist()
+        assert read_model(model.tobytes(), SHAPES).tolist() == model.tolist()
 
 
 @given(data=st.binary() | st.builds(lambda head, tail: npy(WEIGHT)[:head] + tail, st.integers(0, 180), st.binary()))
@@ -87,7 +90,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 @pytest.mark.parametrize("arrays", [{}, {"weight": npy(WEIGHT)}, {"x": b""}])
 def test_other_arrays_than_the_models_are_refused(arrays: dict[str, bytes]) -> None:
     with pytest.raises(Refusal, match="keys"):
-        read_update(arrays, {"examples": 5}, "examples", SHAPES)
+        read_model(arrays, SHAPES)
     with pytest.raises(Refusal, match="keys"):
         update(extra=b"")
 
@@ -106,9 +109,9 @@ def test_the_least_and_the_most_samples_are_allowed(examples: int) -> None:
 def test_sizes_are_limited() -> None:
     """15 numbers of 4 bytes, 1 KiB for the header of each of two arrays, and 64 KiB for metrics."""
     most = 15 * 4 + 2 * 1024 + 65536
-    check_size(most, SHAPES)
+    check_size(most, most_bytes(SHAPES))
     with pytest.raises(Refusal, match="size"):
-        check_size(most + 1, SHAPES)
+        check_size(most + 1, most_bytes(SHAPES))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hostile_bytes import COMPRESSION, HOSTILE
 from numpy.typing import NDArray
 from small_cell import model_without_ue_1, scenario
 
 import fedslot
 from fedslot import InputError, RefusedError, Scenario
 from fedslot.aggregation import AGGREGATIONS, average
+from fedslot.deployment.encoding import Carried
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits, Refusal
 from fedslot.deployment.server import ParameterServer
@@ -26,25 +28,29 @@ from fedslot.rounds.simulation import Simulation
 from fedslot.rounds.states import state_arrays
 from fedslot.rounds.trace import EVENTS
 from fedslot.runs.records import frame_table, round_table
+from fedslot.updates import Link, Memory, Outgoing, Sender
 
 
 @dataclass(frozen=True)
 class Message:
-    """A reply in this process."""
+    """A reply in this process. encoded: the update as bytes, if it is compressed."""
 
     round: object
     used: object
     model: NDArray[np.float32]
     shapes: Mapping[str, tuple[int, ...]]
     metrics: dict[str, object]
+    encoded: bytes | None = None
 
     def slots(self) -> tuple[object, object]:
         return self.round, self.used
 
     def size(self) -> int:
-        return self.model.nbytes
+        return self.model.nbytes if self.encoded is None else len(self.encoded)
 
-    def content(self) -> tuple[dict[str, bytes], dict[str, object]]:
+    def content(self) -> tuple[dict[str, bytes] | bytes, dict[str, object]]:
+        if self.encoded is not None:
+            return self.encoded, self.metrics
         parts = np.split(self.model, np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])[:-1])
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: _npy(part.reshape(shape)) for (name, shape), part in named}, self.metrics
@@ -70,6 +76,8 @@ class Cell:
         self.server = ParameterServer(scenario, simulation.model, simulation.held_out, **options)
         self.train, self.tamper, self.absent = LocalTraining.of(scenario), tamper or {}, set[int]()
         self.here: set[int] | None = None  # as the PS knows when it announces a frame
+        self.errors = {ue: Carried(np.empty(0, np.float32)) for ue in range(scenario.data.ues)}
+        self.links: dict[int, Carried[Memory]] = {ue: Carried({}) for ue in range(scenario.data.ues)}
 
     def run(self, rounds: int = 10**6) -> ParameterServer:
         self.server.start()
@@ -84,11 +92,19 @@ class Cell:
         return self.server
 
     def _answer(self, turn: Turn) -> list[Message]:
-        trained = self.train(self.server.now.model, np.array([turn.ue]), turn.round)
+        encoding, error, links = self.server.encoding, self.errors[turn.ue], self.links[turn.ue]
+        for state in (error, links):
+            state.settle(turn.round, int(self.server.last_received[turn.ue]))
+        heard = encoding.read_model(self.server.broadcast, turn.round, self.server.model.size)
+        trained = self.train(torch.from_numpy(heard), np.array([turn.ue]), turn.round, links.value)
+        links.advance(turn.round, trained.links)
+        encoded, left = encoding.write_update(trained.models[0].numpy(), heard, turn.round, turn.ue, error.value)
+        error.advance(turn.round, left)
         shapes = {name: tuple(shape) for name, shape in self.server.model.shapes.items()}
         metrics: dict[str, object] = {"num-examples": int(trained.sizes[0])}
         own = {"noise": float(self.train.fleet.noise[turn.ue]), "samples": float(trained.sizes[0])}
         reply = Message(turn.round, turn.draw(own), trained.models[0].numpy(), shapes, metrics)
+        reply = reply if encoding.updates is None else replace(reply, encoded=encoded)
         reply = self.tamper.get(turn.ue, lambda reply: reply)(reply)
         return reply if isinstance(reply, list) else [] if reply is None else [reply]
 
@@ -102,6 +118,22 @@ def faults(server: ParameterServer) -> list[tuple[int, int, str]]:
 
 
 # The simulator's answer ---------------------------------------------------------------------------
+
+
+class Halved(Link):
+    """Sends half of what is due, and keeps the other half for the next update."""
+
+    def init(self, model: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(model)
+
+    def apply(self, update: Outgoing, sender: Sender, state: torch.Tensor) -> tuple[Outgoing, torch.Tensor]:
+        due = (update.model - update.start + state) / 2
+        return replace(update, model=update.start + due), due
+
+
+TWO_BITS = {"name": "quantise", "options": {"bits": 2}}
+FOLLOWED = {**TWO_BITS, "feedback": True}
+SPARSE = {"name": "top-k", "options": {"share": 0.1, "values": "eden"}, "feedback": True}
 
 
 @pytest.mark.parametrize(
@@ -122,6 +154,11 @@ def faults(server: ParameterServer) -> list[tuple[int, int, str]]:
         {"training__ps": "alone", "data__validation_samples": 60, "rounds": 15},
         {"training__ps": "start", "data__validation_samples": 60, "rounds": 15},
         {"training__ps": "join", "data__validation_samples": 60, "rounds": 15, "aggregation__name": "filtered"},
+        {"compression": TWO_BITS},
+        {"compression": FOLLOWED, "broadcast_compression": {"name": "eden", "options": {"bits": 6}}},
+        {"compression": SPARSE, "chain": [Halved, "noise"]},
+        {"broadcast_compression": {"name": "quantise", "options": {"bits": 8}}, "push__channel": "irsa"},
+        {"compression": "drive", "strategy__name": "scout", "aggregation__name": "filtered", "rounds": 15},
     ],
     ids=str,
 )
@@ -149,7 +186,7 @@ def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path
     if not changes:  # the comparison saw everything that can happen in a frame
         assert (measured[["pulled", "push_received", "collided"]].sum() > 0).all()
         assert (measured["contenders"].iloc[2:] < 3).any()  # barred
-        assert set(traced["event"]) == set(EVENTS) - {"wasted"}
+        assert set(traced["event"]) == set(EVENTS) - {"wasted", "lost"}
 
 
 class Stopper(fedslot.Callback):
@@ -263,6 +300,9 @@ def test_devices_that_return_the_model_as_it_came(name: str) -> None:
         ({"strategy__name": "power-of-choice"}, "strategy.name.*asks UEs nothing"),
         ({"fleet__computing": {"slot": 0.1}}, "fleet.computing"),
         ({"push__channel": "fedslot.access.channels:Collision"}, "push.channel"),
+        ({"compression": "fedslot.compression.sign:Sign"}, "compression: .*one of quantise"),
+        ({"broadcast_compression": "fedslot.compression.sign:Sign"}, "broadcast_compression: .*one of quantise"),
+        ({"compression": {"name": "top-k", "options": {"values": "os:system"}}}, "compression: .*one of quantise"),
     ],
 )
 def test_what_only_the_simulator_can_run_is_refused(changes: dict[str, object], field: str) -> None:
@@ -327,6 +367,27 @@ def test_a_bad_reply_costs_only_its_own_update(case: str, without_ue_1: torch.Te
     (row,) = fedslot.load(tmp_path / "out").rounds.to_dict("records")
     assert (row["pulled"], row["wasted"], row["cost_max"]) == (3, 1, 5)
     assert server.now.state.seen.tolist() == [1, 0, 1, 1, 0, 0, 0, 0]
+
+
+@pytest.fixture(scope="module")
+def compressed_without_ue_1() -> torch.Tensor:
+    return Cell(scenario(compression=COMPRESSION), {1: lambda reply: None}).run(rounds=1).now.model
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_bytes_cost_only_their_own_update(case: str, compressed_without_ue_1: torch.Tensor) -> None:
+    change, reason = HOSTILE[case]
+    cell = Cell(scenario(compression=COMPRESSION))
+    cell.tamper = {1: lambda reply: replace(reply, encoded=change(reply.encoded, cell.server.model.tensor_shapes))}
+    server = cell.run(rounds=1)
+    assert faults(server) == [(0, 1, reason)]
+    assert torch.equal(server.now.model, compressed_without_ue_1)
+
+
+def test_an_update_that_is_not_compressed_as_announced(compressed_without_ue_1: torch.Tensor) -> None:
+    server = Cell(scenario(compression=COMPRESSION), {1: lambda reply: replace(reply, encoded=None)}).run(rounds=1)
+    assert faults(server) == [(0, 1, "encoding")]
+    assert torch.equal(server.now.model, compressed_without_ue_1)
 
 
 def test_bad_replies_through_a_whole_run(tmp_path: Path) -> None:

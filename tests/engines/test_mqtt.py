@@ -14,11 +14,13 @@ import pytest
 
 pytest.importorskip("paho.mqtt")
 
+from hostile_bytes import COMPRESSION, HOSTILE, honest
 from mqtt_cell import TIMING, WAIT, Mosquitto, as_simulated, devices_of, make_server, over_mqtt, running, small, until
 from small_cell import CLIPPED
 
 import fedslot
 from fedslot import RefusedError
+from fedslot.compression import Shapes
 from fedslot.deployment.announcement import Announcement
 from fedslot.deployment.mqtt import Broker, Device, Timing, Update, fetch_scenario
 from fedslot.deployment.mqtt.broker import Connection
@@ -28,6 +30,7 @@ from fedslot.deployment.mqtt.serving import Attendance
 pytestmark = over_mqtt
 
 Longer = Callable[[Timing], Timing]
+FOLLOWED = {**COMPRESSION, "feedback": True}
 SHORT = Timing(slot=0.03, downlink=0.5, tolerance=0.6)
 BUSY = {"silent", "late"}  # what a device may suffer on a busy machine
 
@@ -54,6 +57,14 @@ def broker(
             },
             1.0,
         ),
+        (
+            {
+                "compression": FOLLOWED,
+                "broadcast_compression": {"name": "eden", "options": {"bits": 6}},
+                "rounds": 8,
+            },
+            5.0,
+        ),
         # UEs choose themselves whether they push, so that every frame is kept open to its end
         ({"strategy__name": "merit-push", "aggregation__name": "filtered", "fleet__noise": 0.5}, 1.0),
     ],
@@ -74,8 +85,15 @@ def test_seeded_devices_give_what_the_simulator_gives(
 @pytest.mark.parametrize("channel", ["collision", "irsa"])
 def test_free_devices_push_of_their_own_accord(channel: str, broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
     """They decide by themselves who has an update and draw slots from their own entropy; half of the slots are open."""
+    compressed = {"compression": FOLLOWED} if channel == "irsa" else {}
     scenario = small(
-        strategy__warmup=0, data__ues=8, frame__slots=8, push__contenders=4, push__channel=channel, rounds=4
+        strategy__warmup=0,
+        data__ues=8,
+        frame__slots=8,
+        push__contenders=4,
+        push__channel=channel,
+        rounds=4,
+        **compressed,
     )
     timing = longer(Timing(slot=0.05, downlink=0.5, tolerance=0.5))
     with devices_of(scenario, broker.url) as devices:
@@ -92,9 +110,22 @@ def test_free_devices_push_of_their_own_accord(channel: str, broker: Mosquitto, 
     assert rounds["seconds"].min() > timing.closes(8)  # nobody knows who will push: frames are kept open to their end
 
 
-def test_a_device_with_a_training_of_its_own(broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
+@pytest.mark.parametrize("compression", [None, {"name": "eden", "options": {"bits": 8}}], ids=["plain", "compressed"])
+def test_a_device_with_a_training_of_its_own(
+    compression: dict[str, object] | None, broker: Mosquitto, tmp_path: Path, longer: Longer
+) -> None:
     """It moves the model by a constant, in a thread of its own; the global model moves by the weighted mean."""
-    scenario = small(data__ues=2, frame__slots=2, frame__pull=2, push__contenders=0, rounds=2, fleet__noise=0.0)
+    scenario = small(
+        data__ues=2,
+        frame__slots=2,
+        frame__pull=2,
+        push__contenders=0,
+        rounds=2,
+        fleet__noise=0.0,
+        compression=compression,
+        broadcast_compression=compression,
+    )
+    cell = "own" if compression is None else "own-compressed"
     threads = set()
 
     def device(ue: int, samples: int) -> Device:
@@ -102,9 +133,9 @@ def test_a_device_with_a_training_of_its_own(broker: Mosquitto, tmp_path: Path, 
             threads.add(threading.current_thread().name)
             return Update(model + np.float32(0.01 * (ue + 1)), samples, {"round": round})
 
-        return Device(ue, broker.url, train, cell="own")
+        return Device(ue, broker.url, train, cell=cell)
 
-    mqtt = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell="own")
+    mqtt = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell=cell)
     with running(mqtt) as raised:
         both = [threading.Thread(target=device(ue, samples).run) for ue, samples in ((0, 30), (1, 10))]
         for thread in both:
@@ -113,7 +144,8 @@ def test_a_device_with_a_training_of_its_own(broker: Mosquitto, tmp_path: Path, 
             thread.join(WAIT)
     assert raised == []
     moved = mqtt.server.now.model - mqtt.server.model.initial
-    np.testing.assert_allclose(moved.numpy(), 2 * (0.75 * 0.01 + 0.25 * 0.02), rtol=1e-3)
+    wanted = np.full(len(moved), 2 * (0.75 * 0.01 + 0.25 * 0.02))
+    assert np.linalg.norm(moved.numpy() - wanted) < (0.02 if compression else 1e-3) * np.linalg.norm(wanted)
     assert threads == {"train"}
     assert mqtt.server.faults.all == []
 
@@ -141,7 +173,7 @@ class Rogue:
         numbers = np.full(PARAMETERS, 0.01, dtype=np.float32)
         if change is not None:
             options = change(header, numbers) or {}
-            message = {"content": pack(header, numbers), **options}
+            message = {"content": pack(header, numbers.tobytes()), **options}
             self.link.publish(self.topics.of("ue1", "update"), **message)
 
 
@@ -152,9 +184,9 @@ SAYINGS: list[tuple[Change | None, str]] = [
     (lambda header, numbers: header.update(node="other"), "taken"),
     (lambda header, numbers: header.update(error="out of memory"), "error"),
     (lambda header, numbers: numbers.fill(np.nan), "finite"),
-    (lambda header, numbers: {"content": pack(header, numbers[:-1])}, "shape"),
+    (lambda header, numbers: {"content": pack(header, numbers[:-1].tobytes())}, "shape"),
     (lambda header, numbers: {"content": b"\x80\x04nonsense"}, "malformed"),
-    (lambda header, numbers: {"content": pack(header, np.zeros(10**6, np.float32))}, "silent"),  # the broker drops it
+    (lambda header, numbers: {"content": pack(header, bytes(4 * 10**6))}, "silent"),  # the broker drops it
     (lambda header, numbers: {"retain": True}, "retained"),
     (None, "silent"),
 ]
@@ -179,6 +211,41 @@ def test_a_bad_message_costs_its_own_update_only(broker: Mosquitto, tmp_path: Pa
         assert reason in reasons or not reason, (round, reason, reasons)
     assert received.loc[received["ue"] == 1, "round"].tolist() == [0]  # the honest one
     assert len(received) - 1 == 2 * len(SAYINGS) - len(others)
+    assert np.isfinite(mqtt.server.now.model.numpy()).all()
+
+
+class Hostile(Rogue):
+    """A device of UE 1 that sends the hostile bytes of all tests in place of compressed updates, one in each frame."""
+
+    def __init__(self, url: str, topics: Topics, shapes: Shapes) -> None:
+        self.shapes = shapes
+        super().__init__(url, topics, [self._instead_of(change) for change, _ in HOSTILE.values()])
+
+    def _instead_of(self, change: Callable[[bytes, Shapes], bytes]) -> Change:
+        def say(header: dict[str, Any], numbers: np.ndarray) -> dict[str, bytes]:
+            message = honest(self.shapes, 0, header["round"], 1)
+            return {"content": pack(header, change(message, self.shapes))}
+
+        return say
+
+
+def test_hostile_bytes_in_place_of_a_compressed_update(broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
+    """UE 1 is pulled in every frame, and refused in every one; the model is that of a cell without it."""
+    scenario = small(
+        data__ues=3, frame__slots=3, frame__pull=3, push__contenders=0, rounds=len(HOSTILE), compression=COMPRESSION
+    )
+    mqtt = make_server(scenario, broker.url, longer(SHORT), out=tmp_path / "out", cell="hostile")
+    rogue = Hostile(broker.url, Topics("hostile"), mqtt.server.model.tensor_shapes)
+    rogue.link.open(WAIT)
+    with devices_of(scenario, broker.url, [0, 2], cell="hostile"):
+        mqtt.run()
+    rogue.link.close()
+    faults = mqtt.server.faults.all
+    assert {fault.reason for fault in faults if fault.ue != 1} <= BUSY
+    reasons = {fault.round: fault.reason for fault in faults if fault.ue == 1}
+    assert list(reasons.values()) == [reason for _, reason in HOSTILE.values()]
+    received = fedslot.load(tmp_path / "out").frames.query("event == 'pulled'")
+    assert 1 not in set(received["ue"])
     assert np.isfinite(mqtt.server.now.model.numpy()).all()
 
 

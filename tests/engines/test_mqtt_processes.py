@@ -191,7 +191,9 @@ def test_certificates_and_access_control(start: Start, folder: Path, tmp_path: P
         secured.broker("ue1"), [("#", True)], lambda topic, *_: heard.append(topic), on_failure=refused.append
     )
     spy.open(WAIT)
-    poison = pack({"frame": "x", "round": 0, "node": "x", "slots": [1], "metrics": {}}, np.full(9, 1e9, np.float32))
+    poison = pack(
+        {"frame": "x", "round": 0, "node": "x", "slots": [1], "metrics": {}}, np.full(9, 1e9, "<f4").tobytes()
+    )
     for who, what in [("ps", "model"), ("ps", "frame"), ("ps", "status"), ("ue0", "update"), ("ue0", "status")]:
         spy.publish(topics.of(who, what), poison, retain=True)
     until(lambda: len(refused) == 5)

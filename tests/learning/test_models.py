@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedslot.learning.models import MaxPool2x2, Model, cnn, mlp
+from fedslot.learning.models import MaxPool2x2, Model, cnn, lenet, mlp
 from fedslot.support.errors import InputError
 
 SHAPE, CLASSES = (1, 8, 8), 10
@@ -149,3 +149,13 @@ def test_max_pooling_is_pytorchs(shape, gradient):
     x[0, 0, 0, 0] = torch.nan
     x = x.contiguous(memory_format=torch.channels_last).requires_grad_(gradient)
     torch.testing.assert_close(MaxPool2x2()(x), nn.MaxPool2d(2)(x), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("shape", "parameters"), [((1, 28, 28), 44_426), ((3, 32, 32), 62_006)])
+def test_lenet_has_the_parameters_of_niid_bench(shape, parameters):
+    """By hand for grey images: 6*26 + 16*151 + 120*257 + 84*121 + 10*85."""
+    model = Model.build("lenet", shape, 10, 0)
+    assert model.size == parameters
+    assert lenet(shape, 10)(torch.zeros(2, *shape)).shape == (2, 10)
+    with pytest.raises(InputError, match="lenet takes images of 16x16 or more"):
+        Model.build("lenet", (1, 8, 8), 10, 0)

@@ -166,7 +166,9 @@ def usual_loop(model: Model, jobs: list[Job], recipe: Recipe, make_optimizer=Non
         sgd = torch.optim.SGD(own.values(), lr=recipe.lr, momentum=recipe.momentum)
         optimizer = make_optimizer(own.values(), recipe.lr) if make_optimizer else sgd
         for _ in range(job.epochs):
-            for minibatch in np.array_split(job.rng.permutation(job.share), min(recipe.batches, len(job.share))):
+            order = job.rng.permutation(job.share)
+            parts = None if recipe.batches is None else np.array_split(order, min(recipe.batches, len(order)))
+            for minibatch in parts or torch.from_numpy(order).split(recipe.batch_size):
                 loss = cross_entropy(module(X[minibatch]), Y[minibatch])
                 for name, start in model.unflatten(model.initial).items():
                     loss = loss + recipe.proximal / 2 * (own[name] - start).square().sum()
@@ -181,10 +183,11 @@ def assert_equal_training(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("proximal", [0.0, 0.3])
+@pytest.mark.parametrize(("batches", "proximal"), [(5, 0.0), (5, 0.3), (None, 0.0)])
 @pytest.mark.parametrize(("network", "engine"), CASES)
-def test_training_equals_the_usual_loop(network, engine, proximal):
-    model, recipe = model_of(network), Recipe(lr=0.1, momentum=0.5, batches=5, proximal=proximal)
+def test_training_equals_the_usual_loop(network, engine, batches, proximal):
+    model = model_of(network)
+    recipe = Recipe(lr=0.1, momentum=0.5, batches=batches, proximal=proximal, batch_size=7)
     start = model.initial.clone()
     trainer = Trainer(model, X, Y, recipe, engine)
     updates, again = trainer(model.initial, jobs_of(RAGGED)), trainer(model.initial, jobs_of(RAGGED))
@@ -204,7 +207,8 @@ def test_training_equals_the_usual_loop(network, engine, proximal):
         Recipe,
         lr=st.sampled_from([0.01, 0.1]),
         momentum=st.sampled_from([0.0, 0.5, 0.9]),
-        batches=st.integers(1, 8),
+        batches=st.integers(1, 8) | st.none(),
+        batch_size=st.integers(1, 40),
         proximal=st.sampled_from([0.0, 1.0]),
     ),
 )
@@ -374,6 +378,15 @@ def test_divergence_is_not_hidden(network, engine, kinds):
 def test_minibatches_are_cut_as_numpy_splits(samples, batches):
     job, recipe = Job(np.arange(samples), 3, np.random.default_rng(0)), Recipe(0.1, 0.5, batches)
     parts = np.array_split(np.arange(samples), min(samples, batches))
+    assert recipe.edges(job).tolist() == [0, *np.cumsum([len(part) for part in parts])]
+    assert recipe.steps(job) == 3 * len(parts)
+
+
+@given(st.integers(1, 200), st.integers(1, 250))
+def test_minibatches_of_a_size_are_cut_as_torch_splits(samples, size):
+    job = Job(np.arange(samples), 3, np.random.default_rng(0))
+    recipe = Recipe(0.1, 0.5, None, batch_size=size)
+    parts = torch.arange(samples).split(size)
     assert recipe.edges(job).tolist() == [0, *np.cumsum([len(part) for part in parts])]
     assert recipe.steps(job) == 3 * len(parts)
 

@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 import fedslot
 from fedslot import Comparison, InputError, Result, Scenario, Sweep
 from fedslot.access import plan
+from fedslot.cli import main
 
 SMALL = {"rounds": 5, "data.ues": 20, "training.epochs": 1, "strategy.warmup": 2}
 
@@ -116,7 +117,7 @@ def test_the_curve_of_a_run_is_its_accuracy(result: Result) -> None:
 
 def test_the_curves_of_a_comparison_have_labels_bands_and_the_horizon(comparison: Comparison) -> None:
     axes = comparison.plot()
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
+    labels = [text.get_text() for text in axes.texts]
     assert labels == ["push-pull", "fedavg", "ps-alone"]
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     assert len(axes.collections) == 2, "a band for each curve, but not for a level"
@@ -138,3 +139,25 @@ def test_a_sweep_is_a_heat_map(found: Sweep) -> None:
 def test_an_unknown_axis_is_refused(result: Result) -> None:
     with pytest.raises(InputError, match="x: 'time' is not allowed; it must be one of slots, rounds, seconds, joules"):
         result.plot(x="time")  # type: ignore[arg-type]
+
+
+def test_the_best_size_of_updates_is_that_of_the_measured_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = Scenario.load("quickstart", {**SMALL, "strategy.name": "merit-push", "strategy.warmup": None})
+    loud, quiet = (fedslot.run(scenario.replace({"fleet.noise": noise})) for noise in (1.0, 1e-3))
+    size, other = loud.update_bits(), quiet.update_bits()
+    assert size is not None
+    assert other is not None
+    assert size.noise_share > 0.5 > 10 * other.noise_share
+    assert size.best > other.best
+    folder = tmp_path / "loud"
+    saved = fedslot.run(scenario.replace({"fleet.noise": 1.0}), out=folder)
+    assert saved.update_bits() == fedslot.load(folder).update_bits() == size
+    assert main(["show", str(folder)]) == 0
+    assert f"most progress per slot: {size.best:.2g} bits per parameter" in capsys.readouterr().out
+
+
+def test_other_strategies_measure_no_size_of_updates(result: Result, tmp_path: Path) -> None:
+    assert result.update_bits() is None
+    assert fedslot.run(Scenario.load("quickstart", SMALL), out=tmp_path / "run").update_bits() is None

@@ -83,6 +83,8 @@ WRONG = [
     ("training.epochs", 0, "greater than or equal to 1"),
     ("training.epochs_by_strategy", [3], "dictionary"),
     ("training.batches", 2.5, "whole number"),
+    ("training.batches", None, "a number, unless training.batch_size is given"),
+    ("training.batch_size", 0, "greater than or equal to 1"),
     ("training.lr", 0, "greater than 0"),
     ("training.lr", 1e39, "less than or equal to 1000000"),
     ("training.momentum", 1, "less than 1"),
@@ -274,6 +276,15 @@ def test_numbers_as_users_write_them(tmp_path: Path):
     assert (scenario.training.lr, scenario.fleet.computing.frequency, scenario.data.alpha) == (0.001, 2e9, 1.0)
     words = parse_overrides(["a=1e5", "b=-2e3", "c='1e5'", "d=1e5x", "e=mean", "f=", "g=a=b"])
     assert words == {"a": 1e5, "b": -2e3, "c": "1e5", "d": "1e5x", "e": "mean", "f": None, "g": "a=b"}
+
+
+def test_minibatches_have_a_size_or_an_epoch_has_a_number_of_them():
+    sized = Scenario(training={"batch_size": 64})
+    assert (sized.training.batches, sized.training.batch_size) == (None, 64)
+    assert Scenario.load(parse_yaml(sized.to_yaml())) == sized
+    assert Scenario().training.batches == 5
+    error = _refusal({"training": {"batches": 5, "batch_size": 64}})
+    assert str(error) == "training.batches: 5 is not allowed; it must be null with training.batch_size"
 
 
 def test_presets_are_complete():

@@ -164,6 +164,28 @@ def test_the_number_of_updates_makes_the_most_progress_per_slot(spread, power):
     assert rate[count] == pytest.approx(max(rate.values()))
 
 
+@given(st.floats(0.01, 2.3), st.floats(0.0, 9.0), st.integers(1, 5), st.floats(1, 64))
+def test_so_it_does_with_short_updates_and_on_slow_links(spread, power, slots, downlink):
+    """A downlink as long as `downlink` uplink slots; an update takes `slots` of these."""
+    noise, bursts = np.full(3, power**0.5), np.full(3, slots)
+    survey = replace(
+        Survey.blank(3), paired=1, progress=1.0, energy=1 + spread, noise=noise, noise_gain=1.0, bursts=bursts
+    )
+    count = survey.best_updates(np.arange(3), most=200, downlink=downlink)
+    rate = {y: y / (y + spread + power) / (slots * y + downlink) for y in range(2, 201)}
+    assert rate[count] == pytest.approx(max(rate.values()))
+
+
+@pytest.mark.parametrize(("noise", "first"), [(1.7, False), (1.8, True)])
+def test_a_ue_on_a_bad_link_is_pulled_if_the_others_are_so_noisy_that_it_pays(noise, first):
+    """With four slots, a clean update of variance 1 is worth those of variance 4: noise^2 = 3."""
+    noises, slots = np.array([0.0, *np.full(39, noise)]), np.array([4, *np.full(39, 1)])
+    survey = replace(
+        Survey.blank(40), seen=np.ones(40, dtype=int), energy=1.0, noise=noises, noise_gain=1.0, bursts=slots
+    )
+    assert (survey.pool(horizon=1.0, share=0.5)[0] == 0) == first
+
+
 def test_a_noisy_ue_in_the_pool_hardly_lengthens_the_frame():
     """Updates are weighed by their noise: of 20 UEs, one that adds nothing but noise leaves the others as they are."""
     clean = replace(Survey.blank(20), paired=1, progress=1.0, energy=2.0, noise_gain=1.0)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedslot.compression import Codec, Floats, Key, Shapes
+from fedslot.compression import Codec, Compression, Floats, Key, Shapes
 from fedslot.compression.quantise import Quantise
 from fedslot.support.errors import RefusedError
-from fedslot.updates import Chain, Compression, Outgoing, Sender
+from fedslot.updates import Chain, Sender
 
 SHAPES: Shapes = [(30, 20), (30,)]
 
@@ -58,6 +58,5 @@ class Short(Wrong):
 
 @pytest.mark.parametrize(("codec", "line"), [(Wrong(), "at most 8 bytes"), (Short(), r"decode to an array \(630,\)")])
 def test_a_scheme_of_ones_own_is_checked(codec: Codec, line: str) -> None:
-    update = Outgoing(torch.zeros(630), torch.ones(630), 0)
     with pytest.raises(RefusedError, match=line):
-        Compression(codec, "own", SHAPES).apply(update, _sender(0), torch.empty(0))
+        Compression(codec, "own", SHAPES).transmit(np.ones(630, np.float32), Key(7, 0, 3))

@@ -133,16 +133,23 @@ def test_the_left_panel_shows_all_and_the_right_one_the_end(comparison: Comparis
         assert near.get_ylim()[0] <= np.asarray(line.get_ydata())[-1] <= near.get_ylim()[1]
 
 
-@pytest.mark.parametrize(("count", "banded"), [(2, 2), (4, 4), (5, 3), (12, 3)])
+@pytest.mark.parametrize(("count", "banded"), [(2, 2), (3, 3), (4, 3), (12, 3)])
 def test_only_the_best_of_many_have_bands(count: int, banded: int) -> None:
     names = [f"s{i:02d}" for i in range(count)]
     comparison = made_up(names, 5)
     figure = drawn(accuracy_by, comparison)
     assert len(figure.axes[0].collections) == banded
     assert set(with_bands(comparison)) == set(names[-banded:])
-    legend = figure.legends[0]
-    assert [text.get_text() for text in legend.get_texts()] == names
-    assert ("with 95% bands" in legend.get_title().get_text()) == (banded < count)
+    near = figure.axes[1]
+    assert [text.get_text() for text in near.texts] == names, "each curve has its name at its end"
+    assert [text.get_color() for text in near.texts] == [line.get_color() for line in near.get_lines()[:count]]
+
+
+def test_long_names_are_in_a_legend() -> None:
+    names = ["fedavg{training.epochs: 9, training.lr: 0.05}", "push-pull"]
+    figure = drawn(accuracy_by, made_up(names, 3))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+    assert not figure.axes[1].texts
 
 
 @pytest.mark.parametrize(("seeds", "lines"), [(1, 2), (2, 6)])

@@ -56,14 +56,20 @@ def commented(preset: str) -> str:
         for section in sections:
             if section not in opened:
                 opened.add(section)
-                hidden = "" if section in filled else "# "
-                lines += ["", f"{'  ' * section.count('.')}{hidden}{section.rpartition('.')[2]}:"]
+                hidden, before = "" if section in filled else "# ", [] if section in fields else [""]
+                lines += [*before, f"{'  ' * section.count('.')}{hidden}{section.rpartition('.')[2]}:"]
+        is_section = any(other.startswith(f"{key}.") for other in fields)
+        lines += [""] if is_section else []
         note = f"{' '.join(about.split())} ({values}; default {default})"
         mark = f"{indent}# "
         lines += textwrap.wrap(note, 100, initial_indent=mark, subsequent_indent=mark, break_on_hyphens=False)
-        value = write_yaml([given[key]], one_line=True).strip()[1:-1] if key in given else default
-        if not any(other.startswith(f"{key}.") for other in fields):
-            lines.append(f"{indent if active else mark}{name}: {value}")
+        if is_section:
+            continue
+        written = write_yaml({name: given[key]}, one_line=True).strip()[1:-1] if key in given else f"{name}: {default}"
+        start = indent if active else mark
+        lines += textwrap.wrap(
+            written, 100, initial_indent=start, subsequent_indent=f"{start}  ", break_long_words=False
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -59,6 +59,6 @@ def run(
         summary = result.summary()
         typer.echo(
             f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
-            f"{say_time(summary['slots_spent'])} slots ({summary['cost_sum']:g} by the sum rule); results in {out}"
+            f"{say_time(summary['slots_spent'])} slots ({summary['cost_sum']:g} summed over UEs); results in {out}"
         )
         say_more(out)

@@ -109,6 +109,10 @@ def _show_run(run: Result, against: Against, console: Console) -> None:
         f"received: {sums['pulled']} pulled, {sums['push_received']} pushed; "
         f"lost: {sums['wasted']} pulled, {sums['collided']} collided"
     )
+    if size := run.update_bits():
+        reason = f"since noise is {size.noise_share:.0%} of the error of an update"
+        bits = f"{size.best:.2g} bits per parameter, or {size.low:.2g} to {size.high:.2g}"
+        console.print(f"most progress per slot: {bits}, {reason}", soft_wrap=True)
     if len(rounds) > 1 and run.slots_spent:
         width = max(20, min(72, console.width - 8))
         costs, accuracy = spent(rounds, against).tolist(), rounds["test_accuracy"].tolist()

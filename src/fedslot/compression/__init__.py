@@ -1,6 +1,7 @@
 """Compression: how the change of a model is written as bytes, in the simulator and on the wire. NumPy alone.
 
 codec.py           the interface of compression schemes
+sending.py         a scheme in use: bytes of a change, and error feedback
 eden.py            EDEN and DRIVE: quantisation after a random rotation
 sparse.py          top-k and rand-k, whose values another scheme may send
 indices.py         which k parameters are sent, as bytes
@@ -15,5 +16,6 @@ noise.py           estimates of noise on what is decoded
 """
 
 from fedslot.compression.codec import Codec, Floats, Key, Shapes, parameters
+from fedslot.compression.sending import Compression, compression_of
 
-__all__ = ["Codec", "Floats", "Key", "Shapes", "parameters"]
+__all__ = ["Codec", "Compression", "Floats", "Key", "Shapes", "compression_of", "parameters"]

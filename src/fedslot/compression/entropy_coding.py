@@ -7,6 +7,7 @@ to 4 digits as well: whole numbers, from which both ends compute the same model 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, log2
@@ -53,33 +54,36 @@ def least(codes: Integers) -> tuple[Integers, Integers]:
 class Numbers:
     """Whole numbers as symbols.
 
-    near: (n,) -1, 0 and 1 as 0, 1 and 2; FAR for others. contexts: (n,) of each number, below `count`.
-    codes, left: of the far numbers, less 2. digits: those left out, then the sign.
+    near: (n,) -1, 0 and 1 as 0, 1 and 2; FAR for others. lengths: the number of symbols in each context, one context
+    after the other. codes, left: of the far numbers, less 2. digits: those left out, then the sign.
     """
 
     near: Integers
-    contexts: Integers
-    count: int
+    lengths: Sequence[int]
     codes: Integers
     left: Integers
     digits: Integers
 
     @classmethod
-    def of(cls, numbers: Integers, contexts: Integers, count: int) -> Numbers:
-        """Return numbers (n,) in their contexts (n,) as symbols."""
+    def of(cls, numbers: Integers, lengths: Sequence[int]) -> Numbers:
+        """Return numbers (n,) as symbols; lengths: how many belong to each context, one context after the other."""
         sizes = np.abs(numbers)
         far = np.flatnonzero(sizes > 1)
         near = numbers + 1
         near[far] = FAR
         codes, left = shorten(sizes[far] - 2)
         digits = 2 * (sizes[far] - 2 - least(codes)[0]) + (numbers[far] < 0)
-        return cls(near, contexts, count, codes, left, digits.astype(np.int32))
+        return cls(near, lengths, codes, left, digits.astype(np.int32))
 
     @cached_property
     def _counts(self) -> list[NDArray[np.int64]]:
         """Counts of symbols: in each context, then of codes."""
-        near = np.bincount(self.contexts * 4 + self.near, minlength=4 * self.count)
-        return [*near.reshape(-1, 4), np.bincount(self.codes, minlength=2)]
+        return [*(np.bincount(near, minlength=4) for near in self._parts), np.bincount(self.codes, minlength=2)]
+
+    @property
+    def _parts(self) -> list[Integers]:
+        """The near symbols of each context."""
+        return np.split(self.near, np.cumsum(self.lengths)[:-1])
 
     @property
     def bits(self) -> float:
@@ -95,8 +99,8 @@ class Numbers:
         tables = [shorten(counts)[0] for counts in self._counts]
         coding = _constriction()
         coder = coding.queue.RangeEncoder()
-        for context, table in enumerate(tables[:-1]):
-            coder.encode(self.near[self.contexts == context], _model(table))
+        for near, table in zip(self._parts, tables[:-1], strict=True):
+            coder.encode(near, _model(table))
         if len(self.codes):
             coder.encode(self.codes, _model(tables[-1]))
             coder.encode(self.digits, coding.model.Uniform(), 2 << self.left)
@@ -105,8 +109,9 @@ class Numbers:
         return header.tobytes() + words
 
 
-def decode_numbers(message: bytes, contexts: Integers, count: int) -> Integers:
+def decode_numbers(message: bytes, lengths: Sequence[int]) -> Integers:
     """Return the numbers (n,) that `Numbers.encode` wrote; refuse what it never writes."""
+    count = len(lengths)
     header = np.frombuffer(message[: 1 + 4 * count + 255], np.uint8).astype(np.int32)
     start = 1 + 4 * count + (int(header[0]) if len(header) else 0)
     if len(message) < start or (len(message) - start) % 4:
@@ -116,11 +121,9 @@ def decode_numbers(message: bytes, contexts: Integers, count: int) -> Integers:
         raise ValueError("a table is out of range")
     coding = _constriction()
     coder = coding.queue.RangeDecoder(np.frombuffer(message[start:], "<u4").astype(np.uint32))
-    numbers = np.empty(len(contexts), np.int32)
     try:
-        for context, table in enumerate(near):
-            inside = contexts == context
-            numbers[inside] = coder.decode(_model(table), int(inside.sum()))
+        parts = [coder.decode(_model(table), length) for table, length in zip(near, lengths, strict=True)]
+        numbers: Integers = np.concatenate(parts)
         beyond = np.flatnonzero(numbers == FAR)
         numbers -= 1
         if len(beyond):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.compression.codec import Codec, Floats, Key, Shapes
-from fedslot.compression.noise import rounded_noise
+from fedslot.compression.noise import dithered_noise, rounded_noise
 from fedslot.compression.packing import check_length, pack, packed_bytes, read_scales, unpack
 from fedslot.compression.rounding import LARGEST, SMALLEST, Rounding, offsets, stand_for
 
@@ -52,9 +52,9 @@ class FixedLength(Codec):
         lengths = segments(shapes, self.per)
         return 4 * len(lengths) + packed_bytes(int(lengths.sum()), self.bits)
 
-    def noise(self, changes: Floats) -> NDArray[np.float64] | None:
+    def noise(self, changes: Floats) -> NDArray[np.float64]:
         if self.rounding == "dither" and (self.reach == "largest" or self.bits >= FINE):
-            return None
+            return dithered_noise(changes)
         return rounded_noise(changes, RARE)
 
 

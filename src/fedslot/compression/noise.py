@@ -1,4 +1,4 @@
-"""The noise on decoded changes whose median does not tell it: rounded or limited ones, and those with zeros."""
+"""The noise on decoded changes, if their median alone does not tell it: dithered, rounded or limited, or with zeros."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from fedslot.compression.codec import Floats
 
 NORMAL = NormalDist()
 FARTHEST = 4.0  # standard deviations, up to which values may be noise
+NORMAL_RATIO = NORMAL.inv_cdf(0.875) / NORMAL.inv_cdf(0.75)  # of the quartile 3/4 of absolute values to their median
+UNIFORM_RATIO = 1.5
 
 
 def rounded_noise(changes: Floats, rare: float = 0.0) -> NDArray[np.float64]:
@@ -44,6 +46,21 @@ def median_noise(changes: Floats) -> NDArray[np.float64]:
     """Return the standard deviation (Y,) of noise on changes (Y, P) most of which are small."""
     medians: NDArray[np.float64] = np.median(np.abs(changes), axis=1).astype(np.float64)
     return medians / NORMAL.inv_cdf(0.75)
+
+
+def dithered_noise(changes: Floats) -> NDArray[np.float64]:
+    """Return the standard deviation (Y,) of noise and a uniform error on changes (Y, P) most of which are small.
+
+    The ratio of the quartiles of absolute values is 1.50 if the error prevails, and 1.71 if normal noise does. Their
+    standard deviations are 1.15 and 1.48 times the median; interpolated between, that of a mixture is right within 3%.
+    """
+    count = changes.shape[1]
+    places = [count // 2, 3 * count // 4]
+    medians, quartiles = np.partition(np.abs(changes), places, axis=1)[:, places].T.astype(np.float64)
+    ratios = np.divide(quartiles, medians, out=np.full(len(changes), np.inf), where=medians > 0)
+    share = np.clip((NORMAL_RATIO - ratios) / (NORMAL_RATIO - UNIFORM_RATIO), 0, 1)
+    noise: NDArray[np.float64] = medians * ((1 - share) / NORMAL.inv_cdf(0.75) + share * 2 / 3**0.5)
+    return noise
 
 
 def tail_noise(changes: Floats, kept: int) -> NDArray[np.float64]:

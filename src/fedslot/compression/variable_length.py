@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.compression.codec import Codec, Floats, Key, Shapes, parameters
 from fedslot.compression.entropy_coding import LARGEST_NUMBER, Integers, Numbers, decode_numbers
-from fedslot.compression.noise import rounded_noise
+from fedslot.compression.noise import dithered_noise, rounded_noise
 from fedslot.compression.packing import read_scales
-from fedslot.compression.rounding import LARGEST, SMALLEST, Rounding, offsets, stand_for
+from fedslot.compression.rounding import LARGEST, SMALLEST, Rounding, offsets
 
 LEAST_BYTES = 96  # for the tables of small models
 WORDS = 64  # bits that the coder needs at the end
@@ -28,13 +30,12 @@ class VariableLength(Codec):
         largest = min(float(np.abs(change).max(initial=0)), LARGEST / 4)
         if largest < SMALLEST:
             return b""
-        change = np.clip(change, -largest, largest)
-        added = offsets(self.rounding, len(change), key)
-        contexts, sides = self._contexts(added)
+        plan = _plan(self.rounding, len(change), key)
+        change = np.clip(change, -largest, largest)[plan.order]
 
         def numbers(step: float) -> Numbers:
-            levels = np.floor(change / np.float32(step) + added).astype(np.int32)
-            return Numbers.of(levels * sides, contexts, CONTEXTS)
+            levels = np.floor(change / np.float32(step) + plan.added).astype(np.int32)
+            return Numbers.of(levels * plan.sides, plan.lengths)
 
         most = self.most_bytes(shapes)
         limits = max(2 * largest / LARGEST_NUMBER, SMALLEST), 4 * largest
@@ -52,23 +53,44 @@ class VariableLength(Codec):
             return np.zeros(count, np.float32)
         if not 4 < len(message) <= most:
             raise ValueError(f"{len(message)} bytes, not 0 or from 5 to {most}")
-        contexts, sides = self._contexts(offsets(self.rounding, count, key))
-        levels = decode_numbers(message[4:], contexts, CONTEXTS) * sides
-        return stand_for(levels.astype(np.float32), self.rounding, key) * read_scales(message[:4])
+        plan, change = _plan(self.rounding, count, key), np.empty(count, np.float32)
+        levels = (decode_numbers(message[4:], plan.lengths) * plan.sides).astype(np.float32)
+        if self.rounding == "dither":
+            levels += np.float32(0.5) - plan.added
+        change[plan.order] = levels * read_scales(message[:4])
+        return change
 
     def most_bytes(self, shapes: Shapes) -> int:
         return max(int(self.bits * parameters(shapes) / 8), LEAST_BYTES)
 
-    def noise(self, changes: Floats) -> NDArray[np.float64] | None:
-        return None if self.rounding == "dither" else rounded_noise(changes)
+    def noise(self, changes: Floats) -> NDArray[np.float64]:
+        return dithered_noise(changes) if self.rounding == "dither" else rounded_noise(changes)
 
-    def _contexts(self, added: Floats) -> tuple[Integers, Integers]:
-        """Return the contexts (P,) of dithers, and their signs: a change is as likely as its negative."""
-        if self.rounding != "dither":
-            return np.zeros(len(added), np.int32), np.ones(len(added), np.int32)
-        centred = 2 * added - 1
-        contexts = np.minimum((np.abs(centred) * CONTEXTS).astype(np.int32), CONTEXTS - 1)
-        return contexts, np.where(centred < 0, np.int32(-1), np.int32(1))
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """The order in which numbers are coded: one context after the other.
+
+    order: (P,) indices of the numbers. added: (P,) in this order, what is added before rounding. sides: (P,) in this
+    order, the signs of dithers: a change is as likely as its negative. lengths: of the contexts.
+    """
+
+    order: NDArray[np.intp]
+    added: Floats
+    sides: Integers
+    lengths: list[int]
+
+
+@lru_cache(maxsize=1)  # the simulator decodes at once what it encodes
+def _plan(rounding: Rounding, count: int, key: Key) -> _Plan:
+    added = offsets(rounding, count, key)
+    if rounding != "dither":
+        return _Plan(np.arange(count), added, np.ones(count, np.int32), [count, *[0] * (CONTEXTS - 1)])
+    centred = 2 * added - 1
+    contexts = np.minimum((np.abs(centred) * CONTEXTS).astype(np.uint8), CONTEXTS - 1)
+    order = np.argsort(contexts, kind="stable")
+    sides = np.where(centred[order] < 0, np.int32(-1), np.int32(1))
+    return _Plan(order, added[order], sides, np.bincount(contexts, minlength=CONTEXTS).tolist())
 
 
 def finest(size: Callable[[float], float], most: float, change: Floats, limits: tuple[float, float]) -> float:

@@ -2,6 +2,7 @@
 
     frame.py        an announced frame, and the turn of each UE in it
     announcement.py a frame as it is broadcast to devices that speak of their own accord
+    encoding.py     updates and models as bytes, by the announced compression
     timing.py       when the slots of a frame are
     screening.py    the checks of a UE's slots and update; nothing from the network is trusted
     reception.py    all replies to a frame, screened

@@ -6,11 +6,12 @@ import math
 import secrets
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import ConfigDict, FiniteFloat, TypeAdapter
 
+from fedslot.deployment.encoding import PLAIN, SEED_DIGITS, Encoding
 from fedslot.deployment.frame import Frame, Limit, Turn, read_channel
 from fedslot.deployment.timing import MOST_SECONDS, Timing
 from fedslot.support.errors import InputError, reason
@@ -24,7 +25,6 @@ MOST_ARRIVALS = 10_000  # UEs per slot
 MOST_DRAWS = 1 << 22  # slots that a device draws to repeat a frame
 MOST_FRAME_SECONDS = 31 * MOST_SECONDS
 MOST_BYTES = 1 << 22
-SEED_DIGITS = 39
 CLOCK = secrets.token_hex(8)  # the name of this process's clock
 
 
@@ -68,6 +68,7 @@ class Announcement:
     arrivals: FiniteFloat | None = None
     slots_spent: int | FiniteFloat = 0
     received: list[int] = field(default_factory=list)
+    encoding: Encoding = PLAIN
 
     @classmethod
     def of(
@@ -79,8 +80,9 @@ class Announcement:
         slots_spent: float,
         received: list[int],
         waiting: int = 0,
+        encoding: Encoding = PLAIN,
     ) -> Announcement:
-        """Announce a frame. waiting: number of UEs that were backlogged before it."""
+        """Announce a frame. model: the version of the model. waiting: number of UEs that were backlogged before it."""
         push, others = scenario.push, max(1, scenario.data.ues - len(frame.grant.pull) - waiting)
         wanted = others if push.contenders == "ready" else max(0, push.contenders - waiting)
         turns = [frame.turns[ue] for ue in frame.backlogged.tolist()]
@@ -102,6 +104,7 @@ class Announcement:
             arrivals=None if push.arrivals is None else push.arrivals / scenario.data.ues,
             slots_spent=slots_spent,
             received=received,
+            encoding=encoding,
         )
 
     def turn(self, ue: int) -> Turn | None:
@@ -115,9 +118,14 @@ class Announcement:
             return own
         return replace(own, rank=self.backlogged.index(ue)) if ue in self.backlogged else None
 
+    def last_received(self, ue: int) -> int:
+        """Return the round of the last received update of a UE, if that was in the frame before; otherwise -1."""
+        return self.round - 1 if ue in self.received else -1
+
     def write(self) -> bytes:
         """Return the announcement as JSON."""
-        return JSON.dump_json(self, exclude={"window": {"told"}})  # every UE has a `told` of its own
+        without: dict[str, Any] = {"window": {"told"}}  # every UE has a `told` of its own
+        return JSON.dump_json(self, exclude=without if self.encoding != PLAIN else {**without, "encoding": True})
 
     @classmethod
     def read(cls, data: bytes) -> Announcement:
@@ -133,6 +141,7 @@ class Announcement:
 
     def _check(self) -> None:
         """Refuse numbers by which a device could not draw its slot, or would need too much time or memory for it."""
+        self.encoding.check()
         window, ues = self.window, 1 if self.backlogged is None else len(self.backlogged)
         last = max(len(self.pull), 0 if window is None else window.first - 1 + window.slots)
         for name, value, most in (

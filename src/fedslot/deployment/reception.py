@@ -25,16 +25,19 @@ class Reply(Protocol):
         """Return the size of the reply in bytes."""
 
     def content(self) -> tuple[Mapping[str, bytes] | bytes, Mapping[str, object]]:
-        """Return the parameters, in a form that `screening.read_update` reads, and the metrics."""
+        """Return the parameters, in a form that `screening.read_model` reads, and the metrics.
+
+        Where updates are compressed, the parameters are the bytes of the encoded change.
+        """
 
 
 def screen(
-    frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]], read: Callable[[Reply], Update]
+    frame: Frame, reached: Mapping[int, str], replies: Iterable[tuple[int, Reply]], read: Callable[[int, Reply], Update]
 ) -> tuple[Receipt, dict[int, Update], list[Fault]]:
     """Return the receipt of a frame, the sound updates by UE, and a fault for everything else.
 
     reached: the nodes of the UEs that must answer, by UE. replies: with the UE that each comes from.
-    read: returns the update of a reply, or raises `Refusal` if it is not sound.
+    read: returns the update of a UE's reply, or raises `Refusal` if it is not sound.
     """
     answered, used = dict[int, Reply](), dict[int, list[int]]()
     updates, faults = dict[int, Update](), list[Fault]()
@@ -63,7 +66,7 @@ def screen(
     for ue in used:
         if ue in received:  # the others collided and are dropped unread
             with blaming(ue):
-                updates[ue] = read(answered[ue])
+                updates[ue] = read(ue, answered[ue])
     for ue in frame.expected:
         if ue not in reached:
             fault(ue, "absent")

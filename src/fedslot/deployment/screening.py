@@ -53,11 +53,13 @@ class Update:
     """A UE's update that passed the checks of its form.
 
     model: (P,) its local model. examples: training samples that it claims. metrics: whatever else it measured.
+    bits: of its parameters on the wire.
     """
 
     model: NDArray[np.float32]
     examples: int
     metrics: dict[str, float] = field(default_factory=dict)
+    bits: int = 0
 
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -78,28 +80,27 @@ def _count(shapes: Shapes) -> int:
     return sum(math.prod(shape) for shape in shapes.values())
 
 
-def check_size(size: int, shapes: Shapes) -> None:
-    """Refuse a reply with more bytes than the model's arrays and some metrics can have."""
-    if size > 4 * _count(shapes) + HEADER_BYTES * len(shapes) + METRICS_BYTES:
+def check_size(size: int, most: int) -> None:
+    """Refuse a reply with more bytes than an update of at most `most` bytes and some metrics can have."""
+    if size > most + METRICS_BYTES:
         raise Refusal("size", f"{size} bytes")
 
 
-def read_update(
-    arrays: Mapping[str, bytes] | bytes, metrics: Mapping[str, object], weight: str, shapes: Shapes
-) -> Update:
-    """Return the update that a reply holds.
+def most_bytes(shapes: Shapes) -> int:
+    """Return the most bytes of a model's arrays, as they are read by `read_model`."""
+    return 4 * _count(shapes) + HEADER_BYTES * len(shapes)
 
-    arrays: the parameters by name, each in `.npy` format; or as bytes, all numbers one after another (float32, little
-        endian). weight: the metric that counts training samples.
-    """
-    model = _read_model(arrays, shapes)
+
+def read_update(model: NDArray[np.float32], metrics: Mapping[str, object], weight: str, bits: int = 0) -> Update:
+    """Return the update that a reply holds. weight: the metric that counts training samples."""
     if not np.isfinite(model).all():
         raise Refusal("finite", f"{int((~np.isfinite(model)).sum())} numbers are not")
     examples = metrics.get(weight)
     if type(examples) is not int or not 1 <= examples <= MOST_EXAMPLES:
         raise Refusal("examples", reprlib.repr(examples))
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != weight}
-    return Update(model, examples, {name: float(value) for name, value in numbers.items() if np.isfinite(value)})
+    finite = {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
+    return Update(model, examples, finite, bits)
 
 
 def check_metrics(update: Update, wanted: Iterable[str]) -> None:
@@ -116,7 +117,12 @@ def check_move(update: Update, model: NDArray[np.float32], longest: float) -> No
         raise Refusal("norm", f"{move:.3g}, allowed {longest:.3g}")
 
 
-def _read_model(arrays: Mapping[str, bytes] | bytes, shapes: Shapes) -> NDArray[np.float32]:
+def read_model(arrays: Mapping[str, bytes] | bytes, shapes: Shapes) -> NDArray[np.float32]:
+    """Return the model (P,) that a reply holds.
+
+    arrays: the parameters by name, each in `.npy` format; or as bytes, all numbers one after another (float32, little
+    endian).
+    """
     if isinstance(arrays, bytes):
         parameters = _count(shapes)
         if len(arrays) != 4 * parameters:

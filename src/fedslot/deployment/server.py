@@ -19,6 +19,8 @@ from torch import Tensor
 from fedslot.access.clock import radio_of
 from fedslot.access.reach import pull_only
 from fedslot.aggregation import Aggregation
+from fedslot.compression import Key
+from fedslot.deployment.encoding import Encoding, read_message
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
 from fedslot.deployment.reception import Reply, screen
@@ -31,6 +33,8 @@ from fedslot.deployment.screening import (
     check_metrics,
     check_move,
     check_size,
+    most_bytes,
+    read_model,
     read_update,
 )
 from fedslot.learning.models import Model
@@ -47,6 +51,7 @@ from fedslot.scenario import RatesPart, Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError
 from fedslot.support.limits import longest_step
+from fedslot.updates import BITS
 
 logger = getLogger(__name__)
 
@@ -56,7 +61,7 @@ class ParameterServer:
 
         server.start()
         while frame := server.announce():
-            # the transport sends server.now.model and frame.turns to the UEs, and collects their replies
+            # the transport sends server.broadcast and frame.turns to the UEs, and collects their replies
             server.close(frame, reached, replies)
         server.finish()
 
@@ -71,6 +76,9 @@ class ParameterServer:
     weight: the metric that counts training samples. metrics: names of others that every update must have.
     frames: whether to write `frames.csv`.
     callbacks: once one of them stops the training, `announce` returns None.
+
+    Of a frame that is announced: broadcast: the model as bytes, written as `encoding` says. heard: (P,) the model that
+    UEs read in them. last_received: (K,) the round of the last received update of each UE, -1 if there is none.
     """
 
     def __init__(
@@ -92,6 +100,7 @@ class ParameterServer:
         callbacks: Sequence[Callback] = (),
         frames: bool = True,
     ) -> None:
+        self.encoding = Encoding.of(scenario, model.tensor_shapes)
         strategy = scenario.strategy.make(cell(scenario, radio=radio_of(scenario, model.tensor_shapes)))
         _check(scenario, strategy)
         self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
@@ -105,7 +114,7 @@ class ParameterServer:
         self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
-        self.received: UEs = np.empty(0, dtype=np.int64)  # in the last frame that was closed
+        self.last_received = np.full(scenario.data.ues, -1)
         self._due, self._missing = 0, 0  # updates that were expected, and those of them that did not come
         self._unfilled = 0  # pull slots of the frame for which no UE was here
         self._owed = set[int]()  # UEs that would have been pulled, but were away
@@ -139,6 +148,7 @@ class ParameterServer:
             grant = pull_only(grant, here, self._owed, slots, self.now.round)
             self._owed = (self._owed | wanted - here) - set(grant.pull.tolist())
             self._unfilled = len(wanted) - len(grant.pull)
+        self.broadcast, self.heard = self.ps.say(self.now)
         is_open = self.unasked and not self.seeded
         waiting = None if is_open else backlogged(self.scenario, grant, self.now.waiting, self.now.round)
         return Frame(self.scenario, grant, waiting, self.now.round, self.seeded, self.unasked)
@@ -149,7 +159,7 @@ class ParameterServer:
         reached: the nodes of the UEs that must answer, by UE; the frame's other UEs count as absent.
         replies: each with the UE that it comes from, one of the frame.
         """
-        receipt, updates, faults = screen(frame, reached, replies, self._read)
+        receipt, updates, faults = screen(frame, reached, replies, partial(self._read, frame.round))
         self.faults.add(*faults)
         self._due += len(frame.expected) + self._unfilled
         self._missing += self._unfilled
@@ -157,12 +167,12 @@ class ParameterServer:
         trained = self._trained(receipt.received, updates, frame.round)
         excuse = partial(self._excuse, frame.round)
         row, self.now, events = self.ps.close(self.now, receipt, trained, self._began, excuse=excuse)
-        self.received = receipt.received
+        self.last_received[receipt.received] = frame.round
         self._rows.append(row)
         if self.folder:
             self.folder.append(row, events, self.now)
             came, owed = np.array([self._due, self._missing]), np.array(sorted(self._owed), dtype=np.int64)
-            more = {"nodes": self.roster.to_array(), "claims": self.claims, "received": self.received}
+            more = {"nodes": self.roster.to_array(), "claims": self.claims, "last_received": self.last_received}
             self.folder.save({**more, "came": came, "owed": owed})
         self.stopped = self._callbacks.round(row, events)
         return row
@@ -193,6 +203,16 @@ class ParameterServer:
         self._callbacks.end(result)
 
     @property
+    def received(self) -> UEs:
+        """The UEs that were received in the last frame that was closed."""
+        return np.flatnonzero((self.last_received >= 0) & (self.last_received == self.now.round - 1))
+
+    @property
+    def update_bytes(self) -> int:
+        """The most bytes of an update, without its header."""
+        return 4 * self.model.size if self.ps.compression is None else self.ps.compression.most_bytes
+
+    @property
     def shortfall(self) -> str:
         """Why the training is no success: most updates that were expected did not come; "" if most of them did."""
         if 2 * self._missing <= self._due:
@@ -211,14 +231,23 @@ class ParameterServer:
     def _path(self) -> Path | None:
         return None if self.folder is None else self.folder.path
 
-    def _read(self, reply: Reply) -> Update:
-        """Return the update of a reply; raise `Refusal` if it is not sound."""
-        shapes, model = {name: tuple(shape) for name, shape in self.model.shapes.items()}, self.now.model
-        check_size(reply.size(), shapes)
-        update = read_update(*reply.content(), self.weight, shapes)
+    def _read(self, round: int, ue: int, reply: Reply) -> Update:
+        """Return the update of a UE's reply; raise `Refusal` if it is not sound."""
+        shapes, compression = {name: tuple(shape) for name, shape in self.model.shapes.items()}, self.ps.compression
+        check_size(reply.size(), most_bytes(shapes) if compression is None else self.update_bytes)
+        arrays, metrics = reply.content()
+        heard = self.heard.cpu().numpy()
+        if compression is None:
+            model, bits = read_model(arrays, shapes), BITS * self.model.size
+        else:
+            if not isinstance(arrays, bytes):
+                raise Refusal("encoding", f"not encoded by {compression.name}")
+            model = heard + read_message(compression, arrays, Key(self.scenario.seed, round, ue))
+            bits = 8 * len(arrays)
+        update = read_update(model, metrics, self.weight, bits)
         check_metrics(update, self.metrics)
-        check_move(update, model.cpu().numpy(), self._longest)
-        loss, _ = self.held_out.validation.evaluate(torch.from_numpy(update.model).to(model))
+        check_move(update, heard, self._longest)
+        loss, _ = self.held_out.validation.evaluate(torch.from_numpy(update.model).to(self.heard))
         if not math.isfinite(loss):
             raise Refusal("loss", "is not finite")
         return update
@@ -228,8 +257,9 @@ class ParameterServer:
         mine = [updates[ue] for ue in ues.tolist()]
         models = np.array([update.model for update in mine], dtype=np.float32).reshape(len(mine), self.model.size)
         sizes = self._sizes(ues, np.array([update.examples for update in mine], dtype=np.int64), round)
+        bits = np.array([update.bits for update in mine], dtype=np.int64)
         metrics = [update.metrics for update in mine]
-        return Trained(torch.from_numpy(models).to(self.now.model), ues, sizes, metrics=metrics)
+        return Trained(torch.from_numpy(models).to(self.now.model), ues, sizes, bits, metrics=metrics)
 
     def _sizes(self, ues: UEs, claimed: NDArray[np.int64], round: int) -> NDArray[np.int64]:
         """Return the training samples that count for each UE: claims are limited by the median of all UEs' claims."""
@@ -251,9 +281,9 @@ class ParameterServer:
         self.now = folder.open(self.scenario, self.now, self._made_of(), **self._opening)
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
-            self.claims, self.received = saved["claims"], saved.get("received", self.received)
+            self.claims, self.last_received = saved["claims"], saved.get("last_received", self.last_received)
             self._due, self._missing = saved.get("came", np.zeros(2, dtype=np.int64)).tolist()
-            self._owed = set(saved.get("owed", self.received[:0]).tolist())
+            self._owed = set(saved.get("owed", self.claims[:0]).tolist())
         self.faults = FaultLog(folder.path, self.now.round)
 
     def _made_of(self) -> Fingerprints:

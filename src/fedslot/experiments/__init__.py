@@ -7,6 +7,7 @@ measures.py     what is measured of the runs of a study, and its tables
 comparison.py   several strategies under the same seeds
 sweeps.py       all combinations of a grid
 loading.py      the results in a folder: of a run, a comparison or a sweep
+curves.py       curves of accuracy, and their mean and band
 estimates.py    means over seeds with confidence intervals
 tasks.py        a task: one run into a folder of its own
 pool.py         many tasks: in this process, in several processes or on a Dask cluster

@@ -1,4 +1,4 @@
-"""Compare strategies: paired runs over seeds, means with confidence intervals, costs under both rules."""
+"""Compare strategies: paired runs over seeds, means with confidence intervals, slots counted in two ways."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
+from fedslot.experiments.curves import curves_over
 from fedslot.experiments.estimates import COLUMNS, Estimate, difference_scale_of
 from fedslot.experiments.measures import TARGETS, MeasuredStudy, write_tables
 from fedslot.experiments.study import compute
@@ -84,12 +85,30 @@ class Comparison(MeasuredStudy):
         accuracies = {name: estimates["accuracy_at_horizon"] for name, estimates in self.estimates().items()}
         return {name: estimate.mean if estimate.complete else -math.inf for name, estimate in accuracies.items()}
 
-    def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
+    @property
+    def tables(self) -> dict[str, list[pd.DataFrame]]:
+        """The tables of rounds by strategy, each in the order of `seeds`."""
+        return {name: [result.rounds for result in results] for name, results in self.runs.items()}
+
+    def curve(self, strategy: str, x: X = "slots") -> pd.DataFrame:
+        """Return the curve of a strategy, as `plot` draws it: `x`, `mean` accuracy, and its 95% band, `low` to `high`.
+
+        The band is NaN with fewer than three seeds. x: slots, rounds, seconds or joules.
+        """
+        if strategy not in self.runs:
+            raise InputError("strategy", strategy, one_of(strategy, self.runs))
+        curves, levels = curves_over(x, self.tables)
+        if strategy in levels:
+            raise InputError("strategy", strategy, f"one that spends {x}")
+        return curves[strategy].table()
+
+    def plot(self, x: X = "slots", axes: Axes | None = None, size: Literal["screen", "column"] = "screen") -> Axes:
         """Draw the test accuracy of all strategies over slots or rounds, the mean over seeds with its 95% band.
 
-        They are drawn in a new figure or in given axes, which are returned. Of many strategies the best have bands.
+        They are drawn in given axes or in a new figure, and the axes are returned. Of many strategies the best three
+        have bands. size: of a new figure, for a screen or for a column of a two-column paper.
         """
-        drawn: Axes = display.plot(self, x, axes)
+        drawn: Axes = display.plot(self, x, axes, size)
         return drawn
 
     def __repr__(self) -> str:

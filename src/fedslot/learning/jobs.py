@@ -34,25 +34,36 @@ class Job:
 class Recipe:
     """Hyperparameters of local training.
 
-    batches: minibatches per epoch, B. proximal: FedProx's mu; adds mu / 2 * |w - w_global|^2 to the loss.
+    batches: minibatches per epoch, B; None: minibatches have `batch_size` samples, the last of an epoch has the rest.
+    proximal: FedProx's mu; adds mu / 2 * |w - w_global|^2 to the loss.
     optimizer: `sgd`, or `package.module:factory`, called as factory(parameters, lr, **optimizer_options) ->
         torch.optim.Optimizer.
     """
 
     lr: float
     momentum: float
-    batches: int
+    batches: int | None
     proximal: float = 0.0
     optimizer: str = "sgd"
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int = 1
+
+    def minibatches(self, samples: int) -> int:
+        """Return the number of minibatches in an epoch with a number of samples."""
+        return -(-samples // self.batch_size) if self.batches is None else min(self.batches, samples)
 
     def edges(self, job: Job) -> Integers:
-        """Return the positions (minibatches + 1,) that cut an epoch into minibatches, as `np.array_split` does."""
-        parts = min(self.batches, len(job.share))
-        size, larger = divmod(len(job.share), parts)
+        """Return the positions (minibatches + 1,) that cut an epoch into minibatches.
+
+        A number of minibatches are of almost equal sizes, as `np.array_split` makes them.
+        """
+        samples, parts = len(job.share), self.minibatches(len(job.share))
         part = np.arange(parts + 1)
+        if self.batches is None:
+            return np.minimum(part * self.batch_size, samples)
+        size, larger = divmod(samples, parts)
         return part * size + np.minimum(part, larger)
 
     def steps(self, job: Job) -> int:
         """Return the number of gradient steps in a job."""
-        return job.epochs * min(self.batches, len(job.share))
+        return job.epochs * self.minibatches(len(job.share))

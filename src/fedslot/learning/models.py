@@ -57,6 +57,28 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
+def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return the CNN of NIID-Bench: 6 and 16 filters 5x5, each with ReLU and 2x2 max pooling, then 120 and 84 units."""
+    if len(shape) != 3 or min(shape[1:]) < 16:
+        raise InputError(FIELD, "lenet", f"mlp for samples of shape {shape}; lenet takes images of 16x16 or more")
+    channels, height, width = shape
+    pooled = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5),
+        nn.ReLU(),
+        MaxPool2x2(),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        MaxPool2x2(),
+        nn.Flatten(),
+        nn.Linear(16 * pooled[0] * pooled[1], 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
 MODELS: Kind[nn.Module] = kinds.MODELS
 
 

@@ -80,7 +80,11 @@ MODELS: Kind[Any] = Kind(
     "training.model",
     "a network",
     "fedslot.models",
-    {"mlp": "fedslot.learning.models:mlp", "cnn": "fedslot.learning.models:cnn"},
+    {
+        "mlp": "fedslot.learning.models:mlp",
+        "cnn": "fedslot.learning.models:cnn",
+        "lenet": "fedslot.learning.models:lenet",
+    },
     arguments=("shape", "classes"),
     base="torch.nn:Module",
 )
@@ -107,7 +111,12 @@ PARTITIONS: Kind[Any] = Kind(
     "data.partition",
     "a partition",
     "fedslot.partitions",
-    {"dirichlet": "fedslot.data.partition:dirichlet"},
+    {
+        "dirichlet": "fedslot.data.partition:dirichlet",
+        "iid": "fedslot.data.label_skew:iid",
+        "label-quantity": "fedslot.data.label_skew:label_quantity",
+        "label-dirichlet": "fedslot.data.label_skew:label_dirichlet",
+    },
     arguments=("labels", "ues", "rng"),
 )
 LINKS: Kind[Any] = Kind(

@@ -16,11 +16,13 @@ Planning:
     pushes.py       yield of the push slots of a cell on any channel, computed or simulated
     limits.py       a limit on the cost of a frame, the number of frames in a time budget
     planner.py      the best split of a frame into pull and push slots
+    bits.py         with how many bits updates make the most progress per slot
     goals.py        the shortest frame for a number of updates, the most contenders that push slots bear
     inputs.py       the cell of a scenario
     sizing.py       the request of `fedslot plan` and its result: splits, seconds and joules, goals
 """
 
+from fedslot.planning.bits import BestBits, best_bits
 from fedslot.planning.cell import PushCell
 from fedslot.planning.contenders import Binomial
 from fedslot.planning.goals import least_slots, most_contenders
@@ -29,12 +31,14 @@ from fedslot.planning.period import PushPeriod, TimedPushPeriod
 from fedslot.planning.planner import FrameSplit, Plan, plan
 
 __all__ = [
+    "BestBits",
     "Binomial",
     "FrameSplit",
     "Plan",
     "PushCell",
     "PushPeriod",
     "TimedPushPeriod",
+    "best_bits",
     "hoeffding_bound",
     "least_slots",
     "most_contenders",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedslot.compression import compression_of
 from fedslot.data.sources import Dataset, load, outline
 from fedslot.fleet import Fleet
 from fedslot.learning.evaluation import Evaluator
@@ -26,7 +27,7 @@ from fedslot.rounds.memory import check_memory
 from fedslot.scenario import Scenario
 from fedslot.support.rng import ALONE, DROPOUT, SHUFFLE, stream, torch_seed
 from fedslot.support.threads import ONE_THREAD, Threads
-from fedslot.updates import Chain, Memory, Sender, compression_of
+from fedslot.updates import Chain, Memory, Sender
 
 NO_MEMORY: Memory = MappingProxyType({})
 LONE_MINIBATCH, JOINED_MINIBATCH = 10, 32
@@ -74,12 +75,16 @@ class LocalTraining:
 
     @classmethod
     def of(cls, scenario: Scenario) -> LocalTraining:
-        """Prepare the local training of a scenario by itself, as a device or a worker of a cluster does it."""
+        """Prepare the local training of a scenario by itself, as a device or a worker of a cluster does it.
+
+        Its updates are not compressed: that is done where they are sent.
+        """
         data = load(scenario.data.dataset)
         model = make_model(scenario, data)
         check_memory(scenario, outline(scenario.data.dataset), model)
         fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
-        return cls.make(scenario, fleet, model, data)
+        local = cls.make(scenario, fleet, model, data)
+        return replace(local, chain=replace(local.chain, compression=None))
 
     @classmethod
     def make(
@@ -220,7 +225,7 @@ class JoinedTraining:
     def __init__(self, scenario: Scenario, model: Model, labelled: Evaluator, share: NDArray[np.int64]) -> None:
         self.scenario, self.share = scenario, share
         recipe, self.epochs = recipe_of(scenario), scenario.epochs
-        if self.epochs * recipe.batches * JOINED_MINIBATCH < len(share):
+        if self.epochs * recipe.minibatches(len(share)) * JOINED_MINIBATCH < len(share):
             recipe, self.epochs = replace(recipe, batches=-(-len(share) // JOINED_MINIBATCH)), 1
         self.trainer = Trainer(model, labelled.x, labelled.y, recipe, scenario.training.engine)
 
@@ -246,4 +251,12 @@ def make_model(scenario: Scenario, data: Dataset) -> Model:
 def recipe_of(scenario: Scenario) -> Recipe:
     """Return the recipe of a scenario's local training."""
     training, part = scenario.training, scenario.training.optimizer
-    return Recipe(training.lr, training.momentum, training.batches, training.proximal, part.name, part.options)
+    return Recipe(
+        training.lr,
+        training.momentum,
+        training.batches,
+        training.proximal,
+        part.name,
+        part.options,
+        training.batch_size or 1,
+    )

@@ -17,7 +17,7 @@ from fedslot.access.clock import Clock, Cost
 from fedslot.access.controller import Contention, Controller
 from fedslot.access.order import Forecast
 from fedslot.aggregation import Aggregate, Aggregation, Updates
-from fedslot.compression import Key
+from fedslot.compression import Compression, Key, compression_of
 from fedslot.learning.models import Model
 from fedslot.messages import Grant, Measured, NoState, Receipt, Time, UEs, tidy
 from fedslot.rounds.checks import check_aggregate, check_grant, check_state, check_traced, distinct_ues
@@ -42,7 +42,7 @@ from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.rng import ASK, SCHEDULE, stream
-from fedslot.updates import Arrived, Compression, Staleness, compression_of
+from fedslot.updates import Arrived, Staleness
 from fedslot.valuation import Valuation
 
 Losses = Callable[[UEs], NDArray[np.float64]]
@@ -83,6 +83,7 @@ class PS:
     labels: OwnLabels | None = field(init=False)
     staleness: Staleness = field(init=False)
     training: PSTraining = field(init=False)
+    _said: tuple[Tensor, Key, bytes, Tensor] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         shapes = self.network.tensor_shapes
@@ -134,11 +135,19 @@ class PS:
 
     def heard(self, now: Snapshot) -> Tensor:
         """Return the model (P,) as UEs hear it: what the broadcast is decoded to, if it is compressed."""
+        return now.model if self.broadcast is None else self.say(now)[1]
+
+    def say(self, now: Snapshot) -> tuple[bytes, Tensor]:
+        """Return the broadcast as bytes, and the model (P,) as UEs hear it."""
+        model = now.model.cpu().numpy()
         if self.broadcast is None:
-            return now.model
+            return model.astype("<f4", copy=False).tobytes(), now.model
         key = Key(self.scenario.seed, now.round, self.scenario.data.ues)  # the PS counts as one more UE
-        _, model = self.broadcast.transmit(now.model.cpu().numpy(), key)
-        return torch.from_numpy(model).to(now.model)
+        # asked for at the beginning of a round, and at its end
+        if self._said is None or self._said[0] is not now.model or self._said[1] != key:
+            message, heard = self.broadcast.transmit(model, key)
+            self._said = now.model, key, message, torch.from_numpy(heard).to(now.model)
+        return self._said[2:]
 
     def ask(self, now: Snapshot, losses: Losses) -> Snapshot:
         """Return the snapshot after the strategy asked UEs for their losses; unchanged if it asks none."""

@@ -28,6 +28,7 @@ from fedslot.rounds.trace import EVENTS, Event
 from fedslot.runs.folders import RUN, Claim, claim, lock, refuse_foreign, refusing, write_atomically
 from fedslot.runs.provenance import NO_SOURCE, Fingerprints, refuse_change
 from fedslot.scenario import Scenario
+from fedslot.strategies.survey import Survey
 from fedslot.support.errors import RefusedError
 
 SCENARIO, ROUNDS, FRAMES = "scenario.yaml", "rounds.csv", "frames.csv"
@@ -199,6 +200,14 @@ class RunFolder:
         """Read the model (P,) that the last checkpoint reports; None if there is no checkpoint."""
         saved = self._read_checkpoint()
         return None if saved is None else saved["report"]
+
+    def survey(self, ues: int) -> Survey | None:
+        """Read the measurements of the strategy in the last checkpoint; None if there are none."""
+        saved = self._read_checkpoint()
+        try:
+            return None if saved is None else restore_state(Survey.blank(ues), saved, "state.")
+        except (ValueError, KeyError):  # another state
+            return None
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, which marks the run as finished, with the checksum of all rows."""

@@ -17,11 +17,13 @@ from fedslot.access.clock import Clock
 from fedslot.data.sources import load as load_data
 from fedslot.fleet import Fleet
 from fedslot.messages import Time, tidy
+from fedslot.planning.bits import BestBits, best_bits
 from fedslot.planning.inputs import model_shapes
 from fedslot.rounds.local_training import make_model
 from fedslot.rounds.trace import COLLIDED, LOST, PULLED, PUSHED, WASTED
 from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
+from fedslot.strategies.survey import Survey
 from fedslot.support import display
 from fedslot.support.errors import InputError, RefusedError, one_of, say_time
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 Rule = Literal["max", "frame", "sum"]
 X = Literal["slots", "rounds", "seconds", "joules"]
+MOST_OF_THEM = 1 / 2  # least share of the UEs received so far whose updates count
 NEEDED = {"seconds": "radio.slot_seconds", "joules": "radio.send_joules"}
 
 
@@ -175,9 +178,23 @@ class Result:
 
         return estimate_value_ratio(self.scenario, self.frames, self.folder or "the run")
 
-    def plot(self, x: X = "slots", axes: Axes | None = None) -> Axes:
-        """Draw the test accuracy over slots, rounds, seconds or joules, in a new figure or in given axes."""
-        drawn: Axes = display.plot(self, x, axes)
+    def update_bits(self) -> BestBits | None:
+        """Return the bits per parameter with which updates would make the most progress per slot.
+
+        It follows from what `scout` or `merit-push` measured up to the end of the run; None with other strategies. In a
+        run with compression, its error counts as noise, too.
+        """
+        survey = self.state if self.folder is None else RunFolder(self.folder).survey(self.scenario.data.ues)
+        if not isinstance(survey, Survey) or not survey.paired:
+            return None
+        return best_bits(survey.noise_share(survey.pool(horizon=1.0, share=MOST_OF_THEM)))
+
+    def plot(self, x: X = "slots", axes: Axes | None = None, size: Literal["screen", "column"] = "screen") -> Axes:
+        """Draw the test accuracy over slots, rounds, seconds or joules, in given axes or in a new figure.
+
+        size: of a new figure, for a screen or for a column of a two-column paper.
+        """
+        drawn: Axes = display.plot(self, x, axes, size)
         return drawn
 
     def __repr__(self) -> str:

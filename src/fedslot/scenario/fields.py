@@ -90,8 +90,12 @@ class PartitionPart(PartSection):
     name: Part = _name(
         kind,
         "dirichlet",
-        "`dirichlet` goes by `data.alpha`, `data.sizes` and `data.samples_per_ue`; your own function is called with "
-        "(labels, ues, rng), and returns the owner of each sample or a list of index arrays.",
+        "Only `dirichlet` goes by `data.alpha`, `data.sizes` and `data.samples_per_ue`. With `iid`, UEs get equal "
+        "numbers of random samples. With `label-quantity`, each has `labels_per_ue` labels (2), and shares the samples "
+        "of a label equally with the others that have it; with `label-dirichlet`, the shares of a label are drawn from "
+        "a Dirichlet distribution (`alpha`, 0.5), again until each UE has `least` samples (10): both as in NIID-Bench. "
+        "Your own function is called with (labels, ues, rng), and returns the owner of each sample or a list of index "
+        "arrays.",
     )
 
 
@@ -356,8 +360,11 @@ class TrainingSection(Section):
     """Local epochs, E."""
     epochs_by_strategy: dict[str, Annotated[int, Field(ge=1, le=MOST)]] = {}
     """Epochs by strategy, for those that do not train `epochs`: unequal budgets, as in the published figures."""
-    batches: int = Field(5, ge=1, le=MOST)
-    """Minibatches per epoch, B."""
+    batches: Annotated[int, Field(ge=1, le=MOST)] | None = 5
+    """Minibatches per epoch, B. Null with `batch_size`."""
+    batch_size: int | None = Field(None, ge=1, le=MOST)
+    """Samples per minibatch, in place of `batches`; the last minibatch of an epoch has the rest. Null: an epoch has
+    `batches` minibatches, whatever the number of samples."""
     lr: float = Field(0.01, gt=0, le=1e6)
     """Learning rate of SGD."""
     momentum: float = Field(0.5, ge=0, lt=1)
@@ -381,6 +388,20 @@ class TrainingSection(Section):
     thousands of labels."""
     device: str = "cpu"
     """Device of PyTorch: `cpu`, `cuda`, `cuda:1`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _size_alone(cls, given: Any) -> Any:
+        sized = isinstance(given, dict) and given.get("batch_size") is not None
+        return {"batches": None, **given} if sized else given
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.batches is not None and self.batch_size is not None:
+            raise InputError("training.batches", self.batches, "null with training.batch_size")
+        if self.batches is None and self.batch_size is None:
+            raise InputError("training.batches", None, "a number, unless training.batch_size is given")
+        return self
 
 
 class StrategyPart(PartSection):

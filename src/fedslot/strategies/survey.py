@@ -140,6 +140,16 @@ class Survey:
         best = 1 + int(np.argmin(self.spread / count + power / horizon))
         return cleanest[: max(best, min(LEAST_POOL, math.ceil(share * len(seen))))]
 
+    def noise_share(self, pool: UEs) -> float:
+        """Return the share of noise in the error of updates from a pool, the rest being deviation.
+
+        >>> survey = replace(Survey.blank(2), energy=3.0, progress=2.0, noise_gain=4.0, noise=np.array([0.0, 0.5]))
+        >>> survey.noise_share(np.array([1])), survey.noise_share(np.array([0]))
+        (0.5, 0.0)
+        """
+        power = float(np.mean(self.noise[pool] ** 2)) * self.noise_gain
+        return power / (power + self.spread) if power else 0.0
+
     def welcome_noise(self, pool: UEs, horizon: float) -> float:
         """Return the most noise with which one more UE would lower the expected error of a pool.
 

@@ -7,19 +7,7 @@ staleness.py     rules for updates of older models, before aggregation: their in
 compensation.py  rules that compensate for what a stale update missed
 """
 
-from fedslot.updates.chain import BITS, Chain, Compression, Link, Memory, Outgoing, Sender, compression_of
+from fedslot.updates.chain import BITS, Chain, Link, Memory, Outgoing, Sender
 from fedslot.updates.staleness import Arrived, OwnTraining, Staleness
 
-__all__ = [
-    "BITS",
-    "Arrived",
-    "Chain",
-    "Compression",
-    "Link",
-    "Memory",
-    "Outgoing",
-    "OwnTraining",
-    "Sender",
-    "Staleness",
-    "compression_of",
-]
+__all__ = ["BITS", "Arrived", "Chain", "Link", "Memory", "Outgoing", "OwnTraining", "Sender", "Staleness"]

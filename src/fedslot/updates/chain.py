@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedslot.compression import Codec, Floats, Key, Shapes
-from fedslot.scenario import CompressionPart
-from fedslot.support.errors import RefusedError, reason
+from fedslot.compression import Compression, Key
+from fedslot.support.errors import RefusedError
 from fedslot.support.rng import LINKS, stream
 
 BITS = 32  # of a parameter in full precision
@@ -71,59 +70,6 @@ class Link(ABC):
 
 
 @dataclass(frozen=True)
-class Compression:
-    """Writes the change of a model as bytes, and reads them, as a UE and the PS do.
-
-    name: of the scheme, for messages. shapes: of the model's tensors. feedback: whether a UE adds the error that
-    compression left in its last received update to its next one.
-    """
-
-    codec: Codec
-    name: str
-    shapes: Shapes
-    feedback: bool = False
-
-    def init(self, model: Tensor) -> Tensor:
-        """Return the error memory of a UE before its first update: (P,), or without elements if there is none."""
-        return torch.zeros_like(model) if self.feedback else model.new_empty(0)
-
-    def apply(self, update: Outgoing, sender: Sender, memory: Tensor) -> tuple[Outgoing, Tensor]:
-        """Return an update as the PS decodes it, and the UE's new error memory."""
-        change = update.model - update.start
-        if self.feedback:
-            change += memory
-        message, decoded = self.transmit(change.cpu().numpy(), Key(sender.seed, sender.round, sender.ue))
-        arrived = torch.from_numpy(decoded).to(update.start)
-        sent = replace(update, model=update.start + arrived, bits=8 * len(message))
-        return sent, change - arrived if self.feedback else memory
-
-    def transmit(self, change: Floats, key: Key) -> tuple[bytes, Floats]:
-        """Return the bytes of a change (P,), and what they are decoded to."""
-        if not np.isfinite(change).all():  # training diverged, which is refused where updates are used
-            return b"", change
-        try:
-            message = self.codec.encode(change, self.shapes, key)
-            decoded = self.codec.decode(message, self.shapes, key)
-        except Exception as error:
-            if type(self.codec).__module__.startswith("fedslot."):
-                raise
-            raise RefusedError(f"compression {self.name} failed ({reason(error)})") from error
-        most = self.codec.most_bytes(self.shapes)
-        if not isinstance(message, bytes) or len(message) > most:
-            raise RefusedError(f"compression {self.name} must encode to at most {most} bytes, as it says")
-        if not isinstance(decoded, np.ndarray) or decoded.shape != change.shape or decoded.dtype != np.float32:
-            raise RefusedError(f"compression {self.name} must decode to an array {change.shape} of float32")
-        return message, decoded
-
-
-def compression_of(part: CompressionPart | None, shapes: Shapes) -> Compression | None:
-    """Return the compression that a scenario names, for a model with tensors of these shapes."""
-    if part is None:
-        return None
-    return Compression(part.make(), part.name, shapes, getattr(part, "feedback", False))
-
-
-@dataclass(frozen=True)
 class Chain:
     """The links of a scenario, in the order in which they are applied.
 
@@ -147,7 +93,7 @@ class Chain:
         update, after = Outgoing(start, model, BITS * len(model)), [start.new_empty(0)]
         before = [link.init(start) for link in self.links]
         if self.compression:
-            before.append(self.compression.init(start))
+            before.append(torch.from_numpy(self.compression.first_error()).to(start))
         if state is not None:
             before = list(torch.split(state, [len(part) for part in before]))
         for position, (name, link, own) in enumerate(zip(self.names, self.links, before, strict=False)):
@@ -161,9 +107,17 @@ class Chain:
                 raise RefusedError(f"{part} a state ({len(own)},) of {own.dtype}, as before")
             after.append(new)
         if self.compression:
-            update, memory = self.compression.apply(update, sender, before[-1])
-            after.append(memory)
+            update, error = _compress(self.compression, update, sender, before[-1])
+            after.append(error)
         return update, torch.cat(after)
+
+
+def _compress(compression: Compression, update: Outgoing, sender: Sender, error: Tensor) -> tuple[Outgoing, Tensor]:
+    """Return an update as the PS decodes it, and the UE's new error memory."""
+    change, key = (update.model - update.start).cpu().numpy(), Key(sender.seed, sender.round, sender.ue)
+    message, arrived, left = compression.send(change, key, error.cpu().numpy())
+    model = update.start + torch.from_numpy(arrived).to(update.start)
+    return replace(update, model=model, bits=8 * len(message)), torch.from_numpy(left).to(error)
 
 
 def _alike(given: object, pattern: Tensor) -> bool:

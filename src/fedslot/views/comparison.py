@@ -12,25 +12,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedslot.experiments.comparison import Comparison
+from fedslot.experiments.curves import curves_over
 from fedslot.experiments.estimates import LEAST, Estimate
 from fedslot.runs.results import X
-from fedslot.views.curves import LABELS, choose_bands, curves_over, draw_curves, mark_horizon
+from fedslot.views.curves import LABELS, choose_bands, draw_curves, mark_horizon, name_ends
 from fedslot.views.style import COLUMN, looks
 
 LETTER = 0.058  # mean width of a letter of a legend in inches
 
 
+RULES = {"max": "by the clock", "frame": "all announced slots", "sum": "summed over UEs"}
+"""The cost rules in words."""
+
+
 def accuracy_by(comparison: Comparison, x: X = "slots") -> Figure:
     """Draw test accuracy against slots spent by the clock, rounds, seconds or joules: as a whole, and where it ends."""
-    tables = {name: [result.rounds for result in results] for name, results in comparison.runs.items()}
-    (curves, levels), best = curves_over(x, tables), with_bands(comparison)
+    (curves, levels), best = curves_over(x, comparison.tables), with_bands(comparison)
     count = len(comparison.runs)
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN + 0.06 * count), width_ratios=(2, 3))
     for axes in panels:
         draw_curves(axes, curves, levels, best)
         axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
     zoom(*panels)
-    legend_above(figure, panels[0], f"with 95% bands: {', '.join(best)}" if 0 < len(best) < count else "")
+    if not name_ends(panels[1]):
+        legend_above(figure, panels[0])
     if x == "slots":
         for axes in panels:
             mark_horizon(axes, comparison.horizon)
@@ -38,7 +43,7 @@ def accuracy_by(comparison: Comparison, x: X = "slots") -> Figure:
 
 
 def slots_to_targets(comparison: Comparison) -> Figure:
-    """Draw the slots to target accuracies under both cost rules, and how many runs reached them if not all did."""
+    """Draw the slots to target accuracies, counted in two ways, and how many runs reached them if not all did."""
     rules = (comparison.scenario.rule_label, "sum")
     names = comparison.strategies
     size = (max(2 * COLUMN, 1.15 * len(comparison.targets) + 0.9), len(rules) * (0.5 + 0.17 * len(names)) + 0.3)
@@ -50,7 +55,7 @@ def slots_to_targets(comparison: Comparison) -> Figure:
         for axes, target in zip(row, comparison.targets, strict=True):
             for position, name in enumerate(names):
                 _range(axes, position, estimates[name][f"slots_to_{target:g}_{rule}"], colors[name]["color"])
-            axes.set(title=f"to accuracy {target:g}", xlabel=f"Slots ({rule} rule)")
+            axes.set(title=f"to accuracy {target:g}", xlabel=f"Slots, {RULES.get(rule, 'own cost rule')}")
             axes.set_yticks(range(len(names)), names)
             axes.set_ylim(len(names) - 0.4, -0.6)
             axes.grid(axis="y", visible=False)

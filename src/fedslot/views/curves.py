@@ -1,26 +1,27 @@
-"""Curves of test accuracy over slots, rounds, seconds or joules, with confidence bands: of one run or of many."""
+"""Drawings of the curves of test accuracy: means with 95% bands, and names at their ends."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
-from fedslot.experiments.estimates import ACCURACY, LEAST, interval
-from fedslot.runs.results import X, spent
+from fedslot.experiments.curves import Curve, curves_over
+from fedslot.experiments.estimates import LEAST
+from fedslot.runs.results import X
 from fedslot.support.errors import InputError, one_of
-from fedslot.views.style import looks, style
+from fedslot.views.style import SIZES, Size, dress, looks, style
 
-POINTS = 400  # number of points of a curve over slots
-BANDS = 3  # curves that have a band, if there are more than these and one; more bands cover each other
-SIZE = (5.5, 3.4)  # inches, of a figure in a notebook
-
-Array = NDArray[np.float64]
+BANDS = 3  # curves that have a band: more bands cover each other
+LONGEST = 28  # letters of a name beside a curve; longer ones need a legend
 LABELS: dict[X, str] = {
     "slots": "Slots spent",
     "rounds": "Global round",
@@ -28,32 +29,39 @@ LABELS: dict[X, str] = {
     "joules": "Joules of all UEs",
 }
 
+Array = NDArray[np.float64]
+
 
 def plot_accuracy(
     runs: Mapping[str, Sequence[pd.DataFrame]],
     x: X = "slots",
     axes: Axes | None = None,
+    size: Size = "screen",
+    *,
     horizon: float | None = None,
     ranks: Mapping[str, float] | None = None,
     title: str = "",
 ) -> Axes:
     """Draw the test accuracy of runs over slots, rounds, seconds or joules, the mean over seeds with its 95% band.
 
-    runs: the tables of rounds by label, one for each seed. axes: where to draw; None: in a new figure.
+    runs: the tables of rounds by label, one for each seed. axes: where to draw; None: in a new figure of a `size`.
     horizon: slots at which accuracies are compared, drawn as a dashed line.
     ranks: by label, of which those with the highest get bands if there are many. title: of a new figure.
     """
-    if x not in LABELS:
-        raise InputError("x", x, one_of(x, LABELS))
+    for name, given, allowed in (("x", x, LABELS), ("size", size, SIZES)):
+        if given not in allowed:
+            raise InputError(name, given, one_of(given, allowed))
     with style():
         if axes is None:
-            _, axes = plt.subplots(figsize=SIZE)
+            _, axes = plt.subplots(figsize=SIZES[size])
             axes.set_title(title)
+        dress(axes)
         draw_curves(axes, *curves_over(x, runs), choose_bands(ranks or dict.fromkeys(runs, 0.0)))
         axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
         if horizon and x == "slots":
             mark_horizon(axes, horizon)
-        if len(runs) > 1:
+        has_room = figure_of(axes).get_layout_engine() is not None  # it makes room for names
+        if len(runs) > 1 and not (has_room and name_ends(axes)):
             axes.legend(loc="best")
     return axes
 
@@ -63,27 +71,7 @@ def mark_horizon(axes: Axes, horizon: float) -> None:
     axes.axvline(horizon, color="#999999", linewidth=0.8, linestyle="--", zorder=1)
 
 
-Curves = dict[str, tuple[Array, Array]]
-"""By label: x (points,), and accuracies (seeds, points), NaN where a run has none."""
-
-
-def curves_over(x: X, runs: Mapping[str, Sequence[pd.DataFrame]]) -> tuple[Curves, dict[str, float]]:
-    """Return curves over rounds, slots, seconds or joules; of runs that spend none, the mean final accuracy instead."""
-    if x == "rounds":
-        return {name: _by_round(tables) for name, tables in runs.items()}, {}
-    costs = {name: [spent(table, x) for table in tables] for name, tables in runs.items()}
-    last = max((cost[-1] for own in costs.values() for cost in own), default=0)
-    grid = np.linspace(0, last or 1, POINTS)
-    curves, levels = {}, {}
-    for name, tables in runs.items():
-        if any(cost[-1] for cost in costs[name]):
-            curves[name] = grid, np.array([_at(*pair, grid) for pair in zip(tables, costs[name], strict=True)])
-        else:
-            levels[name] = float(np.mean([table["test_accuracy"].iloc[-1] for table in tables]))
-    return curves, levels
-
-
-def draw_curves(axes: Axes, curves: Curves, levels: Mapping[str, float], banded: Collection[str]) -> None:
+def draw_curves(axes: Axes, curves: Mapping[str, Curve], levels: Mapping[str, float], banded: Collection[str]) -> None:
     """Draw curves, and levels as horizontal lines; `banded` are the labels of those with a band."""
     styles = looks([*curves, *levels])
     for name, (x, accuracies) in curves.items():
@@ -98,28 +86,54 @@ def band(axes: Axes, x: Array, curves: Array, label: str, *, banded: bool = True
 
     The band is computed on the logit scale. The curves of two seeds have none; they are drawn themselves, thinly.
     """
-    here = ~np.isnan(curves).any(axis=0)
-    x, curves = x[here], curves[:, here]
-    axes.plot(x, curves.mean(axis=0), label=label, **look)
+    table = Curve(x, curves).table()
+    axes.plot(table["x"], table["mean"], label=label, **look)
     if len(curves) >= LEAST and banded:
-        axes.fill_between(x, *interval(curves, ACCURACY), color=look["color"], alpha=0.18, linewidth=0)
+        axes.fill_between(table["x"], table["low"], table["high"], color=look["color"], alpha=0.18, linewidth=0)
     elif len(curves) == 2:
         axes.plot(x, curves.T, color=look["color"], linewidth=0.4, alpha=0.6)
 
 
 def choose_bands(ranks: Mapping[str, float]) -> list[str]:
     """Return the labels of the curves that have bands: all if they are few, else those of the highest rank."""
-    return list(ranks) if len(ranks) <= BANDS + 1 else sorted(ranks, key=lambda name: -ranks[name])[:BANDS]
+    return list(ranks) if len(ranks) <= BANDS else sorted(ranks, key=lambda name: -ranks[name])[:BANDS]
 
 
-def _by_round(tables: Sequence[pd.DataFrame]) -> tuple[Array, Array]:
-    """Return rounds and accuracies, as far as all seeds have them."""
-    shortest = min(map(len, tables))
-    accuracies = [table["test_accuracy"].to_numpy()[:shortest] for table in tables]
-    return np.arange(shortest, dtype=float), np.array(accuracies)
+def name_ends(axes: Axes) -> bool:
+    """Write the name of each curve beside its end, in its colour; return whether the names are short and few enough.
+
+    Limits and size of the axes must be set.
+    """
+    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    names = [str(line.get_label()) for line in lines]
+    low, high = axes.get_ylim()
+    size = plt.rcParams["legend.fontsize"]
+    height = axes.get_window_extent().height / figure_of(axes).dpi * 72 / (1.15 * size)  # in lines of text
+    if max(map(len, names), default=0) > LONGEST or len(names) > height:
+        return False
+    ends = np.array([float(np.asarray(line.get_ydata())[-1]) for line in lines])
+    places = apart(np.clip((ends - low) / (high - low), 0, 1), 1 / height)
+    beside = partial(axes.annotate, xycoords="axes fraction", textcoords="offset points", va="center", fontsize=size)
+    for name, line, place in zip(names, lines, places, strict=True):
+        beside(name, (1, place), (4, 0), color=line.get_color())
+    return True
 
 
-def _at(table: pd.DataFrame, spent: Array, grid: Array) -> Array:
-    """Return the accuracy of the last complete round at each cost; NaN before the first and after the last."""
-    accuracy = np.concatenate([[np.nan], table["test_accuracy"].to_numpy()])
-    return np.where(grid > spent[-1], np.nan, accuracy[np.searchsorted(spent, grid, side="right")])
+def figure_of(axes: Axes) -> Figure:
+    """Return the figure that axes are in."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
+def apart(heights: Array, distance: float) -> Array:
+    """Return heights (n,) that are moved as little as possible (least squares) to be `distance` apart, in their order.
+
+    >>> apart(np.array([0.5, 0.9, 0.5]), 0.2).round(3).tolist()
+    [0.4, 0.9, 0.6]
+    """
+    order = np.argsort(heights, kind="stable")
+    steps = distance * np.arange(len(heights))
+    moved = np.empty(len(heights))
+    moved[order] = isotonic_regression(heights[order] - steps).x + steps if len(heights) else []
+    return moved

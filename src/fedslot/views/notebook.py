@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from fedslot.views.style import Size
+
 
 @singledispatch
 def plot(result: Any, *arguments: Any) -> Any:
@@ -44,18 +46,18 @@ def html(result: Any) -> str:
 
 
 @plot.register(Result)
-def _(result: Result, x: X = "slots", axes: Axes | None = None) -> Axes:
+def _(result: Result, x: X, axes: Axes | None, size: Size) -> Axes:
     from fedslot.views.curves import plot_accuracy  # Matplotlib is slow to import
 
-    return plot_accuracy({result.scenario.strategy.name: [result.rounds]}, x, axes, title=result.scenario.label)
+    return plot_accuracy({result.scenario.strategy.name: [result.rounds]}, x, axes, size, title=result.scenario.label)
 
 
 @plot.register(Comparison)
-def _(comparison: Comparison, x: X = "slots", axes: Axes | None = None) -> Axes:
+def _(comparison: Comparison, x: X, axes: Axes | None, size: Size) -> Axes:
     from fedslot.views.curves import plot_accuracy
 
-    tables = {name: [result.rounds for result in results] for name, results in comparison.runs.items()}
-    return plot_accuracy(tables, x, axes, comparison.horizon, comparison.ranks())
+    horizon, ranks = comparison.horizon, comparison.ranks()
+    return plot_accuracy(comparison.tables, x, axes, size, horizon=horizon, ranks=ranks)
 
 
 @plot.register(Sweep)

@@ -15,7 +15,7 @@ from fedslot.experiments.estimates import LEAST, describe
 from fedslot.runs.folders import write_atomically
 from fedslot.runs.results import X
 from fedslot.support.extras import how_to_install, is_installed
-from fedslot.views.comparison import figures, with_bands
+from fedslot.views.comparison import RULES, figures, with_bands
 from fedslot.views.style import save, style
 from fedslot.views.tables import Column, accuracy_columns, difference_column, measured, slots_columns, table_rows
 
@@ -23,12 +23,12 @@ from fedslot.views.tables import Column, accuracy_columns, difference_column, me
 def captions(comparison: Comparison) -> dict[str, str]:
     """Return the captions of the figures; they speak of intervals only if there are enough seeds for them."""
     seeds, banded = len(comparison.seeds), with_bands(comparison)
-    spread, ranges = "", "Slots to target accuracies under both cost rules."
+    spread, ranges = "", "Slots to target accuracies, counted in two ways."
     if seeds >= LEAST:
         whose = "" if len(banded) == len(comparison.runs) else " of the best three"
         spread = f" Bands{whose}: 95% confidence over seeds, point by point (Student's t on the logit scale)."
         ranges = (
-            "Mean slots to target accuracies under both cost rules, with 95% intervals (Student's t on the log scale). "
+            "Mean slots to target accuracies, counted in two ways, with 95% intervals (Student's t on the log scale). "
             "Where some runs missed the target: how many reached it, and a hollow mark for the median over all runs."
         )
     elif seeds == 2:
@@ -76,6 +76,7 @@ def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Pat
     page = template.render(
         comparison=comparison,
         scenario=comparison.scenario,
+        rule=RULES.get(comparison.scenario.rule_label, "by the cost rule of the scenario"),
         rows=partial(table_rows, comparison),
         results=[*accuracy_columns(comparison), *slots_columns(comparison), spent],
         differences=[difference_column(comparison, at_horizon), *slots_differences],

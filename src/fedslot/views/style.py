@@ -9,19 +9,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedslot.runs.folders import write_atomically
 
 COLUMN = 3.5  # inches, one column of a two-column paper
 
-# all settings of Matplotlib but those that say where figures appear, which a notebook has set
-STYLE: Any = {key: value for key, value in matplotlib.rcParamsDefault.items() if key not in ("backend", "interactive")}
-STYLE |= {
+Size = Literal["screen", "column"]
+SIZES: dict[Size, tuple[float, float]] = {"screen": (5.5, 3.4), "column": (COLUMN, 0.72 * COLUMN)}
+"""Width and height of a figure of one panel, in inches."""
+
+STYLE: Any = {
     "font.size": 8,
     "axes.labelsize": 8,
     "legend.fontsize": 7,
@@ -42,6 +45,7 @@ STYLE |= {
     "svg.hashsalt": "fedslot",
     "text.parse_math": False,  # print a $ in a value as it is
 }
+"""Settings of Matplotlib; those that the user has changed from its defaults are the user's."""
 
 Look = dict[str, Any]
 """Colour and line style of a curve."""
@@ -98,11 +102,25 @@ def _strategy(name: str) -> str:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw figures in this style, whatever the user's settings of Matplotlib are."""
-    with plt.rc_context(STYLE):
+    """Draw figures in this style, as far as the user has not changed Matplotlib's own settings."""
+    settings: Any = matplotlib.rcParams
+    ours: Any = {key: value for key, value in STYLE.items() if settings[key] == matplotlib.rcParamsDefault[key]}
+    with plt.rc_context(ours):
         yield
         interactive = matplotlib.is_interactive()
     matplotlib.interactive(interactive)  # the first figure of a notebook makes it so
+
+
+def dress(axes: Axes) -> None:
+    """Give axes that the user made the present style, so that they look like those of new figures."""
+    settings: Any = matplotlib.rcParams
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(settings[f"axes.spines.{side}"])
+    axes.grid(settings["axes.grid"], color=settings["grid.color"], linewidth=settings["grid.linewidth"])
+    axes.set_axisbelow(settings["axes.axisbelow"])
+    for axis, labels in ((axes.xaxis, "xtick.labelsize"), (axes.yaxis, "ytick.labelsize")):
+        axis.label.set_fontsize(settings["axes.labelsize"])
+        axis.set_tick_params(labelsize=settings[labels])
 
 
 def save_figures(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> list[Path]:

@@ -68,6 +68,12 @@ class SlotAccess(FedAvg):
         if scenario.aggregation.name != "average":
             allowed = "average: over Flower the stock strategy aggregates, as in `class Mine(SlotAccess, FedAdam)`"
             raise InputError("aggregation.name", scenario.aggregation.name, allowed)
+        for name, part in (
+            ("compression", scenario.compression),
+            ("broadcast_compression", scenario.broadcast_compression),
+        ):
+            if part is not None:
+                raise InputError(name, part.name, "null over Flower, whose messages are not compressed")
         self.deadline, self.poll, self.wait = deadline, poll, wait
         self.stock = StockAggregation(self, super().aggregate_train, model)
         self.server = ParameterServer(

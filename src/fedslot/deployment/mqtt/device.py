@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.deployment.announcement import MOST_BYTES, Announcement, Backlog
+from fedslot.deployment.encoding import Carried
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Connection
@@ -109,6 +110,7 @@ class Device:
     scenario: the `scenario_key` for which `train` is made; frames of another scenario are refused. None: any.
     parameters: number of parameters of the models that `train` takes; others are refused. None: any.
     ps_key: file of the PS's public key; the device then takes nothing that the PS did not sign. None: anything.
+    carried: a state that `train` carries from one received update to the next, if it has one.
     workers: the thread that trains, to be shared by many devices in one process.
     """
 
@@ -124,6 +126,7 @@ class Device:
         scenario: str | None = None,
         parameters: int | None = None,
         ps_key: str | Path | None = None,
+        carried: Carried[Any] | None = None,
         workers: Workers | None = None,
     ) -> None:
         self.ue, self.train, self.own, self.ready, self.scenario = ue, train, dict(own or {}), ready, scenario
@@ -137,6 +140,8 @@ class Device:
         self._backlog, self._clock = Backlog(ue), ClockOffset()
         self._verifier = Verifier(cell, ps_key, self._node)
         self._version, self._models = "", dict[str, memoryview]()  # announced last; that one and the newest other
+        self._error = Carried(np.empty(0, np.float32))  # that compression left in the last received update
+        self._carried = (self._error,) if carried is None else (self._error, carried)
         self._timer: threading.Timer | None = None
         self._assignment: Assignment | None = None  # of the frame that was announced last
         self._waiting: Assignment | None = None  # until the model comes
@@ -183,17 +188,21 @@ class Device:
         try:
             self._take(what, content, retained, arrived)
         except Refusal as refusal:
-            self.refused[what, refusal.reason] += 1
-            count = self.refused[what, refusal.reason]
-            if str(count).strip("0") == "1":  # the first, the tenth, the hundredth, so that nobody can fill the log
-                again = f", {count} times" if count > 1 else ""
-                logger.warning("%s: %s refused%s (%s)", self._name, topic, again, refusal)
+            self._refuse(what, refusal)
+
+    def _refuse(self, what: str, refusal: Refusal) -> None:
+        """Count a message that is refused, and say so."""
+        self.refused[what, refusal.reason] += 1
+        count = self.refused[what, refusal.reason]
+        if str(count).strip("0") == "1":  # the first, the tenth, the hundredth, so that nobody can fill the log
+            again = f", {count} times" if count > 1 else ""
+            logger.warning("%s: %s refused%s (%s)", self._name, what, again, refusal)
 
     def _take(self, what: str, content: bytes, retained: bool, arrived: float) -> None:
         if what == messages.MODEL:
-            version, numbers = messages.unpack_model(content, self.parameters)
+            version, model = messages.unpack_model(content)
             # whoever sends others does not push out the one that is announced
-            self._models = {version: numbers} | {v: n for v, n in self._models.items() if v == self._version}
+            self._models = {version: model} | {v: m for v, m in self._models.items() if v == self._version}
             return self._train_if_possible()
         content, stale = self._verifier.open(what, content)
         try:
@@ -224,6 +233,8 @@ class Device:
             raise Refusal("scenario", "the PS trains another one than this device; if it does, start the device again")
         self._end_turn()
         self._running, self._version = True, announced.model
+        for state in self._carried:
+            state.settle(announced.round, announced.last_received(self.ue))
         sent = self._clock.sent(announced.clock, announced.sent, arrived)
         turn = announced.turn(self.ue)
         is_free = announced.backlogged is None
@@ -244,29 +255,35 @@ class Device:
 
     def _train_if_possible(self) -> None:
         assignment = self._waiting
-        numbers = None if assignment is None else self._models.get(assignment.announced.model)
-        if assignment is not None and numbers is not None:
+        content = None if assignment is None else self._models.get(assignment.announced.model)
+        if assignment is not None and content is not None:
             self._waiting, assignment.unsent = None, "too slow: an earlier training had not ended"
             deadline = assignment.sent + assignment.announced.timing.opens(assignment.first)
-            self._workers.add(deadline, lambda: self._work(assignment, numbers))
+            self._workers.add(deadline, lambda: self._work(assignment, content))
 
-    def _work(self, assignment: Assignment, numbers: memoryview) -> None:
+    def _work(self, assignment: Assignment, content: memoryview) -> None:
         """Train, and send in the slot that was granted or that is drawn now. Called by the thread that trains."""
         announced, timing = assignment.announced, assignment.announced.timing
         if assignment is not self._assignment or assignment.now > timing.closes(assignment.last):
             return
         assignment.unsent, began = "too slow: its training had not ended", time.monotonic()
         header: dict[str, Any] = {"frame": announced.frame, "round": announced.round, "node": self._node}
-        own = self.own
+        own, encoding, error = self.own, announced.encoding, self._error.value
         try:
-            update, start = self.train(messages.read_model(numbers), announced.round), messages.read_model(numbers)
+            start = encoding.read_model(content, announced.round, self.parameters)
+        except Refusal as refusal:
+            assignment.unsent = "its model was refused"
+            return self._refuse(messages.MODEL, refusal)
+        try:
+            update = self.train(start.copy(), announced.round)
             model = np.asarray(update.model, dtype=np.float32)
             own = {**own, "norm": float(np.linalg.norm(model - start)), **update.metrics}
             finite = {name: float(value) for name, value in update.metrics.items() if math.isfinite(value)}
+            numbers, error = encoding.write_update(model, start, announced.round, self.ue, error)
             header["metrics"] = {**finite, WEIGHT: int(update.examples)}
-        except Exception as error:  # of the user's own training: the PS shall know
+        except Exception as failure:  # of the user's own training: the PS shall know
             logger.exception("%s: training failed in round %d", self._name, announced.round)
-            model, header["error"] = np.empty(0, np.float32), f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+            numbers, header["error"] = b"", f"{type(failure).__name__}: {failure}"[:MOST_CHARACTERS]
         took = time.monotonic() - began
         if not assignment.turn.eligible(own):
             assignment.unsent = ""
@@ -278,7 +295,8 @@ class Device:
             )
             return
         assignment.unsent = "its slot had not come"
-        message = messages.pack({**header, "slots": slots}, model)
+        self._error.advance(announced.round, error)
+        message = messages.pack({**header, "slots": slots}, numbers)
         timer = threading.Timer(timing.opens(slots[0]) - assignment.now, self._send, (assignment, message, slots[0]))
         timer.daemon, self._timer = True, timer
         timer.start()

@@ -19,12 +19,12 @@ REMEMBERED = 64  # frames whose late updates are known as late
 class MqttReply:
     """A device's message as `fedslot.deployment.reception.Reply`, checked against the time of its arrival.
 
-    header: of the message, or why it could not be read. numbers: the undecoded parameters.
+    header: of the message, or why it could not be read. update: its undecoded parameters.
     length, digest: bytes of the whole message, and their hash. arrived: seconds after the announcement.
     """
 
     header: dict[str, Any] | Refusal
-    numbers: bytes
+    update: bytes
     length: int
     digest: int
     arrived: float
@@ -49,7 +49,7 @@ class MqttReply:
         metrics = self.header.get("metrics") if isinstance(self.header, dict) else None
         if not isinstance(metrics, dict):
             raise Refusal("records", "no metrics")
-        return self.numbers, metrics
+        return self.update, metrics
 
     def _check_time(self, slot: int) -> None:
         opens, closes, tolerance = self.timing.opens(slot), self.timing.closes(slot), self.timing.tolerance
@@ -62,12 +62,12 @@ class MqttReply:
 class Inbox:
     """Collects one update per UE for the frame that is open. Every method may be called from any thread.
 
-    ues: number of UEs. parameters: number of parameters of the model.
+    ues: number of UEs. update_bytes: the most bytes of an update without its header.
     """
 
-    def __init__(self, ues: int, parameters: int) -> None:
+    def __init__(self, ues: int, update_bytes: int) -> None:
         self.ues = ues
-        self.most_bytes = 4 * parameters + METRICS_BYTES + HEADER_BYTES
+        self.most_bytes = update_bytes + METRICS_BYTES + HEADER_BYTES
         self._lock = threading.Lock()
         self._frame: str | None = None
         self._rounds: dict[str, int] = {}  # by frame: the one that is open and some before it
@@ -109,9 +109,9 @@ class Inbox:
     def _put(self, ue: int, message: bytes, now: float) -> None:
         header: dict[str, Any] | Refusal
         try:
-            header, numbers = unpack(message)
+            header, update = unpack(message)
         except Refusal as refusal:
-            header, numbers = refusal, memoryview(b"")
+            header, update = refusal, memoryview(b"")
         if isinstance(header, dict):
             frame = header.get("frame")
             round = self._rounds.get(frame) if isinstance(frame, str) else None
@@ -125,7 +125,7 @@ class Inbox:
             return self._fault(ue, header.reason, header.detail)
         digest, length = hash(message), len(message)
         if ue not in self._replies:
-            content = bytes(numbers) if length <= self.most_bytes else b""
+            content = bytes(update) if length <= self.most_bytes else b""
             arrived = now - self._announced
             self._replies[ue] = MqttReply(header, content, length, digest, arrived, self._timing)
         elif digest != self._replies[ue].digest:  # the same once more is a retransmission, which MQTT allows

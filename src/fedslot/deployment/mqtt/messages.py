@@ -1,4 +1,4 @@
-"""Topics and messages: a JSON header, and the model's numbers as they are in memory.
+"""Topics and messages: a JSON header, and the bytes of a model or an update.
 
     fedslot/CELL/ps/scenario    the scenario as YAML, retained
     fedslot/CELL/ps/status      `running`, `finished` or `offline`, retained; `offline` is the PS's last will
@@ -11,8 +11,8 @@
 
 The PS may sign all of these (`signing.py`) but the model, whose hash is in the announcement. Everyone writes below its
 own name, so that a broker needs a single rule for all devices. The messages of models and updates are `FSL1`, the
-header's length (unsigned, 32 bits), the header, then floats of 32 bits, all little endian. Each function that reads or
-unpacks raises `Refusal` if the message is none of its kind.
+header's length (unsigned, 32 bits), the header, all little endian, then the model or the update as the announced
+encoding writes it. Each function that reads or unpacks raises `Refusal` if the message is none of its kind.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ import reprlib
 import struct
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fedslot.deployment.screening import METRICS_BYTES, Refusal
 from fedslot.support.errors import InputError
@@ -79,14 +76,14 @@ def ue_of(name: str, ues: int) -> int | None:
     return int(digits) if int(digits) < ues else None
 
 
-def pack(header: dict[str, Any], numbers: NDArray[np.float32]) -> bytes:
+def pack(header: dict[str, Any], content: bytes) -> bytes:
     """Return the message of a model or an update."""
     text = json.dumps(header, allow_nan=False).encode()
-    return PREFIX.pack(MAGIC, len(text)) + text + numbers.astype("<f4", copy=False).tobytes()
+    return PREFIX.pack(MAGIC, len(text)) + text + content
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Return the header and the undecoded numbers of a message."""
+    """Return the header and the undecoded content of a message."""
     try:
         magic, length = PREFIX.unpack_from(data)
         if magic != MAGIC or length > METRICS_BYTES or PREFIX.size + length > len(data):
@@ -99,34 +96,22 @@ def unpack(data: bytes) -> tuple[dict[str, Any], memoryview]:
     return header, memoryview(data)[PREFIX.size + length :]
 
 
-def version(model: NDArray[np.float32]) -> str:
-    """Return the version of a model: the SHA-256 of its numbers."""
-    return hashlib.sha256(model.astype("<f4", copy=False).tobytes()).hexdigest()
+def version(content: bytes | memoryview) -> str:
+    """Return the version of a model: the SHA-256 of its bytes."""
+    return hashlib.sha256(content).hexdigest()
 
 
-def write_model(model: NDArray[np.float32], round: int) -> bytes:
-    return pack({"model": version(model), "round": round, "parameters": len(model)}, model)
+def write_model(content: bytes, round: int) -> bytes:
+    return pack({"model": version(content), "round": round}, content)
 
 
-def unpack_model(data: bytes, parameters: int | None = None) -> tuple[str, memoryview]:
-    """Return the version of a model, which is the hash of its numbers, and these numbers.
-
-    parameters: how many there must be; None for any number.
-    """
-    header, numbers = unpack(data)
-    found = hashlib.sha256(numbers).hexdigest()
+def unpack_model(data: bytes) -> tuple[str, memoryview]:
+    """Return the version of a model, which is the hash of its bytes, and these bytes."""
+    header, content = unpack(data)
+    found = version(content)
     if header.get("model") != found:
-        raise Refusal("hash", f"its numbers have the hash {found}, not {reprlib.repr(header.get('model'))}")
-    if len(numbers) % 4 or parameters not in (None, len(numbers) // 4):
-        raise Refusal("shape", f"{len(numbers)} bytes, not 4 for each of {parameters or 'its'} parameters")
-    if not np.isfinite(np.frombuffer(numbers, "<f4")).all():
-        raise Refusal("finite", "some numbers are not")
-    return found, numbers
-
-
-def read_model(numbers: memoryview) -> NDArray[np.float32]:
-    """Return a model (P,) of one's own from the numbers of a message."""
-    return np.frombuffer(numbers, "<f4").astype(np.float32)
+        raise Refusal("hash", f"its bytes have the hash {found}, not {reprlib.repr(header.get('model'))}")
+    return found, content
 
 
 def write_clock(name: str, now: float) -> bytes:

@@ -106,7 +106,7 @@ class MqttServer:
             raise InputError("unasked", False, "true over MQTT, where devices speak of their own accord")
         self.server, self.timing, self.wait = server, timing, wait
         self.ues = server.scenario.data.ues
-        self._topics, self._inbox = Topics(cell), Inbox(self.ues, server.model.size)
+        self._topics, self._inbox = Topics(cell), Inbox(self.ues, server.update_bytes)
         self._signer, self._named = Signer(cell, sign_key), set[str]()  # devices that know the session
         self._attendance, self._failure = Attendance(self.ues), ""
         self._greeted = 0  # the number of the connection on which the PS said that it is here
@@ -179,17 +179,19 @@ class MqttServer:
 
     def _announce(self, frame: Frame) -> float:
         """Send the announcement, then the model; return the time of the announcement."""
-        server, model = self.server, self.server.now.model.cpu().numpy()
-        version, spent, waiting = messages.version(model), server.now.slots_spent, int(server.now.waiting.sum())
-        received = server.received.tolist()
-        announcement = Announcement.of(frame, server.scenario, version, self.timing, spent, received, waiting)
+        server = self.server
+        version, spent = messages.version(server.broadcast), server.now.slots_spent
+        received, waiting = server.received.tolist(), int(server.now.waiting.sum())
+        announcement = Announcement.of(
+            frame, server.scenario, version, self.timing, spent, received, waiting, server.encoding
+        )
         self._inbox.open(announcement.frame, frame.round, self.timing, announcement.sent, server.roster.nodes)
         # the announcement comes first, because devices count from it and a model takes its time;
         # it is of no use later, so that it is sent once and not kept
         self._publish(messages.FRAME, announcement.write(), qos=0)
         if version != self._model_sent:
             model_topic = self._topics.of(PS, messages.MODEL)
-            self._link.publish(model_topic, messages.write_model(model, frame.round), retain=True)
+            self._link.publish(model_topic, messages.write_model(server.broadcast, frame.round), retain=True)
             self._model_sent = version
         return announcement.sent
 

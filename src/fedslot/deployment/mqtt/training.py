@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedslot.data.sources import NAMES
 from fedslot.deployment.announcement import scenario_key
+from fedslot.deployment.encoding import Carried, own_schemes
 from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.device import Device, Train, Workers
@@ -43,33 +44,32 @@ def scenario_devices(
     fleet, model = local.fleet, local.trainer.model
     local.trainer.prepare()  # to compile takes longer than a frame
     local(model.initial, np.array(wanted[:1]), 0)  # and so does what libraries do at first
+    links: dict[int, Carried[Memory]] = {ue: Carried({}) for ue in wanted}
     return [
         Device(
             ue,
             broker.of(ue),
-            _training(local, ue),
+            _training(local, ue, links[ue]),
             cell=cell,
             own={"noise": float(fleet.noise[ue]), "samples": float(fleet.sizes[ue])},
             scenario=key,
             parameters=model.size,
             ps_key=ps_key,
+            carried=links[ue],
             workers=workers,
         )
         for ue in wanted
     ]
 
 
-def _training(local: LocalTraining, ue: int) -> Train:
-    links: Memory = {}
-
+def _training(local: LocalTraining, ue: int, links: Carried[Memory]) -> Train:
     def train(model: NDArray[np.float32], round: int) -> Update:
-        nonlocal links
         start = torch.from_numpy(model).to(local.trainer.model.initial)
         me = np.array([ue])
         trained, loss = local.train(start, me, round), float(local.losses(start, me)[0])
         metrics = {"loss": loss, "norm": float((trained.models[0] - start).double().norm())}
-        trained = local.send(start, trained, round, links)
-        links = trained.links
+        trained = local.send(start, trained, round, links.value)
+        links.advance(round, trained.links)
         return Update(trained.models[0].cpu().numpy(), int(trained.sizes[0]), metrics)
 
     return train
@@ -126,6 +126,7 @@ def read_scenario(text: bytes) -> Scenario:
     files = [scenario.data.dataset] if scenario.data.dataset not in NAMES else []
     files += [str(rates.options.get("path"))] if rates.name == "csv" else []
     foreign = scenario.own_parts + strategies + files
+    foreign += [*own_schemes(scenario.compression), *own_schemes(scenario.broadcast_compression)]
     if foreign:
         raise RefusedError(f"the PS's scenario has parts of its own ({foreign[0]}); give the device its own SCENARIO")
     return scenario

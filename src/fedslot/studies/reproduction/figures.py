@@ -102,11 +102,11 @@ def fig5(reproduction: Reproduction) -> Figure:
 
 
 def fig6(reproduction: Reproduction) -> Figure:
-    """Draw Fig. 6: slots to target accuracies, by the sum rule that the paper plots and by the clock."""
+    """Draw Fig. 6: slots to target accuracies, summed over UEs as the paper plots them, and by the clock."""
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, HEIGHT))
     paper = published("fig6")
     names = ("FedAvg (20)", "GreedyShap (20)", "Proposed (10/10)")
-    titles: dict[Rule, str] = {"sum": "sum rule, as plotted in the paper", "max": "max rule, by the clock"}
+    titles: dict[Rule, str] = {"sum": "summed over UEs, as plotted in the paper", "max": "by the clock"}
     width = 0.27
     for axes, (rule, title) in zip(panels, titles.items(), strict=True):
         for position, name in enumerate(names):

@@ -140,7 +140,7 @@ def fig5_checks(reproduction: Reproduction) -> list[Check]:
 
 
 def fig6_checks(reproduction: Reproduction) -> list[Check]:
-    """Compare Fig. 6's costs under the sum rule, which it plots."""
+    """Compare Fig. 6's costs, which are summed over UEs."""
     paper, checks = published("fig6"), []
     for name in ("FedAvg (20)", "GreedyShap (20)", "Proposed (10/10)"):
         column = PUBLISHED_NAMES[name]
