@@ -124,10 +124,12 @@ def test_ordered_ues_are_pulled_in_the_first_frame_by_which_they_are_due() -> No
     only_pull = known.arrange(Grant(np.array([3]), slots=1), 13, 20, 1, 1)
     assert (only_pull.pull.tolist(), only_pull.wait) == ([2], 0)
     known = known.learn(receipt(pulled=np.array([2]), pull_slots=np.array([1])), start=10)
-    due = known.arrange(Grant(np.array([3, 1]), slots=2), 15, 20, 1, 1)  # UE 1 is due at 17
+    due = known.arrange(Grant(np.array([2, 1]), slots=2), 15, 20, 1, 1)  # UE 1 is due at 17
     assert (due.pull.tolist(), due.slots, due.wait) == ([], 1, 1)
-    due = known.arrange(Grant(np.array([3, 1]), slots=2), 16, 20, 1, 1)
+    due = known.arrange(Grant(np.array([2, 1]), slots=2), 16, 20, 1, 1)
     assert (due.pull.tolist(), due.slots, due.wait) == ([1], 1, 1)
+    idle = known.arrange(Grant(np.array([3, 1]), slots=2), 13, 20, 1, 1)  # all are on order, and nobody is ordered
+    assert (idle.pull.tolist(), idle.slots, idle.wait) == ([1], 1, 4)
 
 
 def test_no_more_are_ordered_than_frames_can_receive() -> None:

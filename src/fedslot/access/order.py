@@ -69,11 +69,13 @@ class Forecast:
         by_time = np.argsort(np.maximum(expected, 0), kind="stable")[:room]
         waits = np.ceil(expected[by_time] - np.arange(len(by_time)) * uplink).clip(min=0)
         waits = np.maximum.accumulate(np.concatenate([[0.0], waits]))  # before the first n can be pulled, n = 0, 1, ...
-        longest = math.inf if order is None else 0 if grant.push else max(total - 1, 0)
+        longest = math.inf
+        if order is not None and (grant.push or len(order)):
+            longest = 0 if grant.push else max(total - 1, 0)
         pulled = self._most_per_slot(waits[waits <= longest], rest, grant.push, uplink, before)
         pull, wait = chosen[by_time[:pulled]], int(waits[pulled])
         slots = total if grant.push and grant.slots is None else pulled + rest
-        if not slots and total:  # nobody is due: those that are ordered here train for the time of a frame
+        if not slots and len(chosen):  # nobody is due: those that are ordered here train for the time of a frame
             slots, wait = 1, int(longest)
         return replace(
             grant,
