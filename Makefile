@@ -73,7 +73,7 @@ package: .venv/mqtt mosquitto
 	$(BIN)/python -m build
 	$(BIN)/pytest tests/package
 
-# minutes of computing; writes benchmarks/RESULTS.md
+# minutes of computing; writes benchmarks/RESULTS.md. A table alone: python benchmarks/run.py --table 'Access alone'
 bench: .venv/ready
 	$(BIN)/python benchmarks/run.py
 
@@ -128,8 +128,9 @@ clean:
 	rm -rf .venv .venv-lowest out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/ready: pyproject.toml constraints.txt
+	@echo "Setting up .venv: a minute or two; pip shows how far it is."
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
 .venv/mqtt: .venv/ready

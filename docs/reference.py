@@ -310,6 +310,10 @@ def files_page() -> str:
             "## checkpoint.npz",
             "The state from which `--resume` continues: the model, the states of the strategy and of the aggregation, "
             "and hashes of the rows so far.",
+            "## Of deployments",
+            "[Run it for months](../how-to/operations.md) explains `changes.csv`, with a row per changed field, and "
+            "`presence.json`, which says who is here while the parameter server runs. "
+            "[Deploy on devices](../how-to/deployment.md#faults-and-trust) explains `faults.csv`.",
             "## Comparisons and sweeps",
             "[Compare strategies](../how-to/compare.md) lists the files of a comparison, and "
             "[Sweep over fields](../how-to/sweeps.md) those of a sweep.",

@@ -85,7 +85,7 @@ def test_every_import_is_declared():
     installed = packages_distributions()  # PIL is in pillow; without an extra, its packages go by their names
     prefixes = {line.split("-")[0]: line for line in declared}  # mlflow is in mlflow-skinny, paho in paho-mqtt
     homes = {name: installed.get(name, [name, prefixes.get(name, name)]) for name in packages}
-    undeclared = {name for name in packages if not declared & {home.lower() for home in homes[name]}}
+    undeclared = {name for name in packages if not declared & {home.lower().replace("_", "-") for home in homes[name]}}
     assert len(packages) > 15
     assert not undeclared
 
@@ -177,6 +177,7 @@ USERS = {
     "flwr": "fedslot.deployment.flower.",
     "paho": "fedslot.deployment.mqtt.broker",
     "constriction": "fedslot.compression.entropy_coding",
+    "prometheus_client": "fedslot.deployment.metrics",
     "typer": "fedslot.cli",
     "dask": "fedslot.experiments.cluster",
     "distributed": "fedslot.experiments.cluster",

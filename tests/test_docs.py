@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEED_AN_EXTRA = (
     "fedslot.deployment.flower.",
+    "fedslot.deployment.metrics",
     *(f"fedslot.deployment.mqtt.{name}" for name in ("broker", "device", "serving", "training")),
 )
 MODULES = [

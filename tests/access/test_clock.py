@@ -54,6 +54,7 @@ def test_nothing_received_has_no_cost_per_update() -> None:
 
 def test_a_size_is_scaled_up_to_whole_bits() -> None:
     assert Radio(bits=3, bits_per_slot=2).scaled(0.5).bits == 2
+    assert Radio(bits=300, bits_per_slot=10).scaled(0.1).downlink_slots == 30
     assert Radio(bits=3, bits_per_slot=2).scaled(4).update_slots == 6
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import chdir, redirect_stdout
 from itertools import count, takewhile
 from pathlib import Path
@@ -43,13 +44,12 @@ def test_the_comments_of_init_are_fields_with_their_defaults(tmp_path: Path) -> 
     sections = {key.rpartition(".")[0] for key in fields} & fields  # those that may be null
     headers = [f"{'  ' * section.count('.')}# {section.rpartition('.')[2]}:" for section in sections]
     optional = [lines.index(header) for header in headers]
-    inside = {
-        index
-        for first, header in zip(optional, headers, strict=True)
-        for index in takewhile(
-            lambda n, deeper=header[: header.index("#")] + "  ": lines[n].startswith(deeper), count(first + 1)
-        )
-    }
+
+    def below(first: int, header: str) -> Iterator[int]:
+        deeper = header[: header.index("#")] + "  "
+        return takewhile(lambda n: lines[n].startswith(deeper), count(first + 1))
+
+    inside = {index for first, header in zip(optional, headers, strict=True) for index in below(first, header)}
     hidden = [
         index for index, key in enumerate(keys_of) if key and key[1] in NAMES and index not in {*inside, *optional}
     ]

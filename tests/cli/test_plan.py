@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import fedslot
 from fedslot.cli import app
+from fedslot.scenario import parse_overrides
 from fedslot.support.errors import RefusedError
 
 
@@ -192,17 +193,63 @@ def test_other_sizes_in_the_same_time(numbers) -> None:
     for size, row in rows.items():
         slots = math.ceil(math.ceil(153_120 * size) / 1000)
         assert row["update_slots"] == slots
-        assert row["slots"] == (11 * 154 - slots) // slots  # the downlink carries the model too
+        assert row["slots"] == (11 * 154 - 154) // slots  # the downlink carries the model in full precision
         assert row["best"]["frame_seconds"] <= 11 * 0.154 + 1e-9
     assert rows[1]["best"] == answer["best"]
     small = numbers("quickstart", *RADIO, "--bits-per-parameter", "8")
     assert small["update_slots"] == rows[0.25]["update_slots"]
 
 
+def test_updates_of_fewer_bits_do_not_shorten_the_downlink(numbers) -> None:
+    """It carries the model: 154 slots of the radio, and ten updates of 39."""
+    for words in (("quickstart",), ("--slots", "10", "--contenders", "5", "--parameters", "4785")):
+        answer = numbers(*words, *RADIO, "--bits-per-parameter", "8", "--pull", "10")
+        assert (answer["update_slots"], answer["downlink_slots"]) == (39, 154)
+        assert answer["updates_per_second"] == pytest.approx(10 / (0.154 + 10 * 0.039))
+
+
+COMPRESSED = ("-o", "compression={name: quantise, options: {bits: 2}}")
+BROADCAST = ("-o", "broadcast_compression={name: quantise, options: {bits: 8}}")
+BITS = 2 * 4785 + 6 * 32 + 6  # a scale of 32 bits for each of six tensors; whole bytes
+
+
+def test_the_compression_of_a_scenario(run, numbers) -> None:
+    answer = numbers("quickstart", *COMPRESSED, "--pull", "10")
+    assert (answer["bits"], answer["full_bits"], answer["model_bits"]) == (BITS, 153_120, 153_120)
+    assert (answer["uplink_length"], answer["downlink_length"]) == (pytest.approx(BITS / 153_120), 1)
+    assert answer["clock_slots"] == pytest.approx(1 + 10 * BITS / 153_120)
+    assert answer["taken"]["compression"] == "compression"
+    text = run("quickstart", *COMPRESSED).stdout
+    assert "An update: 4,785 parameters of 2.041 bits, 9,768 bits." in text
+    assert "An uplink slot takes 0.06379 of the time of an update in full precision" in text
+    assert "(see --accuracy-from)" in text
+
+
+def test_a_compressed_broadcast_shortens_the_downlink(numbers) -> None:
+    answer = numbers("quickstart", *COMPRESSED, *BROADCAST, *RADIO, "--pull", "10")
+    assert answer["model_bits"] == 8 * 4785 + 6 * 32
+    assert (answer["update_slots"], answer["downlink_slots"]) == (10, 39)
+    assert answer["frame_seconds"] == pytest.approx(0.039 + 10 * 0.010)
+
+
+def test_a_run_spends_what_its_plan_says(numbers, tmp_path: Path) -> None:
+    words = ("quickstart", *COMPRESSED, *BROADCAST, "-o", "frame.pull=10", "-o", "push.contenders=0")
+    answer = numbers(*words, "--pull", "10")
+    fields = parse_overrides([word for word in words if "=" in word])
+    rounds = fedslot.run(fedslot.Scenario.load("quickstart", {**fields, "rounds": 2})).rounds
+    assert rounds["cost_max"].tolist() == [pytest.approx(answer["clock_slots"])] * 2
+    assert rounds["bits"].tolist() == [10 * answer["bits"]] * 2
+
+
+def test_a_time_budget_is_not_taken_with_compression(numbers) -> None:
+    assert "budget" in numbers("quickstart", "-o", "time_budget=99")["taken"]
+    assert "budget" not in numbers("quickstart", "-o", "time_budget=99", *COMPRESSED)["taken"]
+
+
 def test_no_update_fits_if_it_is_too_long(run, numbers) -> None:
     words = ("--parameters", "100", "--bits-per-slot", "3200", "--slots", "2", "--ues", "12")
     rows = numbers(*words)["resized"]
-    assert [row["slots"] for row in rows] == [2, 2, 2, 0, 0]
+    assert [row["slots"] for row in rows] == [2, 2, 2, 1, 0]
     assert rows[-1]["best"] is None
     assert "none" in run(*words).stdout
 
@@ -336,6 +383,11 @@ def test_folders_of_no_single_run_are_refused(run, tmp_path: Path) -> None:
         (["late-fleet", "--want-updates", "5"], "--want-updates: 5.0 is not allowed; it must be given with --ready"),
         (["late-fleet", "--frame-limit", "5"], "--frame-limit: 5.0 is not allowed; it must be left out where"),
         (["--value-from", "x", "--value-ratio", "2"], "--value-from: 'x' is not allowed; it must be left out"),
+        (["quickstart", *COMPRESSED, "--budget", "99"], "--budget: 99.0 is not allowed; it must be left out where"),
+        (["quickstart", *COMPRESSED, "--frame-limit", "9"], "--frame-limit: 9.0 is not allowed; it must be left out"),
+        (["quickstart", *COMPRESSED, *RADIO, "--bits-per-parameter", "8"], "--bits-per-parameter: 8 is not allowed"),
+        (["quickstart", "--accuracy-from", "."], "--accuracy-from: '.' is not allowed; it must be given with"),
+        (["quickstart", *COMPRESSED, "--accuracy-from", "nowhere"], "nowhere is no folder"),
     ],
 )
 def test_bad_words_are_one_line(refusal: Callable[[list[str]], str], words: list[str], line: str) -> None:

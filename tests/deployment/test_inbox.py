@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedslot
 from fedslot.deployment.mqtt.inbox import Inbox
 from fedslot.deployment.mqtt.messages import (
+    PROTOCOL,
     pack,
     read_clock,
     read_status,
@@ -184,7 +186,8 @@ def test_nothing_is_kept_between_frames(inbox: Inbox) -> None:
 def test_models_and_statuses_are_read_as_written() -> None:
     version, content = unpack_model(write_model(b"any bytes", round=4))
     assert (version, bytes(content)) == (hashlib.sha256(b"any bytes").hexdigest(), b"any bytes")
-    assert read_status(write_status("online", "abc")) == ("online", "abc")
+    assert read_status(write_status("online", "abc")) == ("online", "abc", PROTOCOL, fedslot.__version__)
+    assert read_status(b'{"state": "online", "node": "abc"}') == ("online", "abc", 1, "")
     assert read_clock(write_clock("abc", 12.5)) == ("abc", 12.5)
 
 

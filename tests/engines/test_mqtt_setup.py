@@ -8,10 +8,12 @@ import re
 import shlex
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("paho.mqtt")
@@ -35,8 +37,16 @@ def commands() -> list[list[str]]:
     return [shlex.split(line) for fence in fences for line in fence.replace("\\\n", " ").splitlines()]
 
 
+def program(name: str) -> str:
+    """The program of the page that has this title."""
+    [text] = re.findall(rf'```python title="{name}"\n(.*?)```', PAGE.read_text("utf-8"), re.S)
+    return str(text)
+
+
 def test_the_commands_of_the_page(start: Start, folder: Path, tmp_path: Path) -> None:
-    """With another address, port, folder and number of UEs; two more UEs are in one process, as the page says."""
+    """With another address, port, folder and number of UEs; another UE is in a process that may host several, as the
+    page says, and one is the program of the page, with a training of its own.
+    """
     port, home = free_port(), folder / "cell"
     changes = {
         "/etc/fedslot": str(home),
@@ -65,19 +75,25 @@ def test_the_commands_of_the_page(start: Start, folder: Path, tmp_path: Path) ->
     options += ["--slot-seconds=0.05", "--downlink-seconds=3", "--tolerance=10"]
     ps = command(start, tmp_path / "ps.log", *serve[1:], *options, folder=home / "ps")
     one = command(start, tmp_path / "one.log", *device[1:], folder=home / "ue1")
+    url = f"mqtts://127.0.0.1:{port}"
+    (home / "ue0" / "my_ue.py").write_text(program("my_ue.py"), "utf-8")
+    with (tmp_path / "own.log").open("wb") as log:
+        own = start(sys.executable, "my_ue.py", "0", url, stdout=log, stderr=log, cwd=home / "ue0")
     files = ["--cert", "ue{ue}/ue{ue}.pem", "--key", "ue{ue}/ue{ue}-key.pem", "--ps-key", "ue0/ps-sign.pub"]
-    others = ["device", "--ues", "0,2", "--broker", f"mqtts://127.0.0.1:{port}", "--tls-ca", "ca.pem", *files]
+    others = ["device", "--ues", "2", "--broker", url, "--tls-ca", "ca.pem", *files]
     two = command(start, tmp_path / "two.log", *others, folder=home)
-    for process, log in ((ps, "ps.log"), (one, "one.log"), (two, "two.log")):
+    for process, log in ((ps, "ps.log"), (one, "one.log"), (two, "two.log"), (own, "own.log")):
         assert process.wait(WAIT) == 0, (tmp_path / log).read_text("utf-8")
     assert rows(home / "ps" / "out" / "cell") == 3
+    frames = pd.read_csv(home / "ps" / "out" / "cell" / "frames.csv")
+    assert set(frames.loc[frames["event"] == "pulled", "ue"]) == {0, 1, 2}
     assert "ue1: connected to mqtts://" in (tmp_path / "one.log").read_text("utf-8")
 
 
 def test_a_second_setup_adds_what_is_missing(folder: Path) -> None:
     home = folder / "cell"
     write_setup(home, ["127.0.0.1"], ues=1, port=8883, most_bytes=10_000, days=1)
-    before = {file: file.read_bytes() for file in home.rglob("*.pem")}
+    before = {file: file.read_bytes() for file in home.rglob("*.pem") if file.name != "crl.pem"}
     write_setup(home, ["127.0.0.1"], ues=2, port=8883, most_bytes=20_000, days=1)
     assert {file: file.read_bytes() for file in before} == before
     assert (home / "ue1" / "ue1.pem").is_file()

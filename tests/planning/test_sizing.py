@@ -18,7 +18,7 @@ def test_longer_updates_leave_ues_more_time() -> None:
     radio = Radio(bits=100, bits_per_slot=10, slot_ms=1.0)
     sizing = Sizing(12, PushCell(100, ues=100), radio=radio, late=scenario)
     rows = {row.size: row for row in sizing.resized}
-    for size, slots, seconds in [(1.0, 12, 0.01), (2.0, 5, 0.02), (4.0, 2, 0.04)]:
+    for size, slots, seconds in [(1.0, 12, 0.01), (2.0, 6, 0.02), (4.0, 3, 0.04)]:
         expected = plan(slots, 100, ues=100, ready=readiness(scenario, slots, seconds)).best
         assert rows[size].slots == slots
         assert rows[size].best["expected_received"] == pytest.approx(expected.expected_received)
@@ -33,7 +33,7 @@ def test_a_single_split_or_a_limit_has_no_other_sizes() -> None:
 
 
 def test_frames_too_long_to_compare_are_left_out() -> None:
-    sizing = Sizing(300, PushCell(3), radio=Radio(bits=100, bits_per_slot=10))
+    sizing = Sizing(301, PushCell(3), radio=Radio(bits=100, bits_per_slot=10))
     assert [row.size for row in sizing.resized] == [0.5, 1.0, 2.0, 4.0]
 
 

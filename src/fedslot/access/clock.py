@@ -61,11 +61,14 @@ LEAST, MOST = 1e-9, 10**15
 class Usage:
     """What a frame takes in seconds and in joules of the UEs; None where the radio does not say it.
 
-    frame_seconds: all announced slots. clock_seconds: expected time up to the last received slot, `cost_max`.
+    frame_slots: all announced slots, and clock_slots: expected time up to the last received one, both with the downlink
+    and in slots of updates in full precision. frame_seconds, clock_seconds: the same in seconds.
     updates_per_second: expected received updates by clock_seconds. energy_mj: expected energy of all UEs in a frame.
     energy_mj_per_update, updates_per_joule: of received updates; None if there are none, or for free.
     """
 
+    frame_slots: float
+    clock_slots: float
     frame_seconds: float | None
     clock_seconds: float | None
     updates_per_second: float | None
@@ -166,9 +169,8 @@ class Radio:
         return math.floor((radio_slots - self.frame_slots(0)) / self._update_air)
 
     def scaled(self, factor: float) -> Radio:
-        """Return the same radio with updates and models of another size."""
-        sizes = {name: getattr(self, name) for name in ("bits", "full_bits", "model_bits")}
-        return replace(self, **{name: math.ceil(bits * factor) for name, bits in sizes.items() if bits is not None})
+        """Return the same radio with updates of another size; the model and the length of a slot stay as they are."""
+        return replace(self, bits=math.ceil(self.bits * factor), full_bits=self.full_bits or self.bits)
 
     def seconds(self, uplink: float, downlinks: int = 1) -> float | None:
         """Return the time of uplink slots of the frame, and of downlinks; None if the length of a slot is not given."""
@@ -210,9 +212,12 @@ class Radio:
 
         split: the `FrameSplit` of a plan. listeners: number of UEs that listen to the downlink.
         """
-        received, clock = split.expected_received, self.seconds(split.expected_cost_max - 1)
+        received, last = split.expected_received, split.expected_cost_max - 1
+        clock = self.seconds(last)
         energy = self.energy_mj(listeners, received - split.expected_received_push + split.expected_sent)
         return Usage(
+            frame_slots=float(self.downlink_length + self.uplink_length * (split.pull + split.push)),
+            clock_slots=float(self.downlink_length + self.uplink_length * last),
             frame_seconds=self.seconds(split.pull + split.push),
             clock_seconds=clock,
             updates_per_second=None if clock is None else received / clock,
@@ -344,10 +349,15 @@ def radio_fields(scenario: Scenario) -> dict[str, tuple[float, str]]:
 def radio_of(scenario: Scenario, shapes: Shapes) -> Radio:
     """Return the radio of a scenario whose model has tensors of these shapes."""
     fields: dict[str, Any] = {name: value for name, (value, _) in radio_fields(scenario).items()}
+    return with_computing_slot(Radio(**sizes_of(scenario, shapes), **fields), scenario)
+
+
+def sizes_of(scenario: Scenario, shapes: Shapes) -> dict[str, int]:
+    """Return the fields of a `Radio` that say how many bits updates and models have."""
     full_bits = sum(map(math.prod, shapes)) * scenario.radio.bits_per_parameter
-    for name, part in (("bits", scenario.compression), ("model_bits", scenario.broadcast_compression)):
-        fields[name] = full_bits if part is None else 8 * part.make().most_bytes(shapes)
-    return with_computing_slot(Radio(full_bits=full_bits, **fields), scenario)
+    parts = {"bits": scenario.compression, "model_bits": scenario.broadcast_compression}
+    bits = {name: full_bits if part is None else 8 * part.make().most_bytes(shapes) for name, part in parts.items()}
+    return {"full_bits": full_bits, **bits}
 
 
 def with_computing_slot(radio: Radio, scenario: Scenario) -> Radio:

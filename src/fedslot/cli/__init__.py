@@ -15,9 +15,12 @@ reproduce.py    fedslot reproduce
 equal_slots.py  fedslot equal-slots
 random_settings.py  fedslot random-settings
 attacks.py      fedslot attacks
-mqtt.py         fedslot serve, fedslot device, fedslot mqtt
+mqtt.py         fedslot serve, fedslot device
+mqtt_setup.py   fedslot mqtt
+change.py       fedslot change
 scenarios.py    fedslot presets, fedslot schema
 data.py         fedslot data
+network_log.py  the log of serve and device, as text or JSON
 faults.py       what goes wrong, as one line and an exit code
 """
 
@@ -32,13 +35,15 @@ import typer
 
 from fedslot import __version__
 from fedslot.cli.attacks import attacks
+from fedslot.cli.change import change
 from fedslot.cli.compare import compare
 from fedslot.cli.data import data_app
 from fedslot.cli.doctor import doctor
 from fedslot.cli.equal_slots import equal_slots
 from fedslot.cli.faults import exit_code
 from fedslot.cli.init import init
-from fedslot.cli.mqtt import device, mqtt_app, serve
+from fedslot.cli.mqtt import device, serve
+from fedslot.cli.mqtt_setup import mqtt_app
 from fedslot.cli.plan import plan
 from fedslot.cli.random_settings import random_settings
 from fedslot.cli.reproduce import reproduce
@@ -87,6 +92,7 @@ for command in (
     attacks,
     serve,
     device,
+    change,
     presets,
     schema,
     doctor,

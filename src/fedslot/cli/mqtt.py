@@ -1,27 +1,25 @@
-"""`fedslot serve`, `fedslot device` and `fedslot mqtt`: a deployment over MQTT."""
+"""`fedslot serve` and `fedslot device`: a deployment over MQTT."""
 
 from __future__ import annotations
 
-import logging
 import re
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedslot.cli.faults import UPDATES_MISSING
+from fedslot.cli.network_log import LogForm, LogOption, logger, network_log, say
 from fedslot.cli.options import (
     ForceOption,
     FramesOption,
     OverrideOption,
     ResumeOption,
     ScenarioArgument,
-    Terminated,
     TrackOption,
     complete_scenario,
     continue_with,
@@ -35,7 +33,12 @@ from fedslot.support.errors import InputError, counted, say_time
 from fedslot.support.extras import require
 
 if TYPE_CHECKING:
-    from fedslot.deployment.mqtt import Broker
+    from torch import Tensor
+
+    from fedslot.deployment.mqtt import Broker, Device
+    from fedslot.deployment.server import ParameterServer
+    from fedslot.learning.models import Model
+    from fedslot.runs.callbacks import Callback
 
 
 def _check_wait(wait: float) -> float:
@@ -60,45 +63,6 @@ WaitOption = Annotated[
 CaOption = Annotated[str | None, _file("Certificates of the authority that signed the broker's certificate.")]
 CertOption = Annotated[str | None, _file("Certificate of this side; {ue} stands for the number of the UE.")]
 KeyOption = Annotated[str | None, _file("Key of that certificate; {ue} stands for the number of the UE.")]
-mqtt_app = typer.Typer(no_args_is_help=True, help="Prepare a deployment over MQTT.")
-
-
-@mqtt_app.command("key")
-def key_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the private key, e.g. ps-sign.pem.")],
-) -> None:
-    """Make the key with which the parameter server signs, and the public key that devices check with.
-
-    Example: fedslot mqtt key ps-sign.pem
-    """
-    from fedslot.deployment.mqtt.signing import make_keys
-
-    public = make_keys(file)
-    typer.echo(f"{file} stays at the PS (fedslot serve --sign-key {file})")
-    typer.echo(f"{public} goes to every device (fedslot device --ps-key {public})")
-
-
-@mqtt_app.command("setup")
-def setup_command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the files, e.g. /etc/fedslot.")],
-    host: Annotated[list[str], typer.Option(help="Address or name of the broker; may be repeated.")],
-    ues: Annotated[int, typer.Option(help="Number of UEs.", min=1, max=100_000)],
-    port: Annotated[int, typer.Option(help="Port of the broker.", min=1, max=65535)] = 8883,
-    most_bytes: Annotated[
-        int, typer.Option(help="Largest message, 4 bytes per parameter and some kilobytes.", min=10_000)
-    ] = 2_000_000,
-    days: Annotated[int, typer.Option(help="Days for which the certificates are valid.", min=1, max=36_500)] = 3650,
-) -> None:
-    """Write certificates, keys, access rules and mosquitto.conf of a cell; what is there already stays.
-
-    Example: fedslot mqtt setup /etc/fedslot --host 192.0.2.10 --ues 200
-    """
-    require("this command", "mqtt")
-    from fedslot.deployment.mqtt.setup import write_setup
-
-    write_setup(folder, host, ues, port, most_bytes, days)
-    typer.echo(f"{folder}/broker: mosquitto -c {folder}/broker/mosquitto.conf")
-    typer.echo(f"{folder}/ps, {folder}/ue0 and so on go to the PS and to the devices; keep {folder}/ca-key.pem offline")
 
 
 def serve(
@@ -142,11 +106,26 @@ def serve(
     force: ForceOption = False,
     frames: FramesOption = True,
     track: TrackOption = [],  # noqa: B006
+    log: LogOption = "text",
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve Prometheus metrics and the state of health there, on the loopback unless HOST is given.",
+            show_default=False,
+        ),
+    ] = None,
+    begin: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FOLDER", help="Begin with the model of this run.", show_default=False),
+    ] = None,
 ) -> None:
     """Run a scenario on devices that speak MQTT, as their parameter server.
 
     Example: fedslot serve quickstart --broker mqtt://127.0.0.1:1883 --out out/cell
     """
+    if metrics is not None:
+        require("--metrics", "metrics")
     wanted, where = read_scenario(scenario, override), _read_broker(broker, tls_ca, cert, key)
 
     from fedslot.data import load
@@ -156,7 +135,7 @@ def serve(
     from fedslot.rounds.held_out import HeldOut
     from fedslot.rounds.local_training import make_model
     from fedslot.rounds.memory import check_memory
-    from fedslot.runs.callbacks import Report
+    from fedslot.runs.callbacks import Report, RoundLog
     from fedslot.runs.execution import load as load_run
     from fedslot.support.threads import Threads
     from fedslot.tracking.trackers import make_trackers
@@ -167,7 +146,9 @@ def serve(
     model = make_model(wanted, data)
     check_memory(wanted, outline(wanted.data.dataset), model)
     label = wanted.label
-    with watch([label], [wanted], continue_with(context)) as display, Threads(), _network_log():
+    initial, origin = (None, "") if begin is None else _read_model(begin, model)
+    watchers, monitor = _watch_by(metrics)
+    with watch([label], [wanted], continue_with(context)) as display, Threads(), network_log(log):
         server = ParameterServer(
             wanted,
             model,
@@ -177,19 +158,58 @@ def serve(
             force=force,
             seeded=not free,
             unasked=True,
-            callbacks=[Report(partial(display, 0)), *make_trackers(track, label)],
+            callbacks=[
+                RoundLog() if log == "json" else Report(partial(display, 0)),
+                *watchers,
+                *make_trackers(track, label),
+            ],
             frames=frames,
         )
-        MqttServer(server, where, timing, cell=cell, wait=wait, sign_key=sign_key).run()
-    summary = load_run(out).summary()
-    typer.echo(
-        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
-        f"{say_time(summary['slots_spent'])} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
-        f"{counted(len(server.faults.all), 'fault')}; results in {out}"
-    )
-    say_more(out)
+        cell_server = MqttServer(server, where, timing, cell=cell, wait=wait, sign_key=sign_key)
+        with monitor(server):
+            cell_server.run(initial, origin)
+        _say_result(label, load_run(out).summary(), sum(server.faults.counts.values()), out, log)
     if server.shortfall:
         raise typer.Exit(UPDATES_MISSING)
+
+
+def _watch_by(
+    address: str | None,
+) -> tuple[list[Callback], Callable[[ParameterServer], AbstractContextManager[object]]]:
+    """Return callbacks that count for Prometheus, and the context that serves the counts; no address, no callbacks."""
+    if address is None:
+        return [], lambda server: nullcontext()
+    from fedslot.deployment.metrics import Metrics
+
+    metrics = Metrics()
+    return [metrics], lambda server: metrics.serving(server, address)
+
+
+def _read_model(folder: Path, network: Model) -> tuple[Tensor, str]:
+    """Return the model of a run to begin with, and its hash; refuse one of another network."""
+    import torch
+
+    from fedslot.planning.inputs import model_shapes
+    from fedslot.runs.records import RunFolder
+
+    run = RunFolder(folder)
+    flat = run.model() if (folder / "scenario.yaml").is_file() else None
+    if flat is None or len(flat) != network.size or model_shapes(run.scenario()) != network.tensor_shapes:
+        raise InputError(
+            "--from", str(folder), f"the folder of a run whose network has these {network.size} parameters"
+        )
+    return torch.from_numpy(flat).to(network.initial), sha256(flat.tobytes()).hexdigest()
+
+
+def _say_result(label: str, summary: Mapping[str, Any], faults: int, out: Path, log: LogForm) -> None:
+    line = (
+        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
+        f"{say_time(summary['slots_spent'])} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
+        f"{counted(faults, 'fault')}; results in {out}"
+    )
+    say(log, line)
+    if log == "text":
+        say_more(out)
 
 
 def device(
@@ -220,6 +240,11 @@ def device(
     ps_key: Annotated[
         str | None, _file("Public key of the parameter server; nothing that it did not sign is taken then.")
     ] = None,
+    stay: Annotated[
+        bool,
+        typer.Option("--stay", help="Wait for the next training after one is over, and follow changes of the cell."),
+    ] = False,
+    log: LogOption = "text",
 ) -> None:
     """Train as one UE of a scenario, or as several, and push updates over MQTT until the training is over.
 
@@ -229,23 +254,33 @@ def device(
     if scenario is None and override:
         raise InputError("-o", override[0], "used together with a SCENARIO")
 
-    from fedslot.deployment.mqtt import fetch_scenario, run_devices, scenario_devices
+    from fedslot.deployment.mqtt import Device, fetch_scenario, run_devices, scenario_devices
 
-    with stoppable("the parameter server goes on without it"), _network_log():
-        first = where.of(wanted[0])
-        trained = read_scenario(scenario, override) if scenario else fetch_scenario(first, cell, wait, ps_key)
-        devices = scenario_devices(trained, wanted, where, cell, ps_key)
-        run_devices(devices, wait)
+    first, given = where.of(wanted[0]), read_scenario(scenario, override) if scenario else None
+    with stoppable("the parameter server goes on without it"), network_log(log):
+        while True:
+            trained = given or fetch_scenario(first, cell, wait, ps_key, forever=stay)
+            devices = scenario_devices(trained, wanted, where, cell, ps_key)
+            run_devices(devices, wait, until=Device.is_done if stay else Device.is_over)
+            shortfall = _say_end(devices, log)
+            if not stay:
+                break
+    if shortfall:
+        raise typer.Exit(UPDATES_MISSING)
+
+
+def _say_end(devices: Sequence[Device], log: LogForm) -> bool:
+    """Say that devices took part to the end; return whether most of their updates are missing."""
     sent, turns = (sum(getattr(one, name) for one in devices) for name in ("sent", "turns"))
     refused = sum(count for one in devices for (what, _), count in one.refused.items() if what == "frame")
-    name = f"UE {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} UEs"
-    typer.echo(f"{name}: the training is over; {counted(sent, 'update')} sent")
-    if 2 * sent < turns or (refused and not turns):
-        line = (
-            f"most updates are missing: {sent} of {turns} that were due were sent, {counted(refused, 'frame')} refused"
-        )
-        typer.secho(f"{line}; the lines above say why", err=True)
-        raise typer.Exit(UPDATES_MISSING)
+    name = f"UE {devices[0].ue}" if len(devices) == 1 else f"{len(devices)} UEs"
+    what = "the training is over" if all(one.is_over() for one in devices) else "another scenario is trained now"
+    say(log, f"{name}: {what}; {counted(sent, 'update')} sent", sent=sent, due=turns)
+    if 2 * sent >= turns and not (refused and not turns):
+        return False
+    line = f"most updates are missing: {sent} of {turns} that were due were sent, {counted(refused, 'frame')} refused"
+    logger.warning("%s; the lines above say why", line)
+    return True
 
 
 def _read_ues(ue: int | None, ues: str | None) -> list[int]:
@@ -267,23 +302,3 @@ def _read_broker(url: str, ca: str | None, cert: str | None, key: str | None) ->
     from fedslot.deployment.mqtt import Broker
 
     return Broker(url, ca, cert, key)
-
-
-@contextmanager
-def _network_log() -> Iterator[None]:
-    """Show what happens on the network, a line each on stderr; SIGTERM ends the command with a line, as Ctrl-C does."""
-    logger, handler = logging.getLogger("fedslot"), logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    logger.addHandler(handler)
-    level, before = logger.level, signal.signal(signal.SIGTERM, _terminate)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        logger.setLevel(level)
-        logger.removeHandler(handler)
-
-
-def _terminate(number: int, frame: object) -> None:
-    raise Terminated

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fedslot.access.channels import Channel
     from fedslot.access.clock import Radio
+    from fedslot.experiments.compression_loss import CompressionLoss
     from fedslot.planning.cell import Progress, PushCell
     from fedslot.planning.inputs import Taken
     from fedslot.runs.value_ratio import ValueRatio
@@ -106,7 +107,19 @@ class Options:
         "Bits that a slot of the downlink carries, which sends the model; by default as in the uplink.", RADIO
     )
     parameters: int | None = _option("Parameters of the model; by default the scenario's.", RADIO, min=1)
-    bits_per_parameter: int | None = _option("Bits of a parameter in an update; by default 32.", RADIO, min=1, max=1024)
+    bits_per_parameter: int | None = _option(
+        "Bits of a parameter in an update; by default as many as in the model, which the downlink carries: 32, or as "
+        "the scenario says.",
+        RADIO,
+        min=1,
+        max=1024,
+    )
+    accuracy_from: Path | None = _option(
+        "Take the loss of accuracy by the scenario's compression from the runs in this folder, a comparison or a sweep "
+        "with and without it.",
+        RADIO,
+        metavar="FOLDER",
+    )
     send_mj: float | None = _option("Energy of a UE for a slot of the radio in which it sends, in mJ.", RADIO)
     listen_mj: float | None = _option(
         "Energy of a UE for a slot of the downlink, to which all UEs listen, in mJ; 0 if not given.", RADIO
@@ -142,7 +155,7 @@ def plan(**words: Any) -> None:
     """
     from fedslot.planning.cell import PushCell
     from fedslot.planning.contenders import parse_contenders
-    from fedslot.planning.inputs import model_shapes, take
+    from fedslot.planning.inputs import take
     from fedslot.planning.planner import Objective
     from fedslot.planning.sizing import Sizing
 
@@ -159,13 +172,13 @@ def plan(**words: Any) -> None:
     _check(chosen, scenario)
     estimate = None if options.value_from is None else _estimate(options.value_from)
     ratio = chosen.get("value_ratio", 1.0 if estimate is None else max(0.0, estimate.ratio))
-    chosen.setdefault("bits_per_parameter", 32 if scenario is None else scenario.radio.bits_per_parameter)
-    if scenario is not None and "bits_per_slot" in chosen:
-        chosen["parameters"] = options.parameters or sum(map(math.prod, model_shapes(scenario)))
+    loss = None if scenario is None or options.accuracy_from is None else _loss(scenario, options.accuracy_from)
+    sizes = _sizes(chosen, scenario)
     rule: Any = "max" if scenario is None or "arrivals" not in chosen else _rule(scenario)
     simulation = {name: given[name] for name in ("frames", "precision", "seed") if name in given}
     with _named_as_options(given, taken):
         late = scenario if chosen["ready"] is None else None
+        radio = _radio(chosen, sizes, late)
         cell = PushCell(
             parse_contenders("0" if "arrivals" in chosen else chosen["contenders"]),
             _channel(chosen, scenario if "channel" in taken else None),
@@ -183,7 +196,7 @@ def plan(**words: Any) -> None:
                 Objective(ratio, chosen["budget"], options.frame_limit, options.confidence),
                 pull=options.pull,
                 own_pull=None if scenario is None else _own_pull(scenario, chosen["slots"]),
-                radio=_radio(chosen, late),
+                radio=radio,
                 late=late,
                 want_updates=options.want_updates,
                 success=options.success,
@@ -201,11 +214,12 @@ def plan(**words: Any) -> None:
         import json
 
         asked = _asked({**chosen, "value_ratio": ratio}, taken, cell, estimate)
+        asked |= {} if loss is None else {"accuracy_loss": loss.as_dict()}
         typer.echo(json.dumps({**asked, **numbers}, indent=2, allow_nan=False))
     else:
         from fedslot.views.plan_tables import print_answer
 
-        print_answer(sizing, chosen, taken, estimate)
+        print_answer(sizing, chosen, taken, estimate, loss)
 
 
 plan.__signature__ = inspect.signature(Options, eval_str=True)  # type: ignore[attr-defined]  # which Typer reads
@@ -216,13 +230,19 @@ def _check(chosen: Mapping[str, Any], scenario: Scenario | None) -> None:
     has = {name for name, value in chosen.items() if value is not None}
     plot, cost_rule = chosen.get("plot", Path()), "max" if scenario is None else scenario.cost_rule.name
     model = scenario is not None or "parameters" in has
+    compressed = scenario is not None and scenario.compression is not None
+    sized = (
+        "bits_per_slot" in has or compressed or (scenario is not None and scenario.broadcast_compression is not None)
+    )
     rules = [
         ("plot", plot.suffix.lower() in (".png", ".pdf", ".svg"), "a file name that ends in .png, .pdf or .svg"),
         ("plot", plot.absolute().parent.is_dir(), "in a folder that exists"),
         ("plot", "pull" not in has, "left out with --pull: a plot shows all splits"),
         ("value_from", "value_ratio" not in has, "left out with --value-ratio"),
-        ("parameters", "bits_per_slot" in has, "given with --bits-per-slot"),
+        ("parameters", bool(sized), "given with --bits-per-slot"),
         ("bits_per_parameter", "bits_per_slot" in has, "given with --bits-per-slot"),
+        ("bits_per_parameter", "compression" not in has, "left out with the scenario's compression"),
+        ("accuracy_from", "compression" in has, "given with a SCENARIO that has a compression"),
         ("bits_per_slot", model, "given with --parameters, or with a SCENARIO and its model"),
         ("arrivals", chosen["contenders"] is DEFAULTS["contenders"], "left out with --contenders"),
         ("arrivals", "ues" in has, "given with --ues, or with a SCENARIO"),
@@ -310,14 +330,48 @@ def _own_pull(scenario: Scenario, slots: int) -> int | None:
     return None if has_none else scenario.frame.pull
 
 
-def _radio(chosen: Mapping[str, Any], late: Scenario | None) -> Radio:
+def _sizes(chosen: dict[str, Any], scenario: Scenario | None) -> dict[str, int]:
+    """Return how many bits updates and the model have, as fields of a radio, and add what is not given to `chosen`.
+
+    The model that the downlink carries has full precision, unless the scenario compresses it.
+    """
+    from fedslot.access.clock import sizes_of
+    from fedslot.planning.inputs import model_shapes
+    from fedslot.updates import BITS
+
+    given, full = chosen.get("bits_per_parameter"), BITS if scenario is None else scenario.radio.bits_per_parameter
+    chosen["bits_per_parameter"] = full if given is None else given
+    if scenario is not None and chosen.keys() & {"bits_per_slot", "compression", "broadcast_compression"}:
+        shapes = [(chosen["parameters"],)] if "parameters" in chosen else model_shapes(scenario)
+        chosen["parameters"] = sum(map(math.prod, shapes))
+        sizes = sizes_of(scenario, shapes)
+    elif "parameters" in chosen:
+        sizes = {"full_bits": chosen["parameters"] * full, "bits": chosen["parameters"] * full}
+    else:
+        return {}
+    return sizes if given is None else {**sizes, "bits": chosen["parameters"] * given}
+
+
+def _radio(chosen: Mapping[str, Any], sizes: Mapping[str, int], late: Scenario | None) -> Radio:
     """Return the radio; late: a scenario with computing times."""
     from fedslot.access.clock import Radio, with_computing_slot
 
     names = ("slot_ms", "bits_per_slot", "downlink_bits", "send_mj", "listen_mj")
-    bits = chosen["parameters"] * chosen["bits_per_parameter"] if "parameters" in chosen else 1
-    radio = Radio(bits, **{name: chosen[name] for name in names if name in chosen})
+    radio = Radio(**sizes, **{name: chosen[name] for name in names if name in chosen})
+    if radio.uplink_length != radio.downlink_length:
+        for name in ("budget", "frame_limit"):
+            if chosen.get(name) is not None:
+                allowed = "left out where an uplink slot and the downlink differ in length, as by compression"
+                raise InputError(name, chosen[name], allowed)
     return radio if late is None else with_computing_slot(radio, late)
+
+
+def _loss(scenario: Scenario, folder: Path) -> CompressionLoss:
+    """Estimate the loss of accuracy by a scenario's compression from the folder of a comparison or a sweep."""
+    from fedslot.experiments.compression_loss import estimate_compression_loss
+    from fedslot.experiments.loading import load
+
+    return estimate_compression_loss(scenario, load(folder), folder)
 
 
 def _estimate(folder: Path) -> ValueRatio:

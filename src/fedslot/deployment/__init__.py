@@ -7,6 +7,9 @@
     screening.py    the checks of a UE's slots and update; nothing from the network is trusted
     reception.py    all replies to a frame, screened
     faults.py       faults.csv: whose update was lost, and why
+    presence.py     which UEs are here, for whoever looks on
+    metrics.py      Prometheus metrics and the state of health, over HTTP
+    changes.py      changes of a scenario while its training runs
     roster.py       which device stands for which UE
     server.py       ParameterServer: from an announced frame to the next global model, recorded and saved
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import secrets
 import time
@@ -25,6 +27,10 @@ MOST_ARRIVALS = 10_000  # UEs per slot
 MOST_DRAWS = 1 << 22  # slots that a device draws to repeat a frame
 MOST_FRAME_SECONDS = 31 * MOST_SECONDS
 MOST_BYTES = 1 << 22
+NOT_OF_DEVICES = (
+    *("rounds", "time_budget", "seconds_budget", "joules_budget"),
+    *("frame", "push", "strategy", "valuation", "aggregation", "cost_rule"),
+)
 CLOCK = secrets.token_hex(8)  # the name of this process's clock
 
 
@@ -172,8 +178,9 @@ JSON = TypeAdapter(Announcement)
 
 
 def scenario_key(scenario: Scenario) -> str:
-    """Return a hash of a scenario that does not change when a run is continued to more rounds."""
-    return scenario.replace({"rounds": 1, "time_budget": None}).digest
+    """Return a hash of the fields of a scenario by which devices train; all others may change in a training."""
+    fields = scenario.model_dump(exclude=set(NOT_OF_DEVICES)) | {"epochs": scenario.epochs}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 class Backlog:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from logging import getLogger
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fedslot.support.errors import RefusedError
 
 FAULTS = "faults.csv"
 NO_NODE = "0"
+REMEMBERED = 10_000
 logger = getLogger(__name__)
 
 
@@ -36,12 +38,13 @@ class Fault:
 
 
 class FaultLog:
-    """The faults of a run, appended to `faults.csv` as they happen; without a folder they stay in memory."""
+    """The faults of a run, appended to `faults.csv` as they happen; of many, only the last ones stay in memory."""
 
     def __init__(self, folder: Path | None = None, until: int = 0) -> None:
         """Read the faults of rounds before `until`; later ones are dropped, because those rounds are repeated."""
-        self.all: list[Fault] = []
+        self._last, self.counts = deque[Fault](maxlen=REMEMBERED), Counter[str]()
         self._file = folder / FAULTS if folder else None
+        before: list[Fault] = []
         if self._file:
             if self._file.exists():
                 try:
@@ -49,15 +52,27 @@ class FaultLog:
                         rows = list(csv.reader(file))[1:]
                 except (OSError, ValueError, csv.Error) as error:
                     raise RefusedError(f"{self._file} cannot be read ({error}); remove it") from None
-                self.all = [fault for row in rows if (fault := _fault(row)) and fault.round < until]
+                before = [fault for row in rows if (fault := _fault(row)) and fault.round < until]
+                self._count(before)
             header = ",".join(field.name for field in fields(Fault)) + "\n"
-            write_atomically(self._file, header + _lines(self.all))
+            write_atomically(self._file, header + _lines(before))
+
+    @property
+    def all(self) -> list[Fault]:
+        """The faults, of many the last ones; the file has all of them, and `counts` their number by reason."""
+        return list(self._last)
+
+    def _count(self, faults: Iterable[Fault]) -> None:
+        for fault in faults:
+            self._last.append(fault)
+            self.counts[fault.reason] += 1
 
     def add(self, *faults: Fault) -> None:
         """Write faults to the file and to the log."""
-        self.all += faults
+        self._count(faults)
         for fault in faults:
-            logger.warning("fedslot: UE %d, node %s: %s %s", fault.ue, fault.node, fault.reason, fault.detail)
+            line = "round %d: UE %d, node %s: %s %s"
+            logger.warning(line, *astuple(fault), extra={"fields": asdict(fault)})
         if self._file and faults:
             with self._file.open("a", encoding="utf-8", newline="") as file:
                 file.write(_lines(faults))

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import partial
 from logging import getLogger
 from pathlib import Path
@@ -20,9 +21,21 @@ from fedslot.access.clock import radio_of
 from fedslot.access.reach import pull_only
 from fedslot.aggregation import Aggregation
 from fedslot.compression import Key
+from fedslot.deployment.changes import (
+    REQUEST,
+    Change,
+    apply,
+    changed,
+    difference,
+    from_json,
+    read_request,
+    to_json,
+    write_record,
+)
 from fedslot.deployment.encoding import Encoding, read_message
 from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
+from fedslot.deployment.presence import PRESENCE, Presence
 from fedslot.deployment.reception import Reply, screen
 from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import (
@@ -43,13 +56,15 @@ from fedslot.rounds.held_out import HeldOut
 from fedslot.rounds.local_training import Trained
 from fedslot.rounds.ps import PS
 from fedslot.rounds.round import Round, backlogged, cell
+from fedslot.rounds.states import carry
 from fedslot.runs.callbacks import Callback, Callbacks
+from fedslot.runs.folders import write_atomically
 from fedslot.runs.provenance import FORMAT, Fingerprints, part_fingerprints
 from fedslot.runs.records import RunFolder, checksum, round_table
 from fedslot.runs.results import Result
 from fedslot.scenario import RatesPart, Scenario
 from fedslot.strategies import Asking, Strategy
-from fedslot.support.errors import InputError
+from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.limits import longest_step
 from fedslot.updates import BITS
 
@@ -100,28 +115,49 @@ class ParameterServer:
         callbacks: Sequence[Callback] = (),
         frames: bool = True,
     ) -> None:
-        self.encoding = Encoding.of(scenario, model.tensor_shapes)
-        strategy = scenario.strategy.make(cell(scenario, radio=radio_of(scenario, model.tensor_shapes)))
-        _check(scenario, strategy)
-        self.scenario, self.model, self.held_out, self.limits = scenario, model, held_out, limits
+        self.first, self.model, self.held_out, self.limits = scenario, model, held_out, limits
         self.own_aggregation = aggregate is not None
-        self.ps = PS(scenario, model, held_out, strategy, aggregate or scenario.aggregation.make())
+        self._aggregation = aggregate or scenario.aggregation.make()
+        self.roster = Roster(scenario.data.ues, keyed)
+        self.changes = list[Change]()
+        self._follow(self._make_ps(scenario))
         self.seeded, self.unasked, self.weight, self.metrics = seeded, unasked, weight, tuple(metrics)
         self.folder = None if out is None else RunFolder(Path(out))
         self._opening = {"resume": resume, "force": force, "frames": frames}
         self._callbacks, self._running, self.stopped = Callbacks(callbacks), False, False
         self._rows: list[Round] = []
-        self.roster = Roster(scenario.data.ues, keyed)
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
         self.last_received = np.full(scenario.data.ues, -1)
         self._due, self._missing = 0, 0  # updates that were expected, and those of them that did not come
         self._unfilled = 0  # pull slots of the frame for which no UE was here
         self._owed = set[int]()  # UEs that would have been pulled, but were away
+        self.presence = Presence()
+        self._taken: str | None = None  # the request for a change that the next checkpoint will hold
 
-    def start(self, initial: Tensor | None = None) -> None:
-        """Begin with a model (P,), by default the network's own, or with the folder's checkpoint."""
-        model = self.model.initial if initial is None else initial
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario as it is now, after all changes; `first` is that of the beginning."""
+        return self.ps.scenario
+
+    def _make_ps(self, scenario: Scenario) -> PS:
+        Encoding.of(scenario, self.model.tensor_shapes)  # refuses schemes that devices do not have, before any is used
+        strategy = scenario.strategy.make(cell(scenario, radio=radio_of(scenario, self.model.tensor_shapes)))
+        _check(scenario, strategy)
+        return PS(scenario, self.model, self.held_out, strategy, self._aggregation)
+
+    def _follow(self, ps: PS) -> None:
+        """Take the PS of a scenario, that of the beginning or one after a change."""
+        self.ps, self.encoding = ps, Encoding.of(ps.scenario, self.model.tensor_shapes)
+        self.roster.ues = ps.scenario.data.ues
+
+    def start(self, initial: Tensor | None = None, origin: str = "") -> None:
+        """Begin with a model (P,), by default the network's own, or with the folder's checkpoint.
+
+        origin: the hash of that model, if a training shall be continued with the same one only.
+        """
+        self._origin = {"the model to begin with": origin} if origin else {}
+        model = self._initial = self.model.initial if initial is None else initial
         self.now = self.ps.start(model)
         self._longest = longest_step(model, self.limits.norm)
         try:
@@ -134,11 +170,20 @@ class ParameterServer:
             raise
         self._running = True
 
+    def note_presence(self, here: AbstractSet[int], connected: bool = True) -> None:
+        """Note which UEs are here, and whether devices can be reached at all, for whoever looks on."""
+        now = Presence(self.scenario.data.ues, frozenset(here), connected)
+        if now != self.presence:
+            self.presence = now
+            if self.folder:
+                write_atomically(self.folder.path / PRESENCE, now.to_json())
+
     def announce(self, here: AbstractSet[int] | None = None) -> Frame | None:
         """Return the next frame, or None if the training is over.
 
         here: the UEs that can be reached now; the others are not pulled. None: any may be.
         """
+        self._take_request()
         self._began, grant = time.perf_counter(), self.ps.grant(self.now)
         if grant is None or self.stopped:
             return None
@@ -168,12 +213,14 @@ class ParameterServer:
         excuse = partial(self._excuse, frame.round)
         row, self.now, events = self.ps.close(self.now, receipt, trained, self._began, excuse=excuse)
         self.last_received[receipt.received] = frame.round
-        self._rows.append(row)
-        if self.folder:
+        if not self.folder:
+            self._rows.append(row)
+        else:
             self.folder.append(row, events, self.now)
             came, owed = np.array([self._due, self._missing]), np.array(sorted(self._owed), dtype=np.int64)
             more = {"nodes": self.roster.to_array(), "claims": self.claims, "last_received": self.last_received}
-            self.folder.save({**more, "came": came, "owed": owed})
+            self.folder.save({**more, "came": came, "owed": owed, "changes": np.array(to_json(self.changes))})
+            self._record_changes(self.folder.path)
         self.stopped = self._callbacks.round(row, events)
         return row
 
@@ -188,7 +235,7 @@ class ParameterServer:
             is_over = self.now.round > 0 and self.ps.grant(self.now) is None
             if is_over or self.stopped:
                 result = Result(
-                    self.scenario,
+                    self.first,
                     self.folder.rounds() if self.folder else round_table(self._rows),
                     self.now.report.cpu().numpy(),
                     self.now.state,
@@ -198,6 +245,8 @@ class ParameterServer:
                 )
             if self.folder and result and is_over:
                 self.folder.finish(result.summary())
+            if self.folder:
+                (self.folder.path / PRESENCE).unlink(missing_ok=True)
         finally:
             self._leave_folder()
         self._callbacks.end(result)
@@ -277,8 +326,49 @@ class ParameterServer:
         detail = str(error) if step == "values" else f"{type(error).__name__}: {error}; the present model stays"
         self.faults.add(Fault(round, -1, NO_NODE, step, detail))
 
+    def _take_request(self) -> None:
+        """Change the scenario as the folder's `change.yaml` asks; what cannot be changed is refused with a line."""
+        file = None if self.folder is None else self.folder.path / REQUEST
+        if file is None or not file.exists():
+            return
+        text = file.read_text("utf-8")
+        try:
+            fields = read_request(text)
+            new = self._make_ps(changed(self.scenario, fields))
+        except (InputError, RefusedError) as error:
+            logger.warning("the change is refused: %s", error)
+            file.unlink()
+            return
+        if fields := difference(self.scenario, new.scenario):
+            self.changes.append(Change(self.now.round, fields))
+            self._use(new)
+            logger.info("from round %d on: %s", self.now.round, ", ".join(f"{k}={v}" for k, v in fields.items()))
+        self._taken = text
+
+    def _use(self, ps: PS) -> None:
+        """Go on with another PS, whose scenario has changed; what is known of the UEs is kept."""
+        now, fresh = self.now, ps.start(self.now.model)
+        names = ("waiting", "failures", "heard", "silent", "owed", "state", "aggregation")
+        self.now = replace(now, **{name: carry(getattr(now, name), getattr(fresh, name)) for name in names})
+        self._follow(ps)
+        self.claims = carry(self.claims, np.zeros(self.roster.ues, dtype=np.int64))
+        self.last_received = carry(self.last_received, np.full(self.roster.ues, -1))
+
+    def _record_changes(self, folder: Path) -> None:
+        """Write `changes.csv` and remove the request, once a checkpoint holds what it asked for."""
+        if self._taken is None:
+            return
+        write_record(folder, self.changes)
+        if (folder / REQUEST).exists() and (folder / REQUEST).read_text("utf-8") == self._taken:  # no later one
+            (folder / REQUEST).unlink()
+        self._taken = None
+
     def _open(self, folder: RunFolder) -> None:
-        self.now = folder.open(self.scenario, self.now, self._made_of(), **self._opening)
+        if self._opening["resume"] and "changes" in (saved := folder.more()):
+            self.changes = from_json(str(saved["changes"]))
+            self._follow(self._make_ps(apply(self.first, self.changes)))
+            self.now = self.ps.start(self._initial)
+        self.now = folder.open(self.first, self.now, self._made_of(), **self._opening)
         if saved := folder.more():
             self.roster.restore(saved["nodes"])
             self.claims, self.last_received = saved["claims"], saved.get("last_received", self.last_received)
@@ -288,14 +378,20 @@ class ParameterServer:
 
     def _made_of(self) -> Fingerprints:
         """Return the hashes of what determines the rounds at the PS, apart from the scenario: parts and samples."""
-        parts = [self.scenario.strategy, self.scenario.valuation, self.scenario.cost_rule]
-        parts += [] if self.own_aggregation else [self.scenario.aggregation]
+        parts = [self.first.strategy, self.first.valuation, self.first.cost_rule]
+        parts += [] if self.own_aggregation else [self.first.aggregation]
         samples = {
             f"{name}.{field}": getattr(part, field).cpu().numpy()
             for name, part in (("test", self.held_out.test), ("validation", self.held_out.labels))
             for field in ("x", "y")
         }
-        return {"made by": "deployment", **FORMAT, "held-out samples": checksum(samples), **part_fingerprints(parts)}
+        return {
+            "made by": "deployment",
+            **FORMAT,
+            **self._origin,
+            "held-out samples": checksum(samples),
+            **part_fingerprints(parts),
+        }
 
 
 def _check(scenario: Scenario, strategy: Strategy[Any]) -> None:

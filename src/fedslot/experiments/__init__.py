@@ -6,6 +6,7 @@ grid.py         the study of a sweep: a grid of scenario fields and its combinat
 measures.py     what is measured of the runs of a study, and its tables
 comparison.py   several strategies under the same seeds
 sweeps.py       all combinations of a grid
+compression_loss.py  accuracy with and without compression, from a study with both
 loading.py      the results in a folder: of a run, a comparison or a sweep
 curves.py       curves of accuracy, and their mean and band
 estimates.py    means over seeds with confidence intervals

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from fedslot.access.clock import radio_fields
 from fedslot.compression import Shapes
-from fedslot.scenario import Scenario
+from fedslot.scenario import CompressionPart, Scenario
+from fedslot.support.yaml_text import write_yaml
 
 
 class Taken(NamedTuple):
@@ -23,7 +24,7 @@ def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -
     """Return what a plan takes from a scenario, by the names of its options.
 
     With `push.arrivals` there are arrivals instead of contenders. A time budget is taken if it is spent by `cost_max`,
-    as in a plan. `ready` is None where UEs have computing times.
+    and the downlink is as long as an uplink slot, as in a plan. `ready` is None where UEs have computing times.
 
     slots, ues: uplink slots of a frame, and UEs in the cell, if not the scenario's.
     """
@@ -40,11 +41,25 @@ def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -
         "barring": Taken(push.probability, "push.probability"),
         "channel": Taken(push.channel.name, "push.channel"),
     }
-    if scenario.time_budget is not None and scenario.cost_rule.name == "max":
+    compressed = {"compression": scenario.compression, "broadcast_compression": scenario.broadcast_compression}
+    compressed = {name: part for name, part in compressed.items() if part is not None}
+    if scenario.time_budget is not None and scenario.cost_rule.name == "max" and not compressed:
         taken["budget"] = Taken(scenario.time_budget, "time_budget")
     if scenario.fleet.computing is not None:
         taken["ready"] = Taken(None, "fleet.computing")
+    taken |= {name: Taken(scheme_label(part), name) for name, part in compressed.items()}
     return taken | {name: Taken(*pair) for name, pair in radio_fields(scenario).items()}
+
+
+def scheme_label(part: CompressionPart | None) -> str:
+    """Return a compression scheme with its options as text.
+
+    >>> scheme_label(CompressionPart(name="quantise", options={"bits": 2}))
+    'quantise {bits: 2}'
+    """
+    if part is None:
+        return "no compression"
+    return " ".join([part.name, *([write_yaml(part.options, one_line=True).strip()] if part.options else [])])
 
 
 def model_shapes(scenario: Scenario) -> Shapes:

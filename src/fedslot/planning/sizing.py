@@ -96,8 +96,9 @@ class Sizing:
     def _ready_cell(self) -> PushCell:
         if self.late is None:
             return self.cell
-        assert self.radio.slot_seconds is not None
-        return replace(self.cell, ready=readiness(self.late, self.slots, self.radio.slot_seconds))
+        slot_seconds = self.radio.seconds(1, downlinks=0)
+        assert slot_seconds is not None
+        return replace(self.cell, ready=readiness(self.late, self.slots, slot_seconds))
 
     @property
     def own(self) -> FrameSplit:
@@ -192,6 +193,9 @@ class Sizing:
             answer["most_arrivals"] = None if math.isinf(most) else most
         if self.radio.bits_per_slot is not None:
             answer |= {name: getattr(self.radio, name) for name in ("bits", "update_slots", "downlink_slots")}
+        if self.radio.full_bits is not None:
+            names = ("bits", "full_bits", "model_bits", "uplink_length", "downlink_length")
+            answer |= {name: getattr(self.radio, name) for name in names}
         if self.resized:
             answer["resized"] = [row._asdict() for row in self.resized]
         if self.wanted:

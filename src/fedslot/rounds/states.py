@@ -6,7 +6,7 @@ Of a large cell most UEs are never heard, and arrays (K,) have long runs of equa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,25 @@ def restore_like(pattern: Any, array: NDArray[Any]) -> Any:
     if isinstance(pattern, np.ndarray):
         return array
     return array[()] if isinstance(pattern, np.generic) else array.item()
+
+
+def carry(old: Any, new: Any) -> Any:
+    """Return a number, an array or a state in the shape of `new`, with what `old` has of it.
+
+    Arrays of UEs keep the numbers of those UEs that were there before. Whatever has no place stays as in `new`.
+    """
+    if is_dataclass(new):
+        if type(old) is not type(new):
+            return new
+        return replace(
+            new, **{field.name: carry(getattr(old, field.name), getattr(new, field.name)) for field in fields(new)}
+        )  # type: ignore[type-var]
+    before, after = as_array(old), as_array(new).copy()
+    fits = before.ndim == after.ndim and all(few <= many for few, many in zip(before.shape, after.shape, strict=True))
+    if not fits or before.dtype != after.dtype:
+        return new
+    after[tuple(slice(size) for size in before.shape)] = before
+    return restore_like(new, after)
 
 
 RUNS, LONG = " runs", 10_000

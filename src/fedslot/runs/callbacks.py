@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError
 
+LOGGED = ("round", "test_accuracy", "pulled", "push_received", "collided", "slots_spent", "seconds")
+logger = getLogger(__name__)
 METHODS = ("on_start", "on_round", "on_end")
 
 
@@ -59,6 +62,17 @@ class Report(Callback):
 
     def on_round(self, round: Round, frame: Sequence[Event]) -> None:
         self._report(round)
+
+
+class RoundLog(Callback):
+    """Writes a line of the log for every round, with its numbers as the record's `fields`."""
+
+    def on_start(self, scenario: Scenario, done: int, folder: Path | None) -> None:
+        self._rounds = scenario.rounds
+
+    def on_round(self, round: Round, frame: Sequence[Event]) -> None:
+        fields = {name: getattr(round, name) for name in LOGGED}
+        logger.info("round %d of %d is closed", round.round + 1, self._rounds, extra={"fields": fields})
 
 
 class Callbacks:

@@ -46,7 +46,17 @@ def _events(folder: str) -> tuple[str, ...]:
 RUN = FolderKind(
     "run",
     "scenario.yaml",
-    ("faults.csv", "frames.csv", "rounds.csv", "checkpoint.npz", "summary.json", *_events("tensorboard")),
+    (
+        "change.yaml",
+        "changes.csv",
+        "presence.json",
+        "faults.csv",
+        "frames.csv",
+        "rounds.csv",
+        "checkpoint.npz",
+        "summary.json",
+        *_events("tensorboard"),
+    ),
 )
 COMPARISON = FolderKind(
     "comparison",

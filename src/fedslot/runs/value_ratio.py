@@ -71,7 +71,8 @@ def estimate_value_ratio(scenario: Scenario, frames: pd.DataFrame | None, source
     means = means.reindex(columns=[PULLED, PUSHED]).dropna()
     if len(means) < LEAST:
         rounds = f"only {len(means)} rounds" if len(means) else "no rounds"
-        raise RefusedError(f"{source}: {rounds} with pulled and pushed updates; {LEAST} or more tell a value ratio")
+        enough = f"{LEAST} or more tell a value ratio; take a run of push-pull"
+        raise RefusedError(f"{source}: {rounds} with pulled and pushed updates; {enough}")
     pulled, pushed = means[PULLED].to_numpy(), means[PUSHED].to_numpy()
     errors = [float(kind.std(ddof=1)) / math.sqrt(len(kind)) for kind in (pulled, pushed)]
     interval = ratio_interval(pushed, pulled)

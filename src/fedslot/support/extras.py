@@ -40,6 +40,7 @@ EXTRAS = {
     "dask": Extra("sweeps and comparisons on a cluster", _same("distributed", "dask")),
     "flower": Extra("deployment over Flower", _same("flwr", "httpx")),
     "mqtt": Extra("deployment over MQTT", {"paho": "paho-mqtt", **_same("cryptography")}),
+    "metrics": Extra("fedslot serve --metrics", {"prometheus_client": "prometheus-client"}),
     "compression": Extra("entropy coding of updates", _same("constriction")),
     "live": Extra("the live view in a browser, and panels in reports", _same("bokeh", "tornado")),
     "tensorboard": Extra("--track tensorboard", _same("tensorboard")),

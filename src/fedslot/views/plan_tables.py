@@ -11,11 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fedslot.access.clock import NO_RADIO, Radio
+from fedslot.experiments import LEAST
 from fedslot.planning.inputs import Taken
 from fedslot.planning.planner import FrameSplit
 from fedslot.planning.sizing import ShortestFrame, Sizing, UpdateSize
+from fedslot.support.errors import counted
 
 if TYPE_CHECKING:
+    from fedslot.experiments.compression_loss import CompressionLoss
     from fedslot.runs.value_ratio import ValueRatio
 
 ROWS = 25
@@ -27,17 +30,18 @@ def print_answer(
     chosen: Mapping[str, Any],
     taken: Mapping[str, Taken],
     estimate: ValueRatio | None,
+    loss: CompressionLoss | None = None,
 ) -> None:
     """Print all tables of the size of a cell.
 
     chosen: options of the command by name; taken: those that are from the scenario.
-    estimate: of the value ratio.
+    estimate: of the value ratio. loss: of accuracy, by compression.
     """
     console = Console(markup=False, emoji=False, highlight=False)
     if "source" in chosen:
         console.print(_say_taken(chosen["source"], taken))
     notes = _say_value_ratio(chosen.get("value_ratio"), estimate, sizing)
-    update = _say_update(sizing.radio, chosen.get("parameters"), chosen["bits_per_parameter"])
+    update = "\n".join([*_say_update(sizing.radio, chosen), *_say_loss(loss, chosen)])
     best, pull = sizing.plan.best, sizing.own_pull
     if sizing.pull is not None:
         _print_split(console, sizing.numbers(best))
@@ -56,8 +60,9 @@ def print_answer(
         console.print("\n".join(notes))
         if update:
             console.print(f"\n{update}\n")
+            in_slots = sizing.radio.uplink_length != sizing.radio.downlink_length
             own = {f"pull {pull}": sizing.numbers(split) for split in sizing.plan.splits if split.pull == pull}
-            _print_usage(console, {"best split": sizing.numbers(best)} | own)
+            _print_usage(console, {"best split": sizing.numbers(best)} | own, in_slots)
     if sizing.resized:
         _print_resized(console, sizing.resized)
     if sizing.want_updates is not None:
@@ -202,24 +207,55 @@ def _say_value_ratio(given: float | None, estimate: ValueRatio | None, sizing: S
     return lines
 
 
-def _say_update(radio: Radio, parameters: int | None, bits_per_parameter: int) -> str:
-    """Return a line on the size of an update; none if nothing is known of the radio."""
+def _say_update(radio: Radio, chosen: Mapping[str, Any]) -> list[str]:
+    """Return lines on the size of an update; none if nothing is known of the radio."""
     if radio == NO_RADIO:
-        return ""
+        return []
     length = "" if radio.slot_seconds is None else f", {radio.slot_seconds:.4g} s"
-    if parameters is None or radio.bits_per_slot is None:
-        return f"An update takes one slot of the radio{length}."
-    downlink = f"; the downlink takes {radio.downlink_slots:,}" if radio.downlink_slots != radio.update_slots else ""
-    return (
-        f"An update: {parameters:,} parameters of {bits_per_parameter} bits, {radio.bits:,} bits,"
-        f"\n{radio.update_slots:,} slots of the radio{length}{downlink}."
+    if "parameters" not in chosen:
+        return [f"An update takes one slot of the radio{length}."]
+    parameters, relative = chosen["parameters"], float(radio.uplink_length)
+    length = "" if radio.slot_seconds is None else f", {radio.seconds(1, downlinks=0):.4g} s"
+    size = f"{radio.bits / parameters:.4g} bits, {radio.bits:,} bits"
+    lines = [f"An update: {parameters:,} parameters of {size}"]
+    if radio.bits_per_slot is not None:
+        other = radio.downlink_slots != radio.update_slots
+        downlink = f"; the downlink takes {radio.downlink_slots:,}" if other else ""
+        lines = [f"{lines[0]},", f"{radio.update_slots:,} slots of the radio{length}{downlink}"]
+    lines[-1] += "."
+    if radio.uplink_length != radio.downlink_length:
+        lines += [
+            f"An uplink slot takes {relative:.4g} of the time of an update in full precision, the",
+            f"downlink {float(radio.downlink_length):.4g}. The costs above count each of them as a slot.",
+        ]
+    return lines
+
+
+def _say_loss(loss: CompressionLoss | None, chosen: Mapping[str, Any]) -> list[str]:
+    """Return lines on the loss of accuracy by compression."""
+    if "compression" not in chosen:
+        return []
+    if loss is None:
+        return ["What this compression costs in accuracy, runs tell (see --accuracy-from)."]
+    count, percent = loss.loss.total, loss.loss.text(".2f", factor=100)
+    interval = (
+        f"mean of {count} pairs of runs and 95% interval" if count >= LEAST else counted(count, "pair") + " of runs"
     )
+    return [
+        f"Its compression cost {percent} points of test accuracy after {loss.rounds:,} rounds",
+        f"({interval}, {chosen['accuracy_from']}).",
+    ]
 
 
-def _print_usage(console: Console, splits: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print what frames take in seconds and joules; splits: their numbers, by the heading of their column."""
+def _print_usage(console: Console, splits: Mapping[str, Mapping[str, Any]], in_slots: bool) -> None:
+    """Print what frames take in seconds and joules; splits: their numbers, by the heading of their column.
+
+    in_slots: and in the time of updates in full precision.
+    """
     rows = {
         "received updates per frame": "expected_received",
+        "frame, all slots [updates in full precision]": "frame_slots",
+        "frame, to the last received slot [same]": "clock_slots",
         "frame, all slots [s]": "frame_seconds",
         "frame, to the last received slot [s]": "clock_seconds",
         "updates per second": "updates_per_second",
@@ -230,7 +266,7 @@ def _print_usage(console: Console, splits: Mapping[str, Mapping[str, Any]]) -> N
     table = _table(splits, names=True)
     for name, field in rows.items():
         values = [numbers[field] for numbers in splits.values()]
-        if any(value is not None for value in values):
+        if (in_slots or field not in ("frame_slots", "clock_slots")) and any(value is not None for value in values):
             table.add_row(name, *map(_digits, values))
     console.print(table)
 

@@ -12,6 +12,7 @@ import pytest
 from bokeh.document import Document
 from bokeh.document.events import ColumnDataChangedEvent, ColumnsStreamedEvent
 
+from fedslot.deployment.presence import Presence
 from fedslot.views.live.page import Page
 from fedslot.views.live.viewer import Viewer
 from fedslot.views.live.watched import Watched
@@ -156,3 +157,24 @@ def test_more_seeds_load_the_page_again_and_a_fault_is_told(results: Copy) -> No
     marker.write_text(text.replace("seeds: 2", "seeds: 3"))
     viewer.tick()
     assert said(viewer)["reload"]
+
+
+def test_devices_that_are_offline_and_a_broker_that_is_lost(results: Copy) -> None:
+    """Of a deployment the page says who is away, and no time left while nobody can be reached."""
+    folder = results("run")
+    rows, _ = cut(folder, 2)
+    viewer, _ = view(folder)
+    append(folder / "rounds.csv", rows[:1])
+    file = folder / "presence.json"
+    for presence, words in (
+        (Presence(20, frozenset(range(20)), True), "left"),
+        (Presence(20, frozenset(range(18)), True), "offline: 18-19"),
+        (Presence(20, frozenset(), False), "the broker is lost"),
+    ):
+        file.write_text(presence.to_json())
+        viewer.tick()
+        assert words in said(viewer)["status"]
+        assert ("left" in said(viewer)["status"]) == presence.connected
+    file.write_text("{")
+    viewer.tick()
+    assert "left" in said(viewer)["status"]

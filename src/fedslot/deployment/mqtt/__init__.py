@@ -9,6 +9,7 @@
     Device(7, "mqtt://192.0.2.10", train).run()
 
     serving.py   MqttServer, which announces frames and closes them on time
+    attendance.py  who is here, by status messages
     inbox.py     attributes updates to UEs, frames and slots by what they name and when they come
     device.py    Device, which draws its slot, trains and sends in it
     training.py  devices that train as the simulator's UEs do
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 from fedslot.support.extras import import_name
 
 if TYPE_CHECKING:
+    from fedslot.deployment.encoding import Carried
     from fedslot.deployment.mqtt.broker import Broker
     from fedslot.deployment.mqtt.device import Device, Workers, run_devices
     from fedslot.deployment.mqtt.serving import MqttServer
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Broker": "mqtt.broker",
+    "Carried": "encoding",
     "Device": "mqtt.device",
     "MqttServer": "mqtt.serving",
     "Timing": "timing",
@@ -49,6 +52,7 @@ _HOMES = {
 
 __all__ = [
     "Broker",
+    "Carried",
     "Device",
     "MqttServer",
     "Timing",

@@ -135,6 +135,7 @@ class Device:
         self.refused = Counter[tuple[str, str]]()  # messages that were refused, by their kind and the reason
         self.failure = ""
         self.over = threading.Event()  # the training is over, or the device failed
+        self.outdated = False  # whether the PS trains another scenario than this device
         self._workers, self._shared = workers or Workers(), workers is not None
         self._name, self._node = messages.ue_name(ue), secrets.token_hex(8)
         self._backlog, self._clock = Backlog(ue), ClockOffset()
@@ -164,9 +165,17 @@ class Device:
         """Connect and take part from now on. wait: seconds to wait for a broker that does not listen yet."""
         self._link.open(wait)
 
-    def run(self, wait: float = 60.0) -> None:
-        """Take part until the training is over."""
-        run_devices([self], wait)
+    def run(self, wait: float = 60.0, *, stay: bool = False) -> None:
+        """Take part until the training is over. stay: and in those after it, until the process is ended."""
+        run_devices([self], wait, until=(lambda device: False) if stay else Device.is_over)
+
+    def is_over(self) -> bool:
+        """Return whether the training is over, or the device failed."""
+        return self.over.is_set()
+
+    def is_done(self) -> bool:
+        """Return whether this device, made for its scenario, has no more part: the training is over or another one."""
+        return self.over.is_set() or self.outdated
 
     def stop(self) -> None:
         """Take part no more."""
@@ -209,7 +218,9 @@ class Device:
             message: Any = READERS[what](content)
         except ValueError as error:
             raise Refusal("malformed", str(error)) from None
-        if what == messages.STATUS and message[0] == messages.RUNNING:
+        if what == messages.STATUS:
+            message.check("the PS", "device")
+        if what == messages.STATUS and message.state == messages.RUNNING:
             self._running = True
             self._greet()  # this PS may not have heard of us
         elif what == messages.STATUS and (stale or not self._running):
@@ -218,7 +229,7 @@ class Device:
             raise Refusal("retained", "the PS says it only to those that are here")
         elif stale:
             raise Refusal("replay", stale)
-        elif what == messages.STATUS and message[0] == messages.FINISHED:
+        elif what == messages.STATUS and message.state == messages.FINISHED:
             self._end_turn()
             self.over.set()
         elif what == messages.CLOCK:
@@ -230,6 +241,7 @@ class Device:
     def _hear(self, announced: Announcement, arrived: float) -> None:
         """Decide whether to send in a frame, before any training."""
         if self.scenario is not None and announced.scenario != self.scenario:
+            self.outdated = True
             raise Refusal("scenario", "the PS trains another one than this device; if it does, start the device again")
         self._end_turn()
         self._running, self._version = True, announced.model
@@ -314,15 +326,24 @@ class Device:
             assignment.unsent = "the connection is lost"
 
 
-def run_devices(devices: Sequence[Device], wait: float = 60.0, poll: float = 0.2) -> None:
-    """Run devices in one process until the training is over; the first failure ends them all."""
+def run_devices(
+    devices: Sequence[Device],
+    wait: float = 60.0,
+    poll: float = 0.2,
+    *,
+    until: Callable[[Device], bool] = Device.is_over,
+) -> None:
+    """Run devices in one process until the training is over; the first failure ends them all.
+
+    until: tells of a device whether it need not take part any more.
+    """
     started: list[Device] = []
     try:
         for device in devices:
             device.start(wait)
             started.append(device)
-        while not any(device.failure for device in devices) and not all(device.over.wait(poll) for device in devices):
-            continue
+        while not any(device.failure for device in devices) and not all(until(device) for device in devices):
+            time.sleep(poll)
     finally:
         for device in started:
             device.stop()

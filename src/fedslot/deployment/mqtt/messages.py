@@ -13,6 +13,8 @@ The PS may sign all of these (`signing.py`) but the model, whose hash is in the 
 own name, so that a broker needs a single rule for all devices. The messages of models and updates are `FSL1`, the
 header's length (unsigned, 32 bits), the header, all little endian, then the model or the update as the announced
 encoding writes it. Each function that reads or unpacks raises `Refusal` if the message is none of its kind.
+Whoever changes the meaning of a message raises `PROTOCOL`: PS and devices say it in their statuses, and refuse one
+another if it differs.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ import re
 import reprlib
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from fedslot import __version__
 from fedslot.deployment.screening import METRICS_BYTES, Refusal
 from fedslot.support.errors import InputError
 
+PROTOCOL = 1  # that of statuses without a number, too
 MAGIC = b"FSL1"
 PREFIX = struct.Struct("<4sI")
 PS = "ps"
@@ -36,6 +40,7 @@ SCENARIO, STATUS, CLOCK, FRAME, MODEL, UPDATE = "scenario", "status", "clock", "
 MEMBERS = "members"
 RUNNING, FINISHED, ONLINE, OFFLINE = "running", "finished", "online", "offline"
 MOST_STATUS_BYTES = 1 << 10
+MOST_VERSION = 32  # characters
 CELL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -130,17 +135,34 @@ def read_clock(data: bytes) -> tuple[str, float]:
     return name, sent
 
 
+class Status(NamedTuple):
+    """The state and the name of a device or of the PS, with what it speaks and its version of fedslot."""
+
+    state: str
+    node: str
+    protocol: int = 1
+    version: str = ""
+
+    def check(self, who: str, reader: str) -> None:
+        """Refuse a status of somebody who speaks another protocol. who, reader: what the two sides are called."""
+        if self.protocol != PROTOCOL:
+            theirs, ours = f"{self.protocol} (fedslot {self.version or '?'})", f"{PROTOCOL} (fedslot {__version__})"
+            raise Refusal("version", f"{who} speaks protocol {theirs}, this {reader} {ours}; upgrade the older one")
+
+
 def write_status(state: str, node: str) -> bytes:
-    return json.dumps({"state": state, "node": node}).encode()
+    return json.dumps(Status(state, node, PROTOCOL, __version__)._asdict()).encode()
 
 
-def read_status(data: bytes) -> tuple[str, str]:
-    """Return the state and the name of a device, or of the PS."""
+def read_status(data: bytes) -> Status:
+    """Return the status of a device or of the PS; one without a protocol speaks the first."""
     try:
         status: Any = json.loads(data[:MOST_STATUS_BYTES])
-        state, node = status["state"], status["node"]
+        state, node, protocol = status["state"], status["node"], status.get("protocol", 1)
         if not (isinstance(state, str) and isinstance(node, str) and 1 <= len(node) <= 64 and node.isprintable()):
             raise ValueError("no state and node")
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        if type(protocol) is not int or protocol < 1:
+            raise ValueError("no protocol")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Refusal("claim", f"{type(error).__name__}: {error}") from None
-    return state, node
+    return Status(state, node, protocol, str(status.get("version", ""))[:MOST_VERSION])

@@ -2,85 +2,34 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from itertools import groupby
 from logging import getLogger
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedslot.deployment.announcement import CLOCK, Announcement
 from fedslot.deployment.faults import NO_NODE, Fault
 from fedslot.deployment.frame import Frame
 from fedslot.deployment.mqtt import messages
+from fedslot.deployment.mqtt.attendance import Attendance
 from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.inbox import Inbox
 from fedslot.deployment.mqtt.messages import PS, Topics
 from fedslot.deployment.mqtt.signing import Signer, write_members
-from fedslot.deployment.screening import HEADER_BYTES, Refusal
+from fedslot.deployment.presence import say_ues
+from fedslot.deployment.screening import HEADER_BYTES
 from fedslot.deployment.server import ParameterServer
 from fedslot.deployment.timing import Timing
 from fedslot.support.errors import InputError, RefusedError
 
-MOST_NODES = 8  # devices that may claim the same UE at once
-MOST_NAMED = 20  # UEs, or ranges of them, in a line
+if TYPE_CHECKING:
+    from torch import Tensor
+
 LOOK_AGAIN = 0.02  # seconds
 SAY_AGAIN = 5.0  # seconds after which the PS says again for whom it waits
 CLOCK_MESSAGES = 12  # before the first frame
 logger = getLogger(__name__)
-
-
-class Attendance:
-    """Which devices are here and which UE each stands for, by their status messages."""
-
-    def __init__(self, ues: int) -> None:
-        self.ues = ues
-        self._lock = threading.Lock()
-        self._nodes: dict[str, int] = {}
-        self._unreadable: set[str] = set()
-
-    def note(self, name: str, message: bytes) -> None:
-        """Take a status message. name: whose topic it came on."""
-        ue = messages.ue_of(name, self.ues)
-        if ue is None:
-            return
-        try:
-            state, node = messages.read_status(message)
-        except Refusal as refusal:
-            if name not in self._unreadable:  # once, so that nobody can fill the log
-                self._unreadable.add(name)
-                logger.warning("a status of %s cannot be read (%s)", name, refusal.detail)
-            return
-        with self._lock:
-            if state == messages.ONLINE:
-                if sum(other == ue for other in self._nodes.values()) < MOST_NODES:
-                    self._nodes.setdefault(node, ue)
-            elif self._nodes.get(node) == ue:
-                del self._nodes[node]
-
-    def clear(self) -> None:
-        """Forget all, because the connection was lost; those that are here say so again."""
-        with self._lock:
-            self._nodes = {}
-
-    @property
-    def claims(self) -> list[tuple[str, int]]:
-        """The devices that are here with the UEs that they claim."""
-        with self._lock:
-            return list(self._nodes.items())
-
-
-def say_ues(ues: Iterable[int]) -> str:
-    """Return UEs as text, with ranges.
-
-    >>> say_ues({4, 0, 1, 2, 9})
-    '0-2, 4, 9'
-    """
-    numbers = sorted(ues)
-    runs = [list(run) for _, run in groupby(numbers, lambda ue: ue - numbers.index(ue))]
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return ", ".join(texts[:MOST_NAMED]) + (", ..." if len(texts) > MOST_NAMED else "")
 
 
 class MqttServer:
@@ -105,12 +54,12 @@ class MqttServer:
         if not server.unasked:
             raise InputError("unasked", False, "true over MQTT, where devices speak of their own accord")
         self.server, self.timing, self.wait = server, timing, wait
-        self.ues = server.scenario.data.ues
         self._topics, self._inbox = Topics(cell), Inbox(self.ues, server.update_bytes)
         self._signer, self._named = Signer(cell, sign_key), set[str]()  # devices that know the session
         self._attendance, self._failure = Attendance(self.ues), ""
         self._greeted = 0  # the number of the connection on which the PS said that it is here
         self._model_sent = ""  # version of the model that the broker retains
+        self._scenario_sent = server.scenario
         self._before: AbstractSet[int] = set()  # UEs that were here in the last frame
         self._link = Connection(
             broker,
@@ -124,13 +73,21 @@ class MqttServer:
             most_bytes=self._inbox.most_bytes + HEADER_BYTES,
         )
 
-    def run(self) -> None:
-        """Train to the end of the scenario, or until a callback of the server stops it."""
+    @property
+    def ues(self) -> int:
+        """Number of UEs, which may grow."""
+        return self.server.scenario.data.ues
+
+    def run(self, initial: Tensor | None = None, origin: str = "") -> None:
+        """Train to the end of the scenario, or until a callback of the server stops it.
+
+        initial, origin: as in `ParameterServer.start`.
+        """
         server, last = self.server, messages.OFFLINE
         self._link.open(self.wait)
         try:
             self._check_size()
-            server.start()
+            server.start(initial, origin)
             self._greet()
             self._gather(range(self.ues))
             if not self._online():
@@ -148,13 +105,17 @@ class MqttServer:
         """Return the next frame, which pulls only UEs that are here."""
         if not self._same_connection():
             while not self._link.up.wait(1.0) and not self._failure:
-                continue
+                self._note_presence()
             self._greet()
             self._gather(self._before)
         self._bind()
         self._name_devices()
         self._before = self._online().keys()
-        return self.server.announce(self._before)
+        self._note_presence()
+        frame = self.server.announce(self._before)
+        if self.server.scenario is not self._scenario_sent:  # it was changed at the end of the last frame
+            self._send_scenario()
+        return frame
 
     def _play(self, frame: Frame) -> None:
         """Announce a frame and close it on time; one during which the broker was lost is announced again."""
@@ -212,7 +173,13 @@ class MqttServer:
     def _greet(self) -> None:
         """Say that the PS is here, and what it trains."""
         self._greeted, self._model_sent, self._named = self._link.connections, "", set()
-        self._publish(messages.SCENARIO, self.server.scenario.to_yaml().encode(), retain=True)
+        self._send_scenario()
+
+    def _send_scenario(self) -> None:
+        """Say what the PS trains, and call devices that may not have counted before."""
+        self._scenario_sent = self.server.scenario
+        self._inbox.ues = self._attendance.ues = self.ues
+        self._publish(messages.SCENARIO, self._scenario_sent.to_yaml().encode(), retain=True)
         self._link.publish(*self._status(messages.RUNNING), retain=True)
 
     def _gather(self, ues: AbstractSet[int] | range) -> None:
@@ -221,6 +188,11 @@ class MqttServer:
         self._bind()
         while (missing := set(ues) - self._online().keys()) and not self._failure:
             now = time.monotonic()
+            self._note_presence()
+            if not self._link.up.is_set():
+                began = now  # nobody can come until the broker is back
+            elif not self._same_connection():
+                self._greet()
             if now >= began + self.wait:
                 break
             if now >= said + SAY_AGAIN:
@@ -230,10 +202,14 @@ class MqttServer:
             self._bind()
         self._refuse_failure()
         self._name_devices()
+        self._note_presence()
         logger.info("%d of %d UEs are here", len(self._online()), self.ues)
         for _ in range(CLOCK_MESSAGES):
             self._publish(messages.CLOCK, messages.write_clock(CLOCK, time.monotonic()), qos=0)
             time.sleep(LOOK_AGAIN)
+
+    def _note_presence(self) -> None:
+        self.server.note_presence(self._online().keys(), self._link.up.is_set())
 
     def _online(self) -> dict[int, str]:
         return self.server.roster.online({node for node, _ in self._attendance.claims})

@@ -1,7 +1,7 @@
 """The files of a cell behind certificates: authority, certificates, the PS's key, access rules and configuration.
 
 ca-key.pem          the authority's key, to be kept off the network
-broker/             mosquitto.conf, acl, ca.pem, broker.pem, broker-key.pem
+broker/             mosquitto.conf, acl, ca.pem, broker.pem, broker-key.pem, crl.pem (revoked certificates)
 ps/                 ca.pem, ps.pem, ps-key.pem, ps-sign.pem
 ue7/                ca.pem, ue7.pem, ue7-key.pem, ps-sign.pub: all that the device of UE 7 needs
 """
@@ -23,15 +23,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedslot.deployment.mqtt.messages import PS, ue_name
 from fedslot.deployment.mqtt.signing import make_keys
-from fedslot.support.errors import RefusedError
+from fedslot.support.errors import InputError, RefusedError
 
 USER = "mosquitto"  # whose rights the broker takes if root starts it, before it reads its key
-BROKER, SIGN = "broker", "ps-sign"
+BROKER, SIGN, CRL = "broker", "ps-sign", "crl.pem"
 CONFIGURATION = """\
 listener {port}
 cafile {folder}/ca.pem
 certfile {folder}/broker.pem
 keyfile {folder}/broker-key.pem
+crlfile {folder}/crl.pem
 require_certificate true
 use_identity_as_username true
 use_username_as_clientid true
@@ -81,6 +82,17 @@ class Authority:
         _write_key(home / f"{name}-key.pem", key)
         (home / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
+    def revoke(self, certificates: Sequence[x509.Certificate]) -> bytes:
+        """Return the list of revoked certificates (CRL): these, and those that the broker's list has already."""
+        now, day, file = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1), self.folder / BROKER / CRL
+        before = list(x509.load_pem_x509_crl(file.read_bytes())) if file.exists() else []
+        numbers = dict.fromkeys([*(each.serial_number for each in before), *(c.serial_number for c in certificates)])
+        builder = x509.CertificateRevocationListBuilder(self._own.subject, now - day, now + self.days * day)
+        for number in numbers:
+            gone = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now - day)
+            builder = builder.add_revoked_certificate(gone.build())
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
     def _begin(self, name: str, key: ec.EllipticCurvePublicKey, issuer: x509.Name) -> x509.CertificateBuilder:
         now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
         number, ends = x509.random_serial_number(), now + self.days * day
@@ -127,9 +139,29 @@ def write_setup(folder: Path, hosts: Sequence[str], ues: int, port: int, most_by
     (home / "mosquitto.conf").write_text(CONFIGURATION.format(port=port, folder=home, most_bytes=most_bytes))
     (home / "acl").write_text(RULES + "".join(RULE.format(name=name) for name in names))
     (home / "acl").chmod(0o600)
+    (home / CRL).write_bytes(authority.revoke([]))
     if user is not None:
         for file in home.iterdir():
             os.chown(file, user.pw_uid, user.pw_gid)
+
+
+def revoke(folder: Path, ues: Sequence[int], days: int) -> None:
+    """Revoke the certificates of devices in the folder of a cell, and remove their files.
+
+    days: for which the list of revoked certificates is valid.
+    """
+    files = {ue: folder / ue_name(ue) / f"{ue_name(ue)}.pem" for ue in ues}
+    for ue, file in files.items():
+        if not file.is_file():
+            raise InputError("ue", ue, f"a UE with a certificate in {folder}")
+    if not (folder / "ca-key.pem").is_file():
+        raise RefusedError(f"{folder / 'ca-key.pem'} is missing; the authority's key revokes certificates")
+    list_file = folder / BROKER / CRL
+    content = Authority(folder, days).revoke([x509.load_pem_x509_certificate(f.read_bytes()) for f in files.values()])
+    list_file.write_bytes(content)
+    for file in files.values():
+        file.unlink()
+        file.with_name(f"{file.stem}-key.pem").unlink(missing_ok=True)
 
 
 def _broker_user(folder: Path) -> pwd.struct_passwd | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
+from logging import getLogger
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.device import Device, Train, Workers
 from fedslot.deployment.mqtt.signing import Verifier
 from fedslot.deployment.screening import Refusal, Update
+from fedslot.deployment.timing import MOST_SECONDS
 from fedslot.parts.kinds import STRATEGIES
 from fedslot.rounds.local_training import LocalTraining
 from fedslot.scenario import Scenario
@@ -27,6 +30,8 @@ from fedslot.updates import Memory
 
 MOST_DEVICES = 300  # in one process: each has three open files, and paho-mqtt cannot wait for the 1024th
 MOST_SCENARIO_BYTES = 1 << 20
+LOOK_AGAIN = 0.1  # seconds
+logger = getLogger(__name__)
 
 
 def scenario_devices(
@@ -75,8 +80,10 @@ def _training(local: LocalTraining, ue: int, links: Carried[Memory]) -> Train:
     return train
 
 
-def fetch_scenario(broker: Broker, cell: str, wait: float, ps_key: str | Path | None = None) -> Scenario:
-    """Return the scenario that the PS of a cell trains, once there is one.
+def fetch_scenario(
+    broker: Broker, cell: str, wait: float, ps_key: str | Path | None = None, *, forever: bool = False
+) -> Scenario:
+    """Return the scenario that the PS of a cell trains, once there is one. forever: wait for a PS as long as it takes.
 
     One with parts of one's own is refused: a message must not import anything, nor name a file. ps_key: file of the
     PS's public key, with which it must be signed; None for any.
@@ -88,8 +95,14 @@ def fetch_scenario(broker: Broker, cell: str, wait: float, ps_key: str | Path | 
         _, what = topics.parse(topic)
         try:
             content, _ = verifier.open(what, content)
-            state = messages.read_status(content)[0] if what == messages.STATUS else ""
+            state = ""
+            if what == messages.STATUS:
+                status = messages.read_status(content)
+                status.check("the PS", "device")
+                state = status.state
         except Refusal as refusal:
+            if str(refusal) not in refusals:
+                logger.warning("%s is refused (%s)", topic, refusal)
             refusals[:] = [str(refusal)]
             return
         if what == messages.SCENARIO and len(content) <= MOST_SCENARIO_BYTES:
@@ -103,6 +116,9 @@ def fetch_scenario(broker: Broker, cell: str, wait: float, ps_key: str | Path | 
     link.open(wait)
     try:
         came = running.wait(wait)
+        while forever and not (came and texts):
+            came = running.wait(MOST_SECONDS)
+            time.sleep(LOOK_AGAIN)
     finally:
         link.close()
     if (not came or not texts) and refusals:

@@ -10,6 +10,7 @@ import pandas as pd
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource, CustomJS, Div
 
+from fedslot.deployment.presence import Presence
 from fedslot.views.live.growing import GrowingTable
 from fedslot.views.live.page import Page, read_part, template
 from fedslot.views.live.panels import EVENTS, Data, curve_columns, frame_columns, mean_curve, round_columns
@@ -87,7 +88,7 @@ class Viewer:
             self._send(self.page)
         progress = self.watched.progress()
         self._say(
-            status=_describe(len(self.folder.runs), progress),
+            status=_describe(len(self.folder.runs), progress, self.watched.presence(self.run)),
             done=round(progress.done, 4),
             fault=self.watched.faults(self.run),
             rows=[count for _, count in self._sent.values()],  # so that the browser looks whenever there is news
@@ -136,16 +137,18 @@ class Viewer:
         return fresh or len(rows) > 0
 
 
-def _describe(count: int, progress: Progress) -> str:
-    """Return how a number of runs are in a few words: progress and time left."""
+def _describe(count: int, progress: Progress, presence: Presence | None = None) -> str:
+    """Return how a number of runs are in a few words: progress, time left, and which devices are away."""
     if progress.finished == count:
         return "finished" if count == 1 else f"all {count} runs finished"
     words = [f"{progress.done:.0%}"]
     if count > 1:
         words.append(f"{progress.finished} of {count} runs finished")
+    if presence is not None and presence.words:
+        words.append(presence.words)
     if progress.quiet > QUIET:
         words.append(f"no news for {say_time(progress.quiet)}")
-    elif progress.left is not None:
+    elif progress.left is not None and (presence is None or presence.connected):
         words.append(f"{say_time(progress.left)} left")
     return " · ".join(words)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedslot.deployment.presence import PRESENCE, Presence
 from fedslot.runs.folders import (
     ATTACK_STUDY,
     EQUAL_SLOTS,
@@ -32,7 +33,7 @@ BUSY = 0.1  # share of the time that polling may take
 PERIOD = 0.4  # seconds between polls
 PACE = 120.0  # seconds over which the time left is estimated
 
-WHOLE = ("round", "slots", "pulled", "wasted", "contenders", "push_received", "collided")
+WHOLE = ("round", "slots", "pulled", "wasted", "lost", "contenders", "push_received", "collided")
 COSTS = ("cost_max", "cost_frame", "slots_spent")
 NEW = ("air_seconds", "joules")  # columns that older folders do not have
 ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds", *NEW), "float64")
@@ -211,6 +212,13 @@ class Watched:
             self._news = now
         while len(self._pace) > 2 and self._pace[0][0] < now - PACE:
             self._pace.popleft()
+
+    def presence(self, run: WatchedRun) -> Presence | None:
+        """Return which devices are here, if a deployment writes into the folder of a run."""
+        try:
+            return Presence.read((run.folder / PRESENCE).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
 
     def progress(self) -> Progress:
         """Return how far the runs are and how long they will take at the pace of the last minutes."""
