@@ -77,7 +77,7 @@ def fleet():
                 drawn = Fleet.draw(Scenario.load(preset, {"seed": seed, **data}), LABELS)
                 yield [drawn.shares.share(ue).tolist() for ue in range(drawn.ues)]
                 yield drawn.epochs.tolist(), drawn.noise.tolist()
-                yield [] if (ready := drawn.ready(0)) is None else np.ceil(ready).tolist()
+                yield [] if drawn.computing is None else np.ceil(drawn.computing.times(0)).tolist()
 
 
 def contention():
