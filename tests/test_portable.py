@@ -86,6 +86,7 @@ def contention():
         for channel in ("collision", "capture", "crdsa", "irsa"):
             for seed in range(3):
                 fields = {"seed": seed, "push.channel": channel, "rounds": 6, "training.epochs": 1}
+                fields["frame.order"] = False
                 simulation = Simulation(Scenario.load(preset, fields))
                 simulation.ps.strategy = RandomPulls(simulation.ps.strategy.cell)
                 yield [[getattr(row, name) for name in FRAME] for row, _, _ in simulation.rounds()]
