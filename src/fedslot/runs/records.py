@@ -44,6 +44,10 @@ STATES = ("state", "aggregation", "own", "contention", "forecast", "work")
 NUMBERED = ("links", "versions")
 _PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
 EXACTLY: Any = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}  # from then on always, and the word warns
+NUMBERS = (  # columns of rounds.csv in all versions, with a number in each row
+    *("round", "test_accuracy", "slots", "pulled", "wasted", "contenders", "push_received", "collided"),
+    *("cost_max", "cost_frame", "cost_sum", "slots_spent"),
+)
 # fields of a scenario that may change when a run is continued
 LENGTH = ("rounds", "time_budget", "seconds_budget", "joules_budget")
 HEADERS = {
@@ -155,7 +159,7 @@ class RunFolder:
     def rounds(self) -> pd.DataFrame:
         """Read the rows written so far, one per round."""
         table = read_rows(self.path / ROUNDS)
-        for name in ("round", "slots_spent", "test_accuracy"):
+        for name in NUMBERS:
             numbers = table.get(name)
             if numbers is None or (len(table) and not (numbers.dtype.kind in "if" and np.isfinite(numbers).all())):
                 raise RefusedError(f"{self.path / ROUNDS} is damaged: its column {name} must have a number in each row")

@@ -220,7 +220,8 @@ class MqttServer:
         self.server.faults.add(*faults)
 
     def _check_size(self) -> None:
-        needed, largest = 4 * self.server.model.size + 4 * HEADER_BYTES, self._link.largest
+        needed = max(self.server.model_bytes, self.server.update_bytes) + 4 * HEADER_BYTES
+        largest = self._link.largest
         if largest is not None and needed > largest:
             raise RefusedError(
                 f"the model needs messages of {needed} bytes, but {self._link.broker.url} takes {largest} at most; "
