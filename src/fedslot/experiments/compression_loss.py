@@ -90,4 +90,4 @@ def _complete(part: CompressionPart | None) -> dict[str, Any] | None:
 
 
 def _accuracy(result: Result, rounds: int) -> float:
-    return float(result.rounds["test_accuracy"].iloc[rounds - 1])
+    return float(result.scores[rounds - 1])

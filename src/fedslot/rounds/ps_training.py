@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy
 
 from fedslot.learning.jobs import Job
 from fedslot.learning.models import Model
@@ -42,7 +41,9 @@ class PSTraining:
     def imitate(self, start: Tensor, target: Tensor) -> Tensor:
         module, recipe = self.model.copy().module.eval(), self.recipe
         with torch.no_grad():
-            wanted = functional_call(module, self.model.unflatten(target), (self.inputs,)).softmax(dim=1)
+            wanted = functional_call(module, self.model.unflatten(target), (self.inputs,))
+        if self.model.task.classes:
+            wanted = wanted.softmax(dim=1)
         job, model, velocity = self._job(len(self.inputs)), start.detach().clone(), torch.zeros_like(start)
         edges = recipe.edges(job).tolist()
         for order in job.shuffle():
@@ -51,7 +52,7 @@ class PSTraining:
                 weights = model.detach().requires_grad_()
                 with torch.enable_grad():
                     logits = functional_call(module, self.model.unflatten(weights), (self.inputs[batch],))
-                    (gradient,) = torch.autograd.grad(cross_entropy(logits, wanted[batch]), weights)
+                    (gradient,) = torch.autograd.grad(self.model.task.loss(logits, wanted[batch]), weights)
                 velocity = recipe.momentum * velocity + gradient
                 model = model - recipe.lr * velocity
         return model - start
