@@ -42,8 +42,7 @@ class PSTraining:
         module, recipe = self.model.copy().module.eval(), self.recipe
         with torch.no_grad():
             wanted = functional_call(module, self.model.unflatten(target), (self.inputs,))
-        if self.model.task.classes:
-            wanted = wanted.softmax(dim=1)
+        wanted = wanted.softmax(dim=1) if self.model.task.classes else wanted.squeeze(-1)
         job, model, velocity = self._job(len(self.inputs)), start.detach().clone(), torch.zeros_like(start)
         edges = recipe.edges(job).tolist()
         for order in job.shuffle():
