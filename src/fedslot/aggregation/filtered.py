@@ -1,6 +1,6 @@
 """Filtered: weight updates by their noise, filter what they have in common by the layers' inputs, take larger steps.
 
-`docs/explanation/equal-slots.md` derives it. In each round, with d_k the steps of the received UEs:
+`docs/explanation/derivation.md` derives it. In each round, with d_k the steps of the received UEs:
 
 0. Trust. Updates that the PS's labels speak against, and copies, are refused, and long steps shortened: `trust.py`.
 1. Weights. The noise sigma_k of a UE is the mean of its estimates so far. Measured as a change of the layers' outputs,

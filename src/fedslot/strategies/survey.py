@@ -2,7 +2,7 @@
 
 An update is taken as progress + deviation + noise. All UEs have the progress in common; deviations come from their data
 and have the mean squared length `spread`; noise of standard deviation sigma has that of sigma^2 `noise_gain`. Lengths
-are those of changes of the layers' outputs (`fedslot.messages.Measured`). `docs/explanation/equal-slots.md` derives
+are those of changes of the layers' outputs (`fedslot.messages.Measured`). `docs/explanation/derivation.md` derives
 the rules.
 """
 
