@@ -25,6 +25,7 @@ from fedslot.rounds.local_training import (
     LocalTraining,
     LoneTraining,
     PooledTraining,
+    Trained,
     Training,
     make_model,
 )
@@ -128,9 +129,8 @@ class Simulation:
         ready = self.fleet.ready(now.round)
         receipt = self._access(grant, now, model, ready)
         trained = self.train(model, receipt.received, now.round)
-        if getattr(self.ps.strategy, "needs_losses", False):
-            losses = self.local.losses(model, receipt.received)
-            trained = replace(trained, metrics=[{"loss": loss} for loss in losses.tolist()])
+        if self.ps.needs_reports:
+            trained = replace(trained, metrics=self._report(model, trained, ready))
         if trained.bits is None:
             trained = self.local.send(model, trained, now.round, now.links)
         step = self.ps.close(now, receipt, trained, began, ready)
@@ -138,6 +138,19 @@ class Simulation:
             return step
         success = self.goal.evaluate(step.now.report)[1]
         return step._replace(round=replace(step.round, attack_success=success))
+
+    def _report(self, model: Tensor, trained: Trained, ready: NDArray[np.float64] | None) -> list[dict[str, float]]:
+        """Return what the received UEs report of themselves, as devices do: of the names that the strategy needs."""
+        ues, computing = trained.ues, self.scenario.fleet.computing
+        known: dict[str, Callable[[], NDArray[Any]]] = {
+            "loss": lambda: self.local.losses(model, ues),
+            "norm": lambda: (trained.models - model).double().norm(dim=1).cpu().numpy(),
+            "samples": lambda: self.fleet.sizes[ues],
+        }
+        if ready is not None and computing is not None:
+            known["seconds"] = lambda: ready[ues] * computing.slot
+        numbers = {name: known[name]().tolist() for name in self.ps.needs_reports if name in known}
+        return [{name: float(all[row]) for name, all in numbers.items()} for row in range(len(ues))]
 
     def _access(self, grant: Grant, now: Snapshot, model: Tensor, ready: NDArray[np.float64] | None) -> Receipt:
         """Play the frame on the channel. model: (P,) as UEs heard it. ready: (K,) in slots."""
