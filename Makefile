@@ -128,8 +128,9 @@ clean:
 	rm -rf .venv .venv-lowest out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/ready: pyproject.toml constraints.txt
+	@echo "Setting up .venv: a minute or two; pip shows how far it is."
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
 .venv/mqtt: .venv/ready

@@ -60,8 +60,14 @@ def test_labels_are_normalised() -> None:
     assert [variant.label for variant in parse_variants(" ucb {'exploration':   2} ")] == ["ucb{exploration: 2}"]
 
 
+def test_a_label_may_stand_before_a_variant() -> None:
+    (labelled,) = parse_variants("2 bits = ucb+krum{exploration: 2, training.lr: 0.5}")
+    (plain,) = parse_variants("ucb+krum{exploration: 2, training.lr: 0.5}")
+    assert (labelled.label, labelled.overrides) == ("2 bits", plain.overrides)
+
+
 @pytest.mark.parametrize(
-    "text", ["+fedadam", "fedavg+", "{a: 1}", "a{", "a{b: 1}}", "a{b: 1} c", "a{[1]}", "a{1: 2}", "a{b: {c: ]}}"]
+    "text", ["+fedadam", "fedavg+", "{a: 1}", "a{", "a{b: 1}}", "a{b: 1} c", "a{[1]}", "a{1: 2}", "a{b: {c: ]}}", "=a"]
 )
 def test_texts_that_are_no_variants(text: str) -> None:
     with pytest.raises(InputError, match=r"strategies: .* it must be NAME, NAME\+AGGREGATION or") as refused:

@@ -14,7 +14,7 @@ from fedslot.planning.bits import quantisation_error, update_cost
 from fedslot.support.errors import InputError
 
 SHARES = st.floats(0.02, 1)
-BITS = np.geomspace(0.1, 16, 300)
+BITS = np.geomspace(0.3, 16, 300)
 
 
 @pytest.mark.parametrize("bits", [0.5, 1, 2, 4])

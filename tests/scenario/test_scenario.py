@@ -1,3 +1,4 @@
+import functools
 import json
 import re
 from pathlib import Path
@@ -489,3 +490,9 @@ def test_the_json_schema_describes_every_field():
 )
 def test_the_part_done_is_that_of_rounds_or_of_the_time_budget(fields, rounds, slots, part):
     assert Scenario(rounds=60, **fields).part_done(rounds, slots) == part
+
+
+def test_an_object_that_is_no_part_is_told_with_its_field() -> None:
+    expected = r"training\.model\.name: .* it must be a class, a function or a name; give arguments as options"
+    with pytest.raises(InputError, match=expected):
+        Scenario(training={"model": functools.partial(print, 1)})

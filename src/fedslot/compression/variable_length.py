@@ -96,12 +96,15 @@ def _plan(rounding: Rounding, count: int, key: Key) -> _Plan:
 def finest(size: Callable[[float], float], most: float, change: Floats, limits: tuple[float, float]) -> float:
     """Return the step within limits for which the size of a change (P,) is just below the most, by secants.
 
-    From one to half of a fine step, the size grows by a bit for each parameter; of a coarse one, by less.
+    Of normal numbers with b bits, a fine step is 2^(2 - b) of their standard deviation, and a coarse one about 2.6 / b:
+    few numbers are not 0 then, and half of the step doubles their number.
     """
     count, wanted, ends = len(change), 0.9995 * most, np.log2(limits)
     root_mean_square = float(np.linalg.norm(change.astype(np.float64))) / np.sqrt(count)
-    step = float(np.clip(np.log2(root_mean_square) + 2 - most / count, *ends))
-    slope, before = -float(count), None
+    bits = most / count
+    first = 2 - bits if bits > 1.5 else np.log2(2.6 / bits)
+    step = float(np.clip(np.log2(root_mean_square) + first, *ends))
+    slope, before = -count * min(1.0, 0.7 * bits), None
     for _ in range(10):
         here = (step, size(2.0**step))
         if 0 <= most - here[1] < 1e-3 * most:

@@ -1,13 +1,13 @@
 """Variants: strategies with options, an aggregation or scenario fields of their own, as comparisons take them.
 
-On the command line a variant is `NAME[+AGGREGATION][{...}]`; in the braces, keys with a dot are fields of the scenario,
-others are options of the strategy:
+On the command line a variant is `[LABEL=]NAME[+AGGREGATION][{...}]`; in the braces, keys with a dot are fields of the
+scenario, others are options of the strategy:
 
->>> for variant in parse_variants("ucb{exploration: 2}, ucb+fedadam, fedavg{training.epochs: 2}"):
+>>> for variant in parse_variants("ucb{exploration: 2}, ucb+fedadam, brief=fedavg{training.epochs: 2}"):
 ...     print(variant.label, dict(variant.overrides))
 ucb{exploration: 2} {'strategy.name': 'ucb', 'strategy.options.exploration': 2}
 ucb+fedadam {'strategy.name': 'ucb', 'aggregation.name': 'fedadam'}
-fedavg{training.epochs: 2} {'strategy.name': 'fedavg', 'training.epochs': 2}
+brief {'strategy.name': 'fedavg', 'training.epochs': 2}
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from fedslot.strategies import STRATEGIES
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.yaml_text import YAMLError, parse_yaml, write_yaml
 
-FORM = "NAME, NAME+AGGREGATION or NAME{option: value, section.field: value}, with commas between"
+FORM = (
+    "NAME, NAME+AGGREGATION or NAME{option: value, section.field: value}, each after LABEL= or not, with commas between"
+)
 NAME, OPTIONS, AGGREGATION = "strategy.name", "strategy.options", "aggregation.name"
 
 Overrides: TypeAlias = Mapping[str, Any]
@@ -197,8 +199,9 @@ def _overrides(given: str | Callable[..., Any] | Overrides) -> Overrides:
 
 def _parse(text: str) -> Variant:
     head, brace, rest = text.partition("{")
+    given, equals, head = head.rpartition("=")
     name, plus, aggregation = head.strip().partition("+")
-    if not name or (plus and not aggregation):
+    if not name or (plus and not aggregation) or (equals and not given.strip()):
         raise InputError("strategies", text, FORM)
     overrides: dict[str, Any] = {NAME: name}
     if plus:
@@ -216,7 +219,7 @@ def _parse(text: str) -> Variant:
         overrides[field] = value
     overrides = split_sections(overrides)
     label = name + plus + aggregation + (write_yaml(settings, one_line=True).strip() if settings else "")
-    return Variant(label, overrides)
+    return Variant(given.strip() or label, overrides)
 
 
 def _split(text: str) -> list[str]:

@@ -40,6 +40,10 @@ def own_part(name: str) -> Any:
     return _given[name]
 
 
+PART = "part"
+"""Stands for the field of a part where that is not known."""
+
+
 def part_name(part: object) -> object:
     """Return the name `module:QualName` of a class or function, by which it is found; return anything else unchanged.
 
@@ -51,7 +55,7 @@ def part_name(part: object) -> object:
         return part
     module, qualified = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
     if module is None or qualified is None:
-        raise InputError("part", part, "a class, a function or a name")
+        raise InputError(PART, part, "a class, a function or a name; give arguments as options of the part")
     name = f"{module}:{qualified}"
     importable: Any = reduce(lambda at, each: getattr(at, each, None), qualified.split("."), sys.modules.get(module))
     if module != "__main__" and importable is part:
@@ -59,7 +63,7 @@ def part_name(part: object) -> object:
         return name
     if "<" in qualified and _given.get(name, part) is not part:
         # unlike a cell of a notebook that is run again, this cannot mean that the earlier one is replaced
-        raise InputError("part", name, "unique, but another one was given under this name; set its __qualname__")
+        raise InputError(PART, name, "unique, but another one was given under this name; set its __qualname__")
     _given[name] = part
     return name
 

@@ -21,7 +21,7 @@ from scipy.special import ndtr
 
 from fedslot.support.checks import check_number
 
-FEWEST, MOST = 0.1, 16.0  # bits that `quantise` may have
+FEWEST, MOST = 0.3, 16.0  # bits: fewer hold no noisy update of a small model
 ALMOST = 1.1  # of the least cost, up to which a size is as good
 FARTHEST = 9.0  # standard deviations
 
@@ -45,12 +45,12 @@ class BestBits:
 def best_bits(noise_share: float) -> BestBits:
     """Return the bits per parameter with which updates make the most progress per slot.
 
-    >>> for share in (1.0, 0.4, 0.1):
+    >>> for share in (1.0, 0.4, 0.2):
     ...     size = best_bits(share)
     ...     print(f"{size.best:.2f} bits, almost as good from {size.low:.2f} to {size.high:.2f}")
     0.76 bits, almost as good from 0.49 to 1.21
     0.47 bits, almost as good from 0.31 to 0.74
-    0.23 bits, almost as good from 0.15 to 0.37
+    0.34 bits, almost as good from 0.30 to 0.52
     """
     check_number("noise_share", noise_share, 0, 1)
     bits = np.geomspace(FEWEST, MOST, 500)

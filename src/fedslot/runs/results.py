@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -193,6 +194,11 @@ class Result:
         size: of a new figure, for a screen or for a column of a two-column paper.
         """
         drawn: Axes = display.plot(self, x, axes, size)
+        return drawn
+
+    def plot_frames(self, rounds: Sequence[int]) -> Axes:
+        """Draw the frames of some rounds slot by slot: who was pulled, who pushed, and where updates collided."""
+        drawn: Axes = display.plot_frames(self.frames, rounds)
         return drawn
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ import re
 
 from pydantic import BaseModel, ValidationError
 
+from fedslot.parts.registry import PART
 from fedslot.scenario.overrides import model_keys
 from fedslot.support.errors import InputError, did_you_mean, nearest, say_allowed
 
@@ -14,7 +15,7 @@ def one_line(model: type[BaseModel], error: ValidationError) -> InputError:
     """Convert the first error of pydantic into an `InputError` of one line."""
     first = error.errors()[0]
     cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):
+    if isinstance(cause, InputError) and cause.field != PART:
         return cause
     keys = model_keys(model)
     parts = [str(part) for part in first["loc"]]
@@ -24,6 +25,8 @@ def one_line(model: type[BaseModel], error: ValidationError) -> InputError:
             break
         parts.pop()
     field = ".".join(parts) or "scenario"
+    if isinstance(cause, InputError):
+        return InputError(field, cause.value, cause.allowed)
     if first["type"] == "extra_forbidden":
         return _no_such_key(model, field, first["input"])
     if first["type"] in {"model_type", "model_attributes_type"}:

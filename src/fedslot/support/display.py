@@ -22,6 +22,11 @@ def plot(result: object, *arguments: object) -> Any:
     return _view("notebook").plot(result, *arguments)
 
 
+def plot_frames(frames: object, rounds: Sequence[int]) -> Any:
+    """Draw frames of a trace slot by slot, and return the axes."""
+    return _view("frames").plot_frames(frames, rounds)
+
+
 def html(result: object) -> str:
     """Return a result as HTML for a notebook, by the view of its type."""
     return str(_view("notebook").html(result))

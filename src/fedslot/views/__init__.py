@@ -2,6 +2,7 @@
 
 style.py        the style of all figures
 curves.py       curves of test accuracy
+frames.py       the figure of frames, slot by slot
 comparison.py   figures of a comparison
 report.py       the HTML report of a comparison; report.html is its template
 tables.py       tables of comparisons and sweeps: their columns, and their look in the terminal

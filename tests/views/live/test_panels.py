@@ -8,12 +8,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedslot.rounds.trace import EVENTS as TRACED
 from fedslot.scenario import Scenario
 from fedslot.views.live.panels import EVENTS, FILLED, Panels, frame_columns, mean_curve, on_dark, round_columns
 from fedslot.views.live.watched import WatchedRun
 from fedslot.views.style import LOOKS
 
-ROUND = {"round": 7, "test_accuracy": 0.5, "slots": 10, "pulled": 3, "wasted": 1, "contenders": 9, "push_received": 2}
+ROUND = {
+    "round": 7,
+    "test_accuracy": 0.5,
+    "slots": 10,
+    "pulled": 3,
+    "wasted": 1,
+    "lost": 0,
+    "contenders": 9,
+    "push_received": 2,
+}
 ROUND |= {"collided": 7, "cost_max": 9, "cost_frame": 11, "slots_spent": 80}
 
 
@@ -60,7 +70,7 @@ def test_the_mean_of_curves_as_far_as_all_go() -> None:
 
 
 def test_every_event_has_its_colour_on_both_grounds() -> None:
-    assert set(EVENTS) == {"pulled", "wasted", "pushed", "collided", "idle", "barred"}
+    assert set(EVENTS) == set(TRACED)
     for index in (1, 2):
         assert len({event[index] for event in EVENTS.values()}) == len(EVENTS)
 

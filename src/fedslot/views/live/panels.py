@@ -52,13 +52,14 @@ EVENTS = {
     "pushed": ("received in a push slot", "#D55E00", "#E8762B", " "),
     "collided": ("sent, and collided", "#BBBBBB", "#8A8F98", "/"),
     "wasted": ("pulled, but not ready", "#F0E442", "#F0E442", "."),
+    "lost": ("lost on its link", "#882255", "#B3528A", "."),
     "barred": ("barred from contending", "#CC79A7", "#D993BA", "x"),
     "idle": ("idle", "#EEEEEE", "#262A31", " "),
 }
 """What can happen in a slot: in words, the colours on light and on dark ground, and a pattern."""
 DASHES = {"-": "solid", "--": "dashed", "-.": "dotdash", ":": "dotted"}
-AIR = ("pulled", "pushed", "collided", "wasted")
-SHOWN = ("round", "slots_spent", "cost_max", "cost_frame", "contenders", "pulled", "collided", "wasted")
+AIR = ("pulled", "pushed", "collided", "wasted", "lost")
+SHOWN = ("round", "slots_spent", "cost_max", "cost_frame", "contenders", "pulled", "collided", "wasted", "lost")
 
 # colours on light and on dark ground
 Colors = tuple[str, str]
@@ -76,7 +77,7 @@ Data = dict[str, Any]
 
 def round_columns(rounds: pd.DataFrame) -> Data:
     """Return the columns that the panels show of rounds: accuracy, costs, use of the air, load of the push slots."""
-    push = rounds["slots"] - rounds["pulled"] - rounds["wasted"]
+    push = rounds["slots"] - rounds["pulled"] - rounds["wasted"] - rounds["lost"]
     return {
         **{name: rounds[name].to_numpy(float) for name in SHOWN},
         "accuracy": rounds["test_accuracy"].to_numpy(float),

@@ -33,7 +33,7 @@ BUSY = 0.1  # share of the time that polling may take
 PERIOD = 0.4  # seconds between polls
 PACE = 120.0  # seconds over which the time left is estimated
 
-WHOLE = ("round", "slots", "pulled", "wasted", "contenders", "push_received", "collided")
+WHOLE = ("round", "slots", "pulled", "wasted", "lost", "contenders", "push_received", "collided")
 COSTS = ("cost_max", "cost_frame", "slots_spent")
 NEW = ("air_seconds", "joules")  # columns that older folders do not have
 ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds", *NEW), "float64")
