@@ -159,6 +159,7 @@ class Device:
             name=self._name,
             will=self._last,
             most_bytes=None if parameters is None else 4 * parameters + METRICS_BYTES + MOST_BYTES,
+            chunked=[topics.of(messages.PS, messages.MODEL)],
         )
 
     def start(self, wait: float = 60.0) -> None:
