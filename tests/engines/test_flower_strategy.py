@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 from flwr.supercore.task_identity import TaskIdentity  # private: without it no message can be made outside of a run
+from hostile_bytes import COMPRESSION, HOSTILE
 from small_cell import CLIPPED, model_without_ue_1, scenario
 
 import fedslot
@@ -63,6 +65,7 @@ class LoopGrid(Grid):
         self.replies: dict[str, Fetch] = {}
         self.sent: list[Message] = []
         self.hang = threading.Event()
+        self.states: dict[int, RecordDict] = defaultdict(RecordDict)  # of the nodes
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         names = []
@@ -75,7 +78,7 @@ class LoopGrid(Grid):
 
     def _answer(self, message: Message) -> Fetch:
         node = message.metadata.dst_node_id
-        context = Context(1, node, {"partition-id": self.nodes[node]}, RecordDict(), self.config)
+        context = Context(1, node, {"partition-id": self.nodes[node]}, self.states[node], self.config)
         reply = CLIENT(_over_the_wire(message), context)
         if self.nodes[node] in self.tamper and "who" not in message.content[LABEL]:
             reply = self.tamper[self.nodes[node]](message, reply)
@@ -164,11 +167,23 @@ def _pulls(wanted: Scenario, ues: int) -> list[Message]:
 # The simulator's answer ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("push", [{"contenders": 3}, {"arrivals": 0.5, "probability": "auto", "retries": 2}], ids=str)
-def test_same_answer_as_the_simulator(push: dict[str, object], tmp_path: Path) -> None:
+EIGHT_BITS = {"name": "quantise", "options": {"bits": 8}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"push__contenders": 3},
+        {"push__arrivals": 0.5, "push__probability": "auto", "push__retries": 2},
+        {"compression": {**COMPRESSION, "feedback": True}, "broadcast_compression": EIGHT_BITS, "push__contenders": 3},
+        {"compression": "drive", "push__contenders": 3},
+        {"broadcast_compression": EIGHT_BITS, "push__contenders": 3},
+    ],
+    ids=str,
+)
+def test_same_answer_as_the_simulator(changes: dict[str, object], tmp_path: Path) -> None:
     """On a coded channel, whose turns name several slots, with updates that are clipped."""
-    named = {f"push__{name}": value for name, value in push.items()}
-    wanted = scenario(rounds=10, push__channel="irsa", frame__slots=8, chain=CLIPPED, **named)
+    wanted = scenario(rounds=10, push__channel="irsa", frame__slots=8, chain=CLIPPED, **changes)
     strategy, simulated = deploy(wanted, tmp_path, out=tmp_path / "out"), fedslot.run(wanted)
     measured = fedslot.load(tmp_path / "out").rounds.drop(columns="seconds")
     pd.testing.assert_frame_equal(measured, simulated.rounds.drop(columns="seconds"), rtol=1e-3, atol=1e-4)
@@ -270,6 +285,37 @@ def test_a_bad_reply_costs_only_its_own_update(case: str, without_ue_1: torch.Te
     torch.testing.assert_close(strategy.server.now.model, without_ue_1, rtol=1e-5, atol=1e-6)
     (fault,) = strategy.server.faults.all
     assert (fault.round, fault.ue, fault.node, fault.reason) == (0, 1, str(NODE + 1), reason)
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_bytes_cost_only_their_own_update(case: str, tmp_path: Path) -> None:
+    """UE 1 says something else than its encoded update; the model is that of the other UEs."""
+    (change, reason), wanted = HOSTILE[case], scenario(compression=COMPRESSION)
+    reason = "malformed" if case == "nothing" else reason  # Flower cannot read a record with empty bytes
+    shapes = Simulation(wanted).model.tensor_shapes
+
+    def tamper(message: Message, reply: Message) -> Message:
+        label = {**reply.content[LABEL]}
+        assert isinstance(label["update"], bytes)
+        label["update"] = change(label["update"], shapes)
+        return Message(RecordDict({**reply.content, LABEL: ConfigRecord(label)}), reply_to=message)
+
+    strategy = deploy(wanted, tmp_path, {1: tamper}, rounds=1)
+    assert [(fault.ue, fault.reason) for fault in strategy.server.faults.all] == [(1, reason)]
+    assert strategy.server.now.state.seen.tolist() == [1, 0, 1, 1, 0, 0, 0, 0]
+
+
+def test_an_app_without_the_mod_that_encodes(tmp_path: Path) -> None:
+    """Its reply has arrays in place of the encoded update."""
+    wanted = scenario(compression=COMPRESSION)
+
+    def tamper(message: Message, reply: Message) -> Message:
+        arrays = to_arrays(*(lambda model: (model, model.initial))(Simulation(wanted).model))
+        label = ConfigRecord({"round": 0, "slots": reply.content[LABEL]["slots"]})
+        return Message(RecordDict({**reply.content, LABEL: label, "arrays": arrays}), reply_to=message)
+
+    strategy = deploy(wanted, tmp_path, {1: tamper}, rounds=1)
+    assert [(fault.ue, fault.reason) for fault in strategy.server.faults.all] == [(1, "encoding")]
 
 
 @pytest.mark.parametrize(("kind", "rate"), [(Adam, "eta"), (Momentum, "server_learning_rate")])

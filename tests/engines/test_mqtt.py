@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -148,6 +149,50 @@ def test_a_device_with_a_training_of_its_own(
     assert np.linalg.norm(moved.numpy() - wanted) < (0.02 if compression else 1e-3) * np.linalg.norm(wanted)
     assert threads == {"train"}
     assert mqtt.server.faults.all == []
+
+
+class Meter:
+    """Counts the bytes of all messages of a cell, by the last part of their topics."""
+
+    def __init__(self, url: str, cell: str) -> None:
+        self.bytes, self.messages = Counter[str](), Counter[str]()
+        self.link = Connection(Broker(url), [(f"fedslot/{cell}/#", False)], self._hear)
+        self.link.open(WAIT)
+
+    def _hear(self, topic: str, content: bytes, retained: bool) -> None:
+        kind = topic.rpartition("/")[2]
+        self.bytes[kind] += len(content)
+        self.messages[kind] += 1
+
+
+EIGHT_BITS = {"name": "quantise", "options": {"bits": 8}}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "update", "model"),
+    [
+        ("full", {}, 4 * 4785, 4 * 4785),
+        ("updates", {"compression": COMPRESSION}, 1221, 4 * 4785),
+        ("both", {"compression": COMPRESSION, "broadcast_compression": EIGHT_BITS}, 1221, 4785 + 24),
+    ],
+)
+def test_bytes_on_the_wire(
+    name: str, fields: dict[str, object], update: int, model: int, broker: Mosquitto, tmp_path: Path, longer: Longer
+) -> None:
+    """Of 4785 parameters with 2 bits and six scales, 1221 bytes; beside it, a message has a header."""
+    scenario = small(rounds=3, frame__slots=6, frame__pull=6, push__contenders=0, **fields)
+    meter = Meter(broker.url, name)
+    with devices_of(scenario, broker.url, cell=name):
+        mqtt = make_server(scenario, broker.url, longer(TIMING), out=tmp_path / "out", cell=name)
+        mqtt.run()
+    until(lambda: meter.messages["update"] == 18 and meter.messages["model"] >= 3)
+    meter.link.close()
+    rounds = fedslot.load(tmp_path / "out").rounds
+    assert mqtt.server.faults.all == []
+    assert rounds["bits"].tolist() == [8 * 6 * update] * 3
+    for kind, content, count in (("update", update, 18), ("model", model, 3)):
+        header = meter.bytes[kind] / count - content
+        assert 0 < header < 320, (kind, header)
 
 
 class Rogue:

@@ -12,6 +12,7 @@
     grid.py      DeadlineGrid, which closes rounds on time
     nodes.py     asks nodes which UE they are
     messages.py  the record that is added to messages, and replies as the ParameterServer reads them
+    wire.py      encoded models and updates
     arrays.py    flat models to and from records of arrays
 
 The public names are imported on first use, so that a barred device answers without loading PyTorch.

@@ -14,7 +14,7 @@ from fedslot.deployment.screening import Refusal
 
 LABEL = "fedslot"  # key of the record that is added, of a turn's fields or of the keys below
 WHO, UE = "who", "ue"  # its keys in the question which UE a node is, and in the answer
-ROUND, SLOTS = "round", "slots"  # its keys in the reply to a turn
+ROUND, SLOTS, UPDATE = "round", "slots", "update"  # its keys in the reply to a turn; the last one if it is encoded
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,10 @@ class FlowerReply:
     def size(self) -> int:
         return sum(record.count_bytes() for record in self.message.content.values())
 
-    def content(self) -> tuple[Mapping[str, bytes], Mapping[str, object]]:
-        records = self.message.content
+    def content(self) -> tuple[Mapping[str, bytes] | bytes, Mapping[str, object]]:
+        records, update = self.message.content, self.message.content.config_records[LABEL].get(UPDATE)
+        if isinstance(update, bytes) and not records.array_records and len(records.metric_records) == 1:
+            return update, next(iter(records.metric_records.values()))
         if len(records.array_records) != 1 or len(records.metric_records) != 1:
             raise Refusal("records", "not one of arrays and one of metrics")
         (arrays,), (metrics,) = records.array_records.values(), records.metric_records.values()

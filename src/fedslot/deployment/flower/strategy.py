@@ -17,6 +17,7 @@ from fedslot.deployment.flower.arrays import to_arrays, to_flat
 from fedslot.deployment.flower.grid import POLL, DeadlineGrid, SomeNodes
 from fedslot.deployment.flower.messages import LABEL, FlowerReply
 from fedslot.deployment.flower.stock import StockAggregation
+from fedslot.deployment.flower.wire import WIRE, announce
 from fedslot.deployment.frame import Turn
 from fedslot.deployment.screening import Limits
 from fedslot.deployment.server import ParameterServer
@@ -68,12 +69,6 @@ class SlotAccess(FedAvg):
         if scenario.aggregation.name != "average":
             allowed = "average: over Flower the stock strategy aggregates, as in `class Mine(SlotAccess, FedAdam)`"
             raise InputError("aggregation.name", scenario.aggregation.name, allowed)
-        for name, part in (
-            ("compression", scenario.compression),
-            ("broadcast_compression", scenario.broadcast_compression),
-        ):
-            if part is not None:
-                raise InputError(name, part.name, "null over Flower, whose messages are not compressed")
         self.deadline, self.poll, self.wait = deadline, poll, wait
         self.stock = StockAggregation(self, super().aggregate_train, model)
         self.server = ParameterServer(
@@ -164,7 +159,12 @@ class SlotAccess(FedAvg):
         return to_arrays(server.model, server.now.model), MetricRecord(self.stock.metrics | measured)
 
     def _label(self, message: Message, turn: Turn) -> Message:
-        asked = message.metadata
+        asked, server = message.metadata, self.server
+        wire = announce(
+            server.encoding, list(server.model.shapes), server.broadcast, int(server.last_received[turn.ue])
+        )
+        content = RecordDict({**message.content, LABEL: ConfigRecord(asdict(turn)), WIRE: wire})
+        if server.encoding.models is not None:  # the model is in `wire`
+            content[self.arrayrecord_key] = ArrayRecord()
         # it lives for two deadlines, so that a late answer still comes and is known as late
-        content = RecordDict({**message.content, LABEL: ConfigRecord(asdict(turn))})
         return Message(content, asked.dst_node_id, asked.message_type, ttl=2 * self.deadline)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from fedslot.support.extras import import_name
 
 if TYPE_CHECKING:
+    from fedslot.deployment.encoding import Carried
     from fedslot.deployment.mqtt.broker import Broker
     from fedslot.deployment.mqtt.device import Device, Workers, run_devices
     from fedslot.deployment.mqtt.serving import MqttServer
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Broker": "mqtt.broker",
+    "Carried": "encoding",
     "Device": "mqtt.device",
     "MqttServer": "mqtt.serving",
     "Timing": "timing",
@@ -51,6 +53,7 @@ _HOMES = {
 
 __all__ = [
     "Broker",
+    "Carried",
     "Device",
     "MqttServer",
     "Timing",
