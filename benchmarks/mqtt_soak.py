@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SETTLED = 20.0  # seconds after the start of a process, from which the growth of its memory counts
+SETTLED = 60.0  # seconds after the start of a process, from which the growth of its memory counts
 RECOVERY = 6  # rounds without a kill at the end
 EXPECTED = {"silent", "late", "early", "stale", "taken", "retained", "absent"}  # faults that kills may cause
 PATIENCE = 600.0  # seconds that a cell has to come up or to recover on a busy machine
