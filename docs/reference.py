@@ -30,6 +30,7 @@ PACKAGES = {  # pages of the Python reference
     "fedslot": "fedslot",
     "access": "fedslot.access",
     "planning": "fedslot.planning",
+    "compression": "fedslot.compression",
     "aggregation": "fedslot.aggregation",
     "strategies": "fedslot.strategies",
     "valuation": "fedslot.valuation",

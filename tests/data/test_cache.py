@@ -7,9 +7,11 @@ import hashlib
 import io
 import json
 import os
+import pickle
 import sys
 import tarfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -427,6 +429,32 @@ def test_digest_tells_arrays_apart() -> None:
     assert cache.digest(TINY | {"x_test": TINY["x_test"].reshape(50, 1, 56, 14)}) != digest
     swapped = {"x_train": TINY["x_test"], "x_test": TINY["x_train"]}
     assert cache.digest(TINY | swapped) != digest
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, ("echo evil",)
+
+
+def test_recordings_are_unpickled_without_running_code(tmp_path: Path) -> None:
+    """A wheel as that of the smartwatches: two recordings of 250 and 199 steps."""
+    series = [np.random.default_rng(length).normal(size=(length, 6)) for length in (250, 199)]
+    fields = {"y": np.array([3, 0]), "subject": np.array([1, 10]), "side": np.array([1.0, 0.0])}
+
+    def wheel(content: object) -> Path:
+        buffer, file = io.BytesIO(), tmp_path / "seglearn.whl"
+        np.save(buffer, np.array(content, dtype=object), allow_pickle=True)
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(formats.WATCH_FILE, buffer.getvalue())
+        return file
+
+    arrays = formats.watch_wheel(wheel({"X": series, **fields}))
+    assert arrays["y_train"].tolist() == [3, 3, 0]  # 175 and 139 steps: windows from 0 and 50, and from 0
+    assert arrays["ue_train"].tolist() == [1, 1, 18]
+    assert arrays["y_test"].tolist() == []  # 75 and 60 steps
+    assert np.array_equal(arrays["x_train"][1, 0], series[0][50:150].astype(np.float32))
+    with pytest.raises(pickle.UnpicklingError, match="system is no array"):
+        formats.watch_wheel(wheel({"X": _Evil(), **fields}))
 
 
 def test_every_published_source_is_https_and_pinned() -> None:

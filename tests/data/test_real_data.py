@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedslot.data import cache
+from fedslot.data import cache, load
+from fedslot.data.sources import outline
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +70,20 @@ def test_arrays_make_the_published_cifar_batches(name: str) -> None:
         "53f37980c15c3d472c316c40844f3f0d",
         "803d5f7f4d78ea53de84dbe85f74fb6d",
     ]
+
+
+@pytest.mark.parametrize("name", ["smartwatch"])
+def test_a_watch_is_worn_by_one_person_on_one_side(name: str) -> None:
+    """Ten people, two sides, seven exercises, each recorded once: a tenth of a minute or more to train on."""
+    data = load(name)
+    assert (data.classes, data.x_train.shape[1:]) == (7, (1, 100, 6))
+    assert data.ue_train is not None
+    table = np.zeros((20, 7), dtype=int)
+    np.add.at(table, (data.ue_train, data.y_train), 1)
+    assert table.min() >= 5
+    assert outline(name).ues == 20
+    # half of each window is the first half of the next one of the same recording
+    same = (data.ue_train[1:] == data.ue_train[:-1]) & (data.y_train[1:] == data.y_train[:-1])
+    halves = (data.x_train[:-1, 0, 50:] == data.x_train[1:, 0, :50]).all(axis=(1, 2))
+    assert np.array_equal(halves, same)
+    assert not (data.x_test[:, 0, :50][:, None] == data.x_train[::400, 0, 50:]).all(axis=(2, 3)).any()

@@ -111,12 +111,12 @@ DEFECTS: list[tuple[Arrays, str]] = [
     ({"y_test": None}, "y_test is missing"),
     ({"x_train": np.zeros(9)}, "x_train of numbers in 2, 3 or 4 dim"),
     ({"x_test": np.zeros((4, 1, 1, 1, 1))}, "x_test of numbers in 2, 3 or 4"),
-    ({"y_train": np.eye(9)}, "y_train of integers in 1 dimension"),
+    ({"y_train": np.eye(9)}, "y_train of integers (classes) or floats in 1 dimension"),
     ({"y_train": Y[:8]}, "not 8 in y_train for 9 in x_train"),
     ({"y_test": Y}, "not 9 in y_test for 4 in x_test"),
     ({"x_test": np.zeros((0, 4)), "y_test": Y[:0]}, "x_test that is not empty"),
     ({"x_train": np.zeros((9, 0))}, "x_train that is not empty"),
-    ({"y_train": Y + 0.5}, "y_train of integers"),
+    ({"y_train": Y + 0.5}, "y_train and y_test of one kind"),
     ({"y_train": Y - 1}, "numbered from 0 without gaps"),
     ({"y_train": Y + 1}, "numbered from 0 without gaps"),
     ({"y_train": Y * 2}, "numbered from 0 without gaps"),
@@ -194,7 +194,9 @@ def test_own_file_with_any_byte_changed_gives_the_data_or_a_refusal(data: st.Dat
 
 @pytest.mark.parametrize("name", ["", "mnits", "MNIST", "data.csv", "digits.npy"])
 def test_unknown_name_lists_the_known(name: str) -> None:
-    with pytest.raises(InputError, match=r"digits, mnist, fashion-mnist, cifar10, or a file that ends in \.npz"):
+    with pytest.raises(
+        InputError, match=r"digits, mnist, fashion-mnist, cifar10, smartwatch, or a file that ends in \.npz"
+    ):
         load(name)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedslot import Grant, Merit, Scenario
 from fedslot.deployment.announcement import Announcement, Backlog, scenario_key
+from fedslot.deployment.encoding import Encoding
 from fedslot.deployment.frame import Frame
 from fedslot.deployment.timing import Timing
 from fedslot.rounds.round import first_waiting, still_waiting
@@ -211,6 +212,26 @@ def test_the_announcement_is_plain_json_with_infinities_as_text() -> None:
     assert "told" not in fields["window"]
     assert (fields["window"]["least"], fields["window"]["most"]) == ("-inf", 0.5)
     assert fields["told"] == {"0": "-inf", "1": "inf", "2": 0.5, "4": 0.0, "5": 0.0}
+
+
+def test_the_encoding_is_announced_only_if_there_is_one() -> None:
+    wanted = scenario(compression="eden")
+    encoding = Encoding.of(wanted, [(4, 3), (4,)])
+    announced = Announcement.of(frame(wanted), wanted, "model", TIMING, 0, [4], encoding=encoding)
+    assert Announcement.read(announced.write()).encoding == encoding
+    assert (announced.last_received(4), announced.last_received(5)) == (announced.round - 1, -1)
+    assert "encoding" not in json.loads(announce(scenario()).write())
+    for change in (
+        {"update": '["os:system", {}]'},
+        {"shapes": [[10**9, 10**9]]},
+        {"seed": 5},
+        {"shapes": None},
+        {"x": 1},
+    ):
+        fields = json.loads(announced.write())
+        fields["encoding"] |= change
+        with pytest.raises(ValueError, match="no announcement"):
+            Announcement.read(json.dumps(fields).encode())
 
 
 # Announcements that no PS made ---------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_a_model_of_another_size_is_refused() -> None:
     assert announced.models is not None
     message, _ = announced.models.transmit(model(0), Key(7, 0, 30))
     assert len(announced.read_model(message, 0)) == SIZE
-    with pytest.raises(Refusal, match="shape: 631 parameters, not 600"):
+    with pytest.raises(Refusal, match=r"shape: .* of 631 parameters, not of 600"):
         announced.read_model(message, 0, 600)
 
 

@@ -164,8 +164,8 @@ OVERRIDES = "frame.slots=3 frame.pull=1 fleet.noise=0.0 valuation.name=exact"
 
 
 def test_a_device_is_killed_in_mid_round(federation: Federation) -> None:
-    """Three devices train digits by push-pull; one is killed while it trains; the others finish."""
-    overrides, deadline = f"rounds=4 data.ues=3 push.contenders=2 {OVERRIDES}", 60.0
+    """Three devices train digits with compressed updates; one is killed while it trains; the others finish."""
+    overrides, deadline = f"rounds=4 data.ues=3 push.contenders=2 compression=quantise {OVERRIDES}", 60.0
     devices = [federation.supernode(f"ue{ue}", ue) for ue in range(3)]
     run = federation.run("run", overrides=overrides, deadline=deadline)
     counts = [0]  # of ue2's tasks in the first round

@@ -39,7 +39,19 @@ def test_the_mean_loss_over_pairs_at_the_rounds_of_the_shortest_run(folder: Path
     assert (found.rounds, found.loss.total) == (4, 6)
     assert found.loss.mean == pytest.approx(np.mean(losses))
     assert found.loss.low < found.loss.mean < found.loss.high
-    assert found.as_dict()["pairs"] == 6
+    assert (found.as_dict()["pairs"], found.reference) == (6, "no compression")
+
+
+def test_without_runs_in_full_precision_the_most_precise_ones_are_the_reference() -> None:
+    parts = {f"{bits}": {"name": "quantise", "options": {"bits": bits}} for bits in (4, 8, 1)}
+    results = {name: [fedslot.run(small(compression=part))] for name, part in parts.items()}
+    study = fedslot.Comparison(small(), [0], results, (0.9,))
+    found = estimate_compression_loss(small(compression=ONE_BIT), study, "here")
+    accuracy = {name: run.rounds["test_accuracy"][5] for name, [run] in results.items()}
+    assert found.reference == "quantise {bits: 8}"
+    assert found.loss.mean == pytest.approx(accuracy["8"] - accuracy["1"])
+    with pytest.raises(RefusedError, match="does not tell the loss"):
+        estimate_compression_loss(small(compression=parts["8"]), study, "here")
 
 
 def test_options_that_are_left_out_are_their_defaults() -> None:

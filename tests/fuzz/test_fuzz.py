@@ -402,6 +402,7 @@ def damage_array(path: Path, at: float, shape: int) -> None:
 @example("checkpoint.npz", "array", 0.5, b"")
 @example("summary.json", "replace", 0, b"[" * 100_000)
 @example("rounds.csv", "replace", 0, b"a,b\n1,2\n")
+@example("rounds.csv", "insert", 0.1875, b"9")  # within the name of a column
 @fuzz(50)
 def test_damaged_folders(interrupted: tuple[Path, pd.DataFrame], name: str, how: str, at: float, by: bytes) -> None:
     source, expected = interrupted

@@ -5,6 +5,7 @@ from torch import nn
 
 from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model, cnn, mlp
+from fedslot.learning.series import cnn1d
 
 
 def _model(module: nn.Module, seed: int = 0) -> Model:
@@ -28,6 +29,7 @@ NETWORKS = {
         nn.Sequential(nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(0, 1)), nn.Flatten(), nn.Linear(75, 2)),
         (2, 7, 8),
     ),
+    "series": (cnn1d((1, 12, 3), 4, filters=5), (1, 12, 3)),
     "without a bias": (nn.Sequential(nn.Flatten(), nn.Linear(9, 4, bias=False), nn.ReLU(), nn.Linear(4, 2)), (1, 3, 3)),
 }
 

@@ -19,6 +19,7 @@ from wheel import clean_environment, install
 MOST_MEGABYTES = 140  # of the device's set; the tools that every new environment has are counted apart
 TOOLS = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence")
 UES = 4
+EIGHT_BITS = "{name: eden, options: {bits: 8}}"
 
 # A perceptron of 64, 50, 25 and 10 units, trained by NumPy on the digits that a device has for itself.
 DEVICES = """
@@ -98,8 +99,9 @@ def test_devices_without_the_laboratory_take_part_in_a_training(
 ) -> None:
     broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
     fields = {"data.ues": UES, "frame.slots": UES, "frame.pull": UES, "push.contenders": 0, "rounds": 6}
+    compressed = {"compression": "{name: quantise, feedback: true}", "broadcast_compression": EIGHT_BITS}
     serve = [sys.executable, "-m", "fedslot", "serve", "quickstart", "--broker", broker.url, "--out", str(out)]
-    serve += [word for key, value in fields.items() for word in ("-o", f"{key}={value}")]
+    serve += [word for key, value in (fields | compressed).items() for word in ("-o", f"{key}={value}")]
     serve += ["--slot-seconds=0.05", "--downlink-seconds=3", "--tolerance=5"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     server = start(*serve, **pipes)

@@ -130,6 +130,18 @@ def test_what_was_changed_is_refused_in_one_line(scenario: Scenario, copy: Path,
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "column"),
+    [(b"collided", b"coll9ided", "collided"), (b"cost_frame", b"", "cost_frame"), (b"\n1,", b"\nx,", "round")],
+)
+def test_columns_that_all_versions_have_hold_numbers(copy: Path, old: bytes, new: bytes, column: str) -> None:
+    _write("rounds.csv", lambda rows: rows.replace(old, new, 1))(copy)
+    with pytest.raises(
+        RefusedError, match=rf"rounds.csv is damaged: its column {column} must have a number in each row"
+    ):
+        fedslot.load(copy)
+
+
 @pytest.mark.parametrize("damage", [_edit, _directory("rounds.csv"), _delete_frames])
 def test_finished_runs_of_a_comparison_are_checked_too(scenario: Scenario, tmp_path: Path, damage: Damage) -> None:
     short = scenario.replace({"rounds": 2})

@@ -34,7 +34,7 @@ def list_() -> None:
     from fedslot.data.catalogue import CATALOGUE
 
     row = "{:<14} {:>7} {:>7}  {:<8} {:>7}  {}".format
-    typer.echo(row("name", "train", "test", "image", "size", "where"))
+    typer.echo(row("name", "train", "test", "sample", "size", "where"))
     typer.echo(row("digits", 1000, 797, "1x8x8", "", "embedded"))
     for name, entry in CATALOGUE.items():
         where = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from hashlib import sha256
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fedslot.deployment.server import ParameterServer
     from fedslot.learning.models import Model
     from fedslot.runs.callbacks import Callback
+    from fedslot.runs.results import Result
 
 
 def _check_wait(wait: float) -> float:
@@ -168,7 +169,7 @@ def serve(
         cell_server = MqttServer(server, where, timing, cell=cell, wait=wait, sign_key=sign_key)
         with monitor(server):
             cell_server.run(initial, origin)
-        _say_result(label, load_run(out).summary(), sum(server.faults.counts.values()), out, log)
+        _say_result(label, load_run(out), sum(server.faults.counts.values()), out, log)
     if server.shortfall:
         raise typer.Exit(UPDATES_MISSING)
 
@@ -201,9 +202,10 @@ def _read_model(folder: Path, network: Model) -> tuple[Tensor, str]:
     return torch.from_numpy(flat).to(network.initial), sha256(flat.tobytes()).hexdigest()
 
 
-def _say_result(label: str, summary: Mapping[str, Any], faults: int, out: Path, log: LogForm) -> None:
+def _say_result(label: str, result: Result, faults: int, out: Path, log: LogForm) -> None:
+    summary = result.summary()
     line = (
-        f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
+        f"{label}: test {result.score.label} {result.final_score:.4f} after {counted(summary['rounds'], 'round')} and "
         f"{say_time(summary['slots_spent'])} slots, {summary['seconds'] / summary['rounds']:.2f} s a round, "
         f"{counted(faults, 'fault')}; results in {out}"
     )

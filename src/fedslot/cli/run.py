@@ -58,7 +58,8 @@ def run(
             result = run_scenario(wanted, out, distribute=distribute, callbacks=callbacks, **how.settings)
         summary = result.summary()
         typer.echo(
-            f"{label}: test accuracy {summary['final_accuracy']:.4f} after {counted(summary['rounds'], 'round')} and "
-            f"{say_time(summary['slots_spent'])} slots ({summary['cost_sum']:g} summed over UEs); results in {out}"
+            f"{label}: test {result.score.label} {result.final_score:.4f} after "
+            f"{counted(summary['rounds'], 'round')} and {say_time(summary['slots_spent'])} slots "
+            f"({summary['cost_sum']:g} summed over UEs); results in {out}"
         )
         say_more(out)

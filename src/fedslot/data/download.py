@@ -1,4 +1,4 @@
-"""Download published files: over HTTPS, resuming where a download stopped, and by the npm and apt clients."""
+"""Download published files: over HTTPS, resuming where a download stopped, and by the npm, apt and pip clients."""
 
 from __future__ import annotations
 
@@ -112,6 +112,12 @@ def apt_download(package: str, folder: Path) -> Path:
     with content.open("wb") as out:
         _client("dpkg-deb", "--fsys-tarfile", str(_only(folder, "*.deb")), folder=folder, out=out)
     return content
+
+
+def pip_download(package: str, folder: Path) -> Path:
+    """Fetch the wheel of a Python package by pip, without installing it; returns the file in `folder`."""
+    _client("pip", "download", package, "--no-deps", "--only-binary=:all:", "--quiet", folder=folder)
+    return _only(folder, "*.whl")
 
 
 def _client(program: str, *arguments: str, folder: Path, out: IO[bytes] | int = subprocess.DEVNULL) -> None:

@@ -1,15 +1,18 @@
-"""Read published files into the four arrays of a data set; nothing is unpacked to disk, nothing unpickled.
+"""Read published files into the arrays of a data set; nothing is unpacked to disk, no pickle may name code.
 
-Images come out as uint8 (n, channels, height, width), labels as uint8 (n,). Packages and files were checked by hash or
-signature before, and arrays are checked by hash afterwards.
+Images come out as uint8 (n, channels, height, width), series as float32 (n, 1, time, channels), labels as uint8 (n,).
+Packages and files were checked by hash or signature before, and arrays are checked by hash afterwards.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
+import pickle
 import tarfile
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,10 +24,13 @@ from fedslot.support.extras import require
 from fedslot.support.machine import memory
 
 Bytes = NDArray[np.uint8]
-Arrays = dict[str, Bytes]
+Arrays = dict[str, NDArray[Any]]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+OWNERS = "ue_train"  # in some, the UE that has each training sample
 IDX_NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+WATCH_FILE, WATCH_SUBJECTS = "seglearn/data/watch_dataset.npy", 10
+WATCH_STEPS, WATCH_STRIDE, WATCH_TRAIN = 100, 50, 0.7  # windows of 2 s every second; the first part of a recording
 COPIES = 2  # of the arrays of a file: as they are read, and as float32
 _CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
@@ -101,3 +107,51 @@ def _png_rows(data: bytes) -> Bytes:
 
     with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
         return np.asarray(picture).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
+
+
+def watch_wheel(wheel: Path) -> Arrays:
+    """Read the recordings of smartwatches from the Python package seglearn, cut into windows of two seconds.
+
+    A UE is the watch of one person on one side. Of each recording the first 70% train, and the rest tests.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        recorded = _plain_pickle(archive.read(WATCH_FILE))
+    parts: dict[str, list[Any]] = {key: [] for key in (*ARRAYS, OWNERS)}
+    columns = (recorded[key] for key in ("X", "y", "subject", "side"))
+    for series, exercise, subject, side in zip(*columns, strict=True):
+        cut = int(WATCH_TRAIN * len(series))
+        for part, own in (("train", series[:cut]), ("test", series[cut:])):
+            windows = [own[begin : begin + WATCH_STEPS] for begin in range(0, len(own) - WATCH_STEPS + 1, WATCH_STRIDE)]
+            parts[f"x_{part}"] += windows
+            parts[f"y_{part}"] += [int(exercise)] * len(windows)
+            parts[OWNERS] += [2 * (int(subject) - 1) + int(side)] * len(windows) if part == "train" else []
+    return {
+        key: np.array(rows, np.float32)[:, None] if key.startswith("x") else np.array(rows, np.uint8)
+        for key, rows in parts.items()
+    }
+
+
+PLAIN = {  # what a pickle of NumPy arrays names
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],  # of NumPy 2
+    ("_codecs", "encode"): codecs.encode,
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads NumPy arrays, numbers, text and lists of these; a pickle that names anything else is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in PLAIN:
+            raise pickle.UnpicklingError(f"{module}.{name} is no array")
+        return PLAIN[module, name]
+
+
+def _plain_pickle(data: bytes) -> Any:
+    """Return the object of an `.npy` file that has one, without running any code that it names."""
+    file = io.BytesIO(data)
+    np.lib.format.read_magic(file)
+    np.lib.format.read_array_header_1_0(file)
+    return _PlainUnpickler(file).load().item()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedslot.data.partition import check_classes
 from fedslot.support.errors import InputError
 
 Indices = NDArray[np.int64]
@@ -15,7 +16,7 @@ Indices = NDArray[np.int64]
 TRIES = 1000  # of drawing shares anew, until each UE has enough samples
 
 
-def iid(labels: Indices, ues: int, rng: np.random.Generator) -> list[Indices]:
+def iid(labels: NDArray[Any], ues: int, rng: np.random.Generator) -> list[Indices]:
     """Return equal shares of the samples in random order, whatever their labels are."""
     if ues > len(labels):
         raise InputError("data.ues", ues, f"at most {len(labels)}, the training samples")
@@ -30,6 +31,7 @@ def label_quantity(
     UE k has label k modulo the number of labels, so that no label is left out where there are enough UEs; its other
     labels are drawn at random.
     """
+    check_classes(labels, "label-quantity")
     classes = np.unique(labels)
     if labels_per_ue > len(classes):
         raise InputError("labels_per_ue", labels_per_ue, f"at most {len(classes)}, the number of labels")
@@ -62,6 +64,7 @@ def label_dirichlet(
     A UE that already has more than its equal share of all samples gets none of the next label. All is drawn anew until
     each UE has at least `least` samples.
     """
+    check_classes(labels, "label-dirichlet")
     if least * ues > len(labels):
         raise InputError("least", least, f"at most {len(labels) // ues}, the samples of an equal share")
     by_label = [np.flatnonzero(labels == label) for label in np.unique(labels)]

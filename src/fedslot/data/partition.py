@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,7 @@ def dirichlet(
     labels: NDArray[np.int64], ues: int, seed: int, alpha: float, sizes: Sizes, samples_per_ue: int | None, /
 ) -> Shares:
     """Return shares with label mixes from Dirichlet(`data.alpha`), by `data.sizes` and `data.samples_per_ue`."""
+    check_classes(labels, "dirichlet")
     if samples_per_ue is None:
         return split(labels, ues, alpha, sizes, seed)
     return draw(labels, ues, alpha, sizes, samples_per_ue, seed)
@@ -115,6 +116,13 @@ def own_shares(name: str, divided: object, samples: int, ues: int) -> Partition:
         raise InputError("data.partition", name, f"{allowed}or a list of arrays of indices, not {shorten(divided)}")
     samples_by_ue = np.concatenate(by_ue).astype(np.int64, copy=False)
     return Partition(samples_by_ue, np.cumsum([0, *map(len, by_ue)]))
+
+
+def check_classes(labels: NDArray[Any], name: str) -> None:
+    """Refuse a partition by classes of samples that have numbers as targets."""
+    if labels.dtype.kind == "f":
+        allowed = "iid, or your own, since the targets are numbers and not classes; or give the data ue_train"
+        raise InputError("data.partition", name, allowed)
 
 
 def check_ues(ues: int, samples: int) -> None:

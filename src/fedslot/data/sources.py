@@ -1,4 +1,4 @@
-"""The data sets by name, or a user's own `.npz`: float32 features, int64 labels, training and test parts."""
+"""The data sets by name, or a user's own `.npz`: float32 features, labels or numbers, training and test parts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedslot.data import cache, formats
 from fedslot.data.catalogue import CATALOGUE
+from fedslot.data.formats import OWNERS
 from fedslot.support.errors import InputError, one_of
 from fedslot.support.files import file_digest, file_version
 
@@ -21,7 +22,6 @@ NAMES = ("digits", *CATALOGUE)
 _DIGITS = Path(__file__).with_name("digits.npz")  # its source and licence are in digits.md
 _DIGITS_TRAIN = 1000
 _FIELD = "data.dataset"
-OWNERS = "ue_train"  # in an `.npz`: the UE that has each training sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,15 +29,15 @@ class Dataset:
     """Labelled samples for training and for testing, as read-only arrays.
 
     x_train, x_test: (n, channels, height, width) for images, (n, d) for other features.
-    y_train, y_test: (n,), classes from 0 to `classes` - 1.
+    y_train, y_test: (n,), classes from 0 to `classes` - 1, or the numbers of a regression in float32.
     ue_train: (n,), the UE that has each training sample, from 0 without gaps; None if the scenario divides them.
     """
 
     name: str
     x_train: NDArray[np.float32]
-    y_train: NDArray[np.int64]
+    y_train: NDArray[Any]
     x_test: NDArray[np.float32]
-    y_test: NDArray[np.int64]
+    y_test: NDArray[Any]
     ue_train: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
@@ -47,16 +47,21 @@ class Dataset:
 
     @property
     def classes(self) -> int:
-        """Number of classes."""
-        return int(self.y_train.max()) + 1
+        """Number of classes; 0 if the targets are numbers."""
+        return 0 if self.y_train.dtype.kind == "f" else int(self.y_train.max()) + 1
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs that a network needs: one per class, or a number."""
+        return self.classes or 1
 
 
 def load(name_or_path: str) -> Dataset:
     """Load a data set: `digits`, which is embedded, a fetched one, or your own file that ends in `.npz`.
 
     An `.npz` holds `x_train`, `y_train`, `x_test`, `y_test`: features as (n, d), (n, height, width) or
-    (n, channels, height, width), where uint8 is divided by 255, and integer labels from 0 without gaps. It may hold
-    `ue_train`, the UE that has each training sample.
+    (n, channels, height, width), where uint8 is divided by 255, and integer labels from 0 without gaps, or targets
+    of float32 or float64 for a regression. It may hold `ue_train`, the UE that has each training sample.
 
     >>> digits = load("digits")
     >>> digits.x_train.shape, digits.x_test.shape, digits.classes
@@ -72,7 +77,7 @@ def load(name_or_path: str) -> Dataset:
 class Outline:
     """Sizes of a data set.
 
-    train, test: numbers of samples. shape: of one sample. classes: number of classes.
+    train, test: numbers of samples. shape: of one sample. classes: number of classes, 0 for targets that are numbers.
     ues: number of UEs among which `ue_train` divides it; None if the scenario does.
     """
 
@@ -81,6 +86,11 @@ class Outline:
     shape: tuple[int, ...]
     classes: int
     ues: int | None = None
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs that a network needs: one per class, or a number."""
+        return self.classes or 1
 
 
 def outline(name_or_path: str) -> Outline:
@@ -91,7 +101,7 @@ def outline(name_or_path: str) -> Outline:
     """
     if name_or_path in CATALOGUE:
         entry = CATALOGUE[name_or_path]
-        return Outline(entry.train, entry.test, entry.shape, entry.classes)
+        return Outline(entry.train, entry.test, entry.shape, entry.classes, entry.ues)
     version = (0, 0) if name_or_path == "digits" else file_version(_own_file(name_or_path))
     return _outline(name_or_path, *version)
 
@@ -113,6 +123,8 @@ def check_exists(name_or_path: str) -> None:
 
 def divides_itself(name_or_path: str) -> bool:
     """Return whether a data set says itself which UE has which samples, without reading them."""
+    if name_or_path in CATALOGUE:
+        return CATALOGUE[name_or_path].ues is not None
     try:
         with zipfile.ZipFile(_own_file(name_or_path)) as archive:
             return f"{OWNERS}.npy" in archive.namelist()
@@ -137,7 +149,9 @@ def _load(name: str, file: Path, changed: int, size: int) -> Dataset:
         return _own(name, file)
     arrays = cache.read(name)
     x_train, x_test = (_features(arrays.pop(key)) for key in ("x_train", "x_test"))
-    return Dataset(name, x_train, arrays["y_train"].astype(np.int64), x_test, arrays["y_test"].astype(np.int64))
+    y_train, y_test = (arrays[key].astype(np.int64) for key in ("y_train", "y_test"))
+    owners = arrays[OWNERS].astype(np.int64) if OWNERS in arrays else None
+    return Dataset(name, x_train, y_train, x_test, y_test, owners)
 
 
 @lru_cache(maxsize=1)
@@ -160,8 +174,8 @@ def _own(name: str, file: Path) -> Dataset:
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if x.ndim not in (2, 3, 4) or x.dtype.kind not in "buif":
             _refuse(name, f"x_{part} of numbers in 2, 3 or 4 dimensions, not {x.dtype} of shape {x.shape}")
-        if y.ndim != 1 or y.dtype.kind not in "iu":
-            _refuse(name, f"y_{part} of integers in 1 dimension, not {y.dtype} of shape {y.shape}")
+        if y.ndim != 1 or y.dtype.kind not in "iuf":
+            _refuse(name, f"y_{part} of integers (classes) or floats in 1 dimension, not {y.dtype} of shape {y.shape}")
         if x.size == 0:
             _refuse(name, f"x_{part} that is not empty")
         if len(x) != len(y):
@@ -175,11 +189,7 @@ def _own(name: str, file: Path) -> Dataset:
         _refuse(name, f"samples of one scale: uint8, which is divided by 255, in both parts or in none, not {kinds}")
     if len(shape) == 3 and shape[2] <= 4 < shape[0]:
         _refuse(name, f"images with the channels first, not of shape {shape}")
-    classes = np.unique(y_train)
-    if not _counts_from_0(classes) or len(classes) < 2:
-        _refuse(name, "y_train with at least two classes, numbered from 0 without gaps")
-    if not np.isin(y_test, classes).all():
-        _refuse(name, f"y_test with classes of y_train only, 0 to {classes[-1]}")
+    y_train, y_test = _targets(name, y_train, y_test)
     x_train, x_test = _features(x_train), _features(x_test)
     if not (np.isfinite(x_train).all() and np.isfinite(x_test).all()):
         _refuse(name, "features that are finite in float32, without NaN")
@@ -193,7 +203,25 @@ def _own(name: str, file: Path) -> Dataset:
         if not _counts_from_0(np.unique(owners)):
             _refuse(name, f"{OWNERS} with UEs numbered from 0 without gaps, since each has a sample at least")
         owners = owners.astype(np.int64)
-    return Dataset(name, x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64), owners)
+    return Dataset(name, x_train, y_train, x_test, y_test, owners)
+
+
+def _targets(name: str, y_train: NDArray[Any], y_test: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the targets of a user's file: classes as int64, or numbers as float32."""
+    if (y_train.dtype.kind == "f") != (y_test.dtype.kind == "f"):
+        _refuse(name, f"y_train and y_test of one kind, not {y_train.dtype} and {y_test.dtype}")
+    if y_train.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # overflow gives infinity
+            numbers = y_train.astype(np.float32), y_test.astype(np.float32)
+        if not all(np.isfinite(part).all() for part in numbers):
+            _refuse(name, "targets that are finite in float32, without NaN")
+        return numbers
+    classes = np.unique(y_train)
+    if not _counts_from_0(classes) or len(classes) < 2:
+        _refuse(name, "y_train with at least two classes, numbered from 0 without gaps; a regression has floats")
+    if not np.isin(y_test, classes).all():
+        _refuse(name, f"y_test with classes of y_train only, 0 to {classes[-1]}")
+    return y_train.astype(np.int64), y_test.astype(np.int64)
 
 
 def _counts_from_0(numbers: NDArray[Any]) -> bool:

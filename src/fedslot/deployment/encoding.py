@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from fedslot.compression import Codec, Compression, Floats, Key, Shapes, parameters
+from fedslot.compression import Codec, Compression, Floats, Key, Shapes
+from fedslot.compression import parameters as count
 from fedslot.deployment.screening import Refusal
 from fedslot.parts.kinds import CODECS
 from fedslot.support.errors import InputError
@@ -72,9 +73,9 @@ class Encoding:
             0 <= n <= MOST_PARAMETERS for n in sizes
         ):
             raise InputError("shapes", self.shapes, f"up to {MOST_DIMENSIONS} sizes from 0 to {MOST_PARAMETERS} each")
-        if parameters(self.shapes_of_tensors) > MOST_PARAMETERS:
+        if count(self.shapes_of_tensors) > MOST_PARAMETERS:
             allowed = f"at most {MOST_PARAMETERS} where a model is compressed"
-            raise InputError("parameters", parameters(self.shapes_of_tensors), allowed)
+            raise InputError("parameters", count(self.shapes_of_tensors), allowed)
         if not (self.seed.isascii() and self.seed.isdigit() and len(self.seed) <= SEED_DIGITS):
             raise InputError("seed", self.seed, f"at most {SEED_DIGITS} digits")
         if not 0 <= self.ues <= MOST_PARAMETERS:
@@ -100,10 +101,8 @@ class Encoding:
         """Return the bytes of a local model (P,) that was trained from `start` (P,), and the UE's new error memory."""
         if self.updates is None:
             return model.astype("<f4", copy=False).tobytes(), error
-        if len(model) != parameters(self.updates.shapes):
-            raise InputError(
-                "model", f"{len(model)} parameters", f"{parameters(self.updates.shapes)}, as was announced"
-            )
+        if len(model) != count(self.updates.shapes):
+            raise InputError("model", f"{len(model)} parameters", f"{count(self.updates.shapes)}, as was announced")
         if self.feedback and len(error) != len(model):
             error = self.updates.first_error()
         message, _, left = self.updates.send(model - start, Key(int(self.seed), round, ue), error)
@@ -116,14 +115,13 @@ class Encoding:
 
         parameters: how many there must be; None for any number.
         """
+        numbers = len(content) // 4 if self.models is None else count(self.models.shapes)
+        if parameters not in (None, numbers) or (self.models is None and len(content) % 4):
+            raise Refusal("shape", f"{len(content)} bytes of {numbers} parameters, not of {parameters or 'any number'}")
         if self.models is None:
-            if len(content) % 4:
-                raise Refusal("shape", f"{len(content)} bytes, not 4 for each parameter")
             model = np.frombuffer(content, "<f4").astype(np.float32)
         else:
             model = read_message(self.models, bytes(content), Key(int(self.seed), round, self.ues))
-        if parameters not in (None, len(model)):
-            raise Refusal("shape", f"{len(model)} parameters, not {parameters}")
         if not np.isfinite(model).all():
             raise Refusal("finite", "some numbers are not")
         return model

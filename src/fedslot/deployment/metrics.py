@@ -52,7 +52,8 @@ class Metrics(Callback):
         self._seconds = Histogram("fedslot_round_seconds", "Time of a round", buckets=SECONDS, **own)
         self._round = Gauge("fedslot_round", "The round to come, from 0", **own)
         self._of = Gauge("fedslot_rounds_wanted", "Rounds of the scenario", **own)
-        self._accuracy = Gauge("fedslot_test_accuracy", "Accuracy of the global model on the test set", **own)
+        score = "Accuracy of the global model on the test set, or the other score of the task"
+        self._accuracy = Gauge("fedslot_test_accuracy", score, **own)
         self._loss = Gauge("fedslot_validation_loss", "Loss of the global model on the validation set", **own)
         self._slots = Gauge("fedslot_slots_spent", "Slots spent since the first round", **own)
         self._last = Gauge("fedslot_last_round_timestamp_seconds", "When the last round was closed", **own)
@@ -90,7 +91,7 @@ class Metrics(Callback):
         self._seconds.observe(round.seconds)
         for gauge, value in (
             (self._round, round.round + 1),
-            (self._accuracy, round.test_accuracy),
+            (self._accuracy, round.score),
             (self._loss, round.val_loss),
             (self._slots, round.slots_spent),
         ):

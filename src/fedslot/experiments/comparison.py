@@ -56,8 +56,12 @@ class Comparison(MeasuredStudy):
         """Return the estimates by strategy and measure."""
         return {name: dict(estimates) for name, estimates in zip(self.runs, self._estimates, strict=True)}
 
-    def differences(self, measure: str = "accuracy_at_horizon", reference: str | None = None) -> dict[str, Estimate]:
-        """Return the paired differences to the reference strategy, by default the first, over seeds."""
+    def differences(self, measure: str | None = None, reference: str | None = None) -> dict[str, Estimate]:
+        """Return the paired differences to the reference strategy, by default the first, over seeds.
+
+        measure: by default the accuracy at the horizon, or the other score of the task.
+        """
+        measure = measure or self.horizon_measure
         if measure not in self._measures:
             raise InputError("measure", measure, one_of(measure, [*self._measures.columns[2:]]))
         table = self._measures.pivot(index="seed", columns="strategy", values=measure)
@@ -81,9 +85,13 @@ class Comparison(MeasuredStudy):
         return pd.DataFrame(rows, columns=["strategy", "measure", *COLUMNS])
 
     def ranks(self) -> dict[str, float]:
-        """Return the mean accuracy at the horizon by strategy; minus infinity where there is none."""
-        accuracies = {name: estimates["accuracy_at_horizon"] for name, estimates in self.estimates().items()}
-        return {name: estimate.mean if estimate.complete else -math.inf for name, estimate in accuracies.items()}
+        """Return the mean accuracy at the horizon by strategy; minus infinity where there is none.
+
+        Of scores that are better if lower, the sign is flipped.
+        """
+        sign = 1 if self.score.higher else -1
+        scores = {name: estimates[self.horizon_measure] for name, estimates in self.estimates().items()}
+        return {name: sign * estimate.mean if estimate.complete else -math.inf for name, estimate in scores.items()}
 
     @property
     def tables(self) -> dict[str, list[pd.DataFrame]]:
@@ -97,7 +105,7 @@ class Comparison(MeasuredStudy):
         """
         if strategy not in self.runs:
             raise InputError("strategy", strategy, one_of(strategy, self.runs))
-        curves, levels = curves_over(x, self.tables)
+        curves, levels = curves_over(x, self.tables, self.scale)
         if strategy in levels:
             raise InputError("strategy", strategy, f"one that spends {x}")
         return curves[strategy].table()

@@ -22,16 +22,19 @@ FIELDS = ("compression", "broadcast_compression")
 class CompressionLoss:
     """How much lower the test accuracy is with compression than without it, after the same number of rounds.
 
-    loss: of each pair of runs. rounds: after which it is measured, those of the shortest run.
+    loss: of each pair of runs. rounds: after which it is measured, those of the shortest run. reference: what the
+    compression is compared with: none, or the most precise one of a study that has no runs without any.
     """
 
     loss: Estimate
     rounds: int
+    reference: str
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers, for JSON; there is no interval of fewer than three pairs."""
         low, high = (None if math.isnan(end) else end for end in (self.loss.low, self.loss.high))
-        return {"mean": self.loss.mean, "low": low, "high": high, "pairs": self.loss.total, "rounds": self.rounds}
+        counts = {"pairs": self.loss.total, "rounds": self.rounds, "reference": self.reference}
+        return {"mean": self.loss.mean, "low": low, "high": high, **counts}
 
 
 def estimate_compression_loss(
@@ -42,23 +45,35 @@ def estimate_compression_loss(
     source: name of the study in messages.
     """
     results = [] if isinstance(study, Result) else [run for _, runs in study.cases for run in runs.values() if run]
-    wanted, without = _compressions(scenario), dict[str, Result]()
-    for result in results:
-        if _compressions(result.scenario) == (None, None):
-            without[result.scenario.digest] = result
-    pairs = [
-        (result, plain)
-        for result in results
-        if _compressions(result.scenario) == wanted
-        and (plain := without.get(result.scenario.replace(dict.fromkeys(FIELDS)).digest)) is not None
-    ]
-    if not pairs:
+    results = [result for result in results if len(result.rounds)]
+    with_it = [result for result in results if _same(result.scenario, scenario)]
+    most = max(map(_precision, with_it), default=(True, 0.0))
+    reference = max((result for result in results if _precision(result) > most), key=_precision, default=None)
+    precise = {_rest(result): result for result in results if reference and _same(result.scenario, reference.scenario)}
+    pairs = [(result, precise[rest]) for result in with_it if (rest := _rest(result)) in precise]
+    if not pairs or reference is None:
         seen = dict.fromkeys(scheme_label(result.scenario.compression) for result in results) or ["a single run"]
         wants = f"a comparison or a sweep with {scheme_label(scenario.compression)} and without any"
         raise RefusedError(f"{source} does not tell the loss by compression: it holds {', '.join(seen)}; give {wants}")
     rounds = min(len(result.rounds) for pair in pairs for result in pair)
-    losses = [_accuracy(plain, rounds) - _accuracy(compressed, rounds) for compressed, plain in pairs]
-    return CompressionLoss(Estimate.of(losses, ACCURACY_DIFFERENCE), rounds)
+    losses = [_accuracy(other, rounds) - _accuracy(compressed, rounds) for compressed, other in pairs]
+    against = scheme_label(reference.scenario.compression)
+    return CompressionLoss(Estimate.of(losses, ACCURACY_DIFFERENCE), rounds, against)
+
+
+def _rest(result: Result) -> str:
+    """Return what tells runs apart that may be compressed in the same way."""
+    return result.scenario.replace(dict.fromkeys(FIELDS)).digest
+
+
+def _same(one: Scenario, other: Scenario) -> bool:
+    return _compressions(one) == _compressions(other)
+
+
+def _precision(result: Result) -> tuple[bool, float]:
+    """Return whether a run has no compression, and the bits of an update in it."""
+    received = result.rounds[["pulled", "push_received"]].to_numpy().sum()
+    return _compressions(result.scenario) == (None, None), float(result.rounds["bits"].sum() / max(received, 1))
 
 
 def _compressions(scenario: Scenario) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
@@ -75,4 +90,4 @@ def _complete(part: CompressionPart | None) -> dict[str, Any] | None:
 
 
 def _accuracy(result: Result, rounds: int) -> float:
-    return float(result.rounds["test_accuracy"].iloc[rounds - 1])
+    return float(result.scores[rounds - 1])

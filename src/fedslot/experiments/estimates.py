@@ -50,16 +50,23 @@ ACCURACY = Scale(special.logit, special.expit, lambda m: m * (1 - m), -math.inf,
 SLOTS = Scale(np.log, np.exp, np.asarray, math.inf, "never")
 ACCURACY_DIFFERENCE = Scale(np.arctanh, np.tanh, lambda d: 1 - d**2, math.nan, "none")
 SLOTS_DIFFERENCE = Scale(np.asarray, np.asarray, np.ones_like, math.nan, "none")
+NUMBERS = Scale(np.asarray, np.asarray, np.ones_like, math.nan, "none")  # scores that are no shares
+SHARES = ("accuracy", "macro_f1")  # scores from 0 to 1, in the names of measures
 
 
 def scale_of(measure: str) -> Scale:
-    """Return the scale of a measure of runs: accuracies on the logit scale, slots and rounds on the log scale."""
-    return ACCURACY if "accuracy" in measure else SLOTS
+    """Return the scale of a measure of runs: accuracies on the logit scale, slots and rounds on the log scale.
+
+    Scores that are no shares, such as the RMSE, have none.
+    """
+    if any(share in measure for share in SHARES):
+        return ACCURACY
+    return SLOTS if measure.startswith(("slots", "rounds")) else NUMBERS
 
 
 def difference_scale_of(measure: str) -> Scale:
     """Return the scale of paired differences of a measure."""
-    return ACCURACY_DIFFERENCE if "accuracy" in measure else SLOTS_DIFFERENCE
+    return ACCURACY_DIFFERENCE if any(share in measure for share in SHARES) else SLOTS_DIFFERENCE
 
 
 def interval(values: Array, scale: Scale) -> tuple[Array, Array]:

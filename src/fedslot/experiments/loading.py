@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.grid import GridStudy
-from fedslot.experiments.measures import TARGETS
+from fedslot.experiments.measures import TARGETS, check_targets
 from fedslot.experiments.study import Study
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep, table_entry
 from fedslot.experiments.variants import VariantStudy
@@ -89,7 +89,7 @@ def _load_sweep(path: Path) -> Sweep:
     if len(failures) == len(names):
         raise NothingFinishedError(f"{path} holds a sweep without a finished run; continue it with --resume")
     if table is None:
-        return Sweep(study, results, failures, TARGETS)
+        return Sweep(study, results, failures, check_targets(TARGETS, study.scenario))
     targets = [float(match[1]) for name in table.columns if (match := _TARGET.fullmatch(name))]
     return Sweep(study, results, failures, tuple(targets))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedslot.experiments.estimates import COLUMNS, Estimate, scale_of
+from fedslot.experiments.estimates import COLUMNS, Estimate, Scale, scale_of
+from fedslot.learning.tasks import Score, score_of
 from fedslot.messages import Time
 from fedslot.runs.folders import write_atomically
 from fedslot.runs.results import Result, Rule
@@ -25,14 +27,17 @@ RULES: tuple[Rule, ...] = ("max", "frame", "sum")
 def measure(result: Result, horizon: Time, targets: Sequence[float]) -> dict[str, float]:
     """Return the measures of a run that are compared.
 
-    horizon: slots at which accuracies are compared; targets: accuracies to reach.
+    horizon: slots at which accuracies are compared; targets: accuracies to reach. Tasks with another score have its
+    name in place of the accuracy's.
     """
     measures = {
         "rounds": len(result.rounds),
         "slots_spent": result.slots_spent,
-        "final_accuracy": result.final_accuracy,
-        "accuracy_at_horizon": result.accuracy_at(horizon),
+        f"final_{result.score.name}": result.final_score,
+        f"{result.score.name}_at_horizon": result.accuracy_at(horizon),
     }
+    if (privacy := result.privacy()) is not None and math.isfinite(privacy.largest):
+        measures["epsilon"] = privacy.largest
     for target in targets:
         for rule in RULES:
             measures[f"slots_to_{target:g}_{rule}"] = result.slots_to(target, rule)
@@ -55,15 +60,22 @@ def common_horizon(results: Iterable[Result]) -> Time:
     return min(ends, default=0)
 
 
-def check_targets(targets: Sequence[float]) -> None:
-    """Refuse targets that are no accuracies, or that have the same name in tables, or more than these can show."""
+def check_targets(targets: Sequence[float], scenario: Scenario) -> tuple[float, ...]:
+    """Return the targets of a study; refuse those that are no scores, that have the same name in tables, or too many.
+
+    The usual targets are accuracies: in tasks whose score is no share there are none unless they are given.
+    """
+    score = score_of(scenario)
+    if not score.share and tuple(targets) == TARGETS:
+        return ()
     if len(targets) > MOST_TARGETS:
         raise InputError("targets", f"{len(targets)} values", f"at most {MOST_TARGETS} values")
     for target in targets:
-        if not 0 < target <= 1:
+        if score.share and not 0 < target <= 1:
             raise InputError("targets", target, "accuracies above 0 and at most 1")
     if len({f"{target:g}" for target in targets}) < len(targets):
         raise InputError("targets", list(targets), "different from each other, also when rounded to six digits")
+    return tuple(targets)
 
 
 class MeasuredStudy(ABC):
@@ -85,6 +97,26 @@ class MeasuredStudy(ABC):
     def horizon(self) -> Time:
         """Slots at which accuracies are compared, as `common_horizon` has it."""
         return common_horizon(run for _, runs in self.cases for run in runs.values() if run is not None)
+
+    @property
+    def score(self) -> Score:
+        """The number by which models are compared: the accuracy, or the other score of the task."""
+        return score_of(self.base)
+
+    @property
+    def scale(self) -> Scale:
+        """The scale on which intervals of scores are computed."""
+        return scale_of(self.score.name)
+
+    @property
+    def final_measure(self) -> str:
+        """Name of the measure of scores in the end: `final_accuracy` in most tasks."""
+        return f"final_{self.score.name}"
+
+    @property
+    def horizon_measure(self) -> str:
+        """Name of the measure of scores at the horizon: `accuracy_at_horizon` in most tasks."""
+        return f"{self.score.name}_at_horizon"
 
     def slots_measure(self, target: float) -> str:
         """Return the name of the measure of slots to a target accuracy, by the scenario's cost rule."""

@@ -77,17 +77,19 @@ class Sweep(MeasuredStudy):
         if not whole:
             return []
         values = np.array([estimates[index].values for index in whole])
-        fewer = measure.startswith("slots_to_")
+        fewer = measure.startswith("slots_to_") or (not self.score.higher and self.score.name in measure)
         best = int(values.mean(axis=1).argmin() if fewer else values.mean(axis=1).argmax())
         rivals = np.flatnonzero(may_be_best(values, lower_is_better=fewer))
         return [whole[best], *(whole[index] for index in rivals if index != best)]
 
-    def plot(self, measure: str = "accuracy_at_horizon") -> NDArray[Any]:
+    def plot(self, measure: str | None = None) -> NDArray[Any]:
         """Draw a measure over the grid, as a heat map or as curves, and return the axes of its panels.
 
-        measure: `final_accuracy`, `accuracy_at_horizon`, or a name that `slots_measure` returns.
+        measure: `accuracy_at_horizon`, `final_accuracy`, or a name that `slots_measure` returns; other tasks have
+            their score in the names of the first two. None: the first.
         """
-        names = ["final_accuracy", "accuracy_at_horizon", *map(self.slots_measure, self.targets)]
+        measure = measure or self.horizon_measure
+        names = [self.final_measure, self.horizon_measure, *map(self.slots_measure, self.targets)]
         if measure not in names:
             raise InputError("measure", measure, one_of(measure, names))
         if not any(self._estimates):
@@ -154,10 +156,10 @@ def sweep(
     if on_failure not in ("raise", "record"):
         raise InputError("on_failure", on_failure, "raise or record")
     study = GridStudy(as_scenario(scenario), grid, seeds)
-    check_targets(targets)
+    goals = check_targets(targets, study.scenario)
 
     def make(runs: list[Result | None], failures: dict[int, str]) -> Sweep:
-        return Sweep(study, runs, failures, tuple(targets))
+        return Sweep(study, runs, failures, goals)
 
     settings = Settings(threads, resume, frames)
     results = compute(study, out, make, settings, workers, dask, force, listener, progress)

@@ -91,7 +91,8 @@ def _check_data(scenario: Scenario, data: Outline, workers: int) -> None:
         check_ues(scenario.data.ues, data.train)
     part = scenario.training.model
     options = json.dumps(part.options)
-    model = _build(MODELS.find(part.name), part.name, options, data.shape, data.classes, scenario.training.device)
+    scenario.training.task.make().check(scenario.data.dataset, data.classes > 0)
+    model = _build(MODELS.find(part.name), part.name, options, data.shape, data.outputs, scenario.training.device)
     choose_engine(model, recipe_of(scenario), scenario.training.engine)
     check_memory(scenario, data, model, workers)
 

@@ -112,7 +112,7 @@ class VariantStudy(Study):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_targets(self.targets)
+        object.__setattr__(self, "targets", check_targets(self.targets, self.scenario))
         if len(self.variants) * self.seeds > MOST_RUNS:
             most = f"at most {MOST_RUNS // len(self.variants)}, since {MOST_RUNS} runs are the most of a comparison"
             raise InputError("seeds", self.seeds, most)

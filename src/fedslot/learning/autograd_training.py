@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedslot.learning.jobs import Job, Recipe
-from fedslot.learning.models import Model
+from fedslot.learning.models import Model, trained_parameters
 from fedslot.parts import kinds
 from fedslot.support.errors import InputError
 
@@ -17,7 +17,7 @@ OptimizerFactory = Callable[[Iterable[Tensor], float], torch.optim.Optimizer]
 
 
 class AutogradTraining:
-    """Trains a network on the samples x (n, *shape) with labels y (n,)."""
+    """Trains a network on the samples x (n, *shape) with targets y (n,)."""
 
     stack_size = 1
 
@@ -32,7 +32,7 @@ class AutogradTraining:
 
     def _train(self, start: Tensor, job: Job) -> Tensor:
         module = self.model.copy().module.train()  # threads cannot share a module
-        parameters = list(module.parameters())
+        parameters = trained_parameters(module)
         with torch.no_grad():
             nn.utils.vector_to_parameters(start.clone(), parameters)
         anchors = [parameter.detach().clone() for parameter in parameters]
@@ -42,7 +42,7 @@ class AutogradTraining:
             samples = torch.from_numpy(job.share[order]).to(self.x.device)
             for begin, end in pairwise(edges):
                 index = samples[begin:end]
-                loss = nn.functional.cross_entropy(module(_take(self.x, index)), self.y[index])
+                loss = self.model.task.loss(module(_take(self.x, index)), self.y[index])
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 if mu:
@@ -61,7 +61,7 @@ def sgd(parameters: Iterable[Tensor], lr: float, momentum: float, /) -> torch.op
 def _optimizer_factory(model: Model, recipe: Recipe) -> OptimizerFactory:
     name, options = recipe.optimizer, recipe.optimizer_options
     momentum = (recipe.momentum,) if name == "sgd" else ()
-    kinds.OPTIMIZERS.make(name, options, model.copy().module.parameters(), recipe.lr, *momentum)
+    kinds.OPTIMIZERS.make(name, options, trained_parameters(model.copy().module), recipe.lr, *momentum)
     bound = kinds.OPTIMIZERS.bind(name, options)
     return lambda parameters, lr: bound(parameters, lr, *momentum)
 
@@ -76,7 +76,7 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
 def _is_random(model: Model, x: Tensor, factory: OptimizerFactory, recipe: Recipe) -> bool:
     """Return whether a step of training draws random numbers of PyTorch, as dropout does."""
     module = model.copy().module.train()
-    optimizer = factory(module.parameters(), recipe.lr)
+    optimizer = factory(trained_parameters(module), recipe.lr)
     devices = cuda_devices(x)
     with torch.random.fork_rng(devices):
         before = _generator_states(devices)

@@ -1,4 +1,4 @@
-"""Loss and accuracy of models, and of averages of models, on held-out samples.
+"""Loss and score of models, and of averages of models, on held-out samples.
 
 Linear layers are linear in their parameters, so the outputs of an averaged perceptron's first layer are the average of
 the models' outputs. These are computed once per model and then averaged, instead of once per average.
@@ -13,14 +13,12 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy
 
 from fedslot.learning.models import Model, perceptron_layers
 from fedslot.learning.side_by_side import SideBySide
 from fedslot.support.threads import ONE_THREAD, Threads
 
 GRADIENT_SAMPLES = 500
-LOGIT_SCALES = [2.0 ** (power / 4) for power in range(-20, 8)]
 SAMPLES, IMAGES = 1000, 50  # per block, of perceptrons and of other networks
 # per chunk, likewise; smaller pieces spend their time on calls, larger ones leave the processor's cache
 AVERAGES, NETWORKS = 20, 5
@@ -49,9 +47,9 @@ class Evaluator:
         self._x = tuple(block[:, features] for block, features in zip(blocks, self._nonzero, strict=True))
 
     def evaluate(self, flat: Tensor) -> tuple[float, float]:
-        """Return the mean loss and the accuracy of one model (P,)."""
-        loss, accuracy = self.averages(flat.unsqueeze(0))(flat.new_ones(1, 1))[:, 0].tolist()
-        return loss, accuracy
+        """Return the mean loss and the score of one model (P,)."""
+        loss, score = self.averages(flat.unsqueeze(0))(flat.new_ones(1, 1))[:, 0].tolist()
+        return loss, score
 
     def losses(self, models: Tensor) -> list[float]:
         """Return the mean losses of models (n, P), which are measured together."""
@@ -61,15 +59,13 @@ class Evaluator:
     def gradient(self, flat: Tensor) -> Tensor:
         """Return the gradient (P,) of the mean loss of one model (P,), on the first 500 samples.
 
-        The logits are first scaled such that the loss is least, so that no step has an effect by their scale alone.
+        The loss is the task's `loss_of_descent`.
         """
         module, x, y = self._own_module(), self.x[:GRADIENT_SAMPLES], self.y[:GRADIENT_SAMPLES]
         flat = flat.detach().requires_grad_()
         with torch.enable_grad():
-            logits = functional_call(module, self.model.unflatten(flat), (x,))
-            scores = logits.detach()
-            scale = min(LOGIT_SCALES, key=lambda scale: float(cross_entropy(scale * scores, y)))
-            (gradient,) = torch.autograd.grad(cross_entropy(scale * logits, y), flat)
+            outputs = functional_call(module, self.model.unflatten(flat), (x,))
+            (gradient,) = torch.autograd.grad(self.model.task.loss_of_descent(outputs, y), flat)
         return gradient
 
     @torch.no_grad()
@@ -83,7 +79,7 @@ class Evaluator:
     def averages(self, models: Tensor) -> Measure:
         """Prepare to measure averages of models (R, P), such as those of coalitions.
 
-        The result maps weights (C, R), which sum to 1 for each average, to mean losses and accuracies (2, C), float64.
+        The result maps weights (C, R), which sum to 1 for each average, to mean losses and scores (2, C), float64.
         They are NaN if a model takes part that has a parameter which is not finite.
         """
         if not len(models):
@@ -95,11 +91,7 @@ class Evaluator:
         @torch.no_grad()  # holds for one thread only
         def measure_piece(piece: tuple[int, Tensor]) -> Tensor:
             block, weights = piece
-            labels, scores = self._labels[block], logits(block, weights)
-            top, best = scores.max(1)
-            right = scores.gather(1, labels.expand(len(weights), 1, -1)).squeeze(1)
-            losses = scores.sub_(top.unsqueeze(1)).exp_().sum(1).log_().add_(top).sub_(right)  # log-sum-exp - right
-            return torch.stack([losses.sum(1, dtype=torch.float64), (best == labels).sum(1, dtype=torch.float64)])
+            return self.model.task.tally(logits(block, weights), self._labels[block])
 
         def measure(weights: Tensor) -> Tensor:
             if not len(weights):
@@ -107,8 +99,8 @@ class Evaluator:
             chunks, blocks = torch.split(weights, AVERAGES if self._layers else NETWORKS), len(self._labels)
             pieces = self.threads.map(measure_piece, product(range(blocks), chunks))
             by_chunk = [torch.stack(pieces[number :: len(chunks)]).sum(0) for number in range(len(chunks))]
-            totals = torch.cat(by_chunk, dim=1).cpu() / len(self.y)
-            return totals.masked_fill((weights[:, broken] != 0).any(dim=1).cpu(), torch.nan)
+            measured = self.model.task.measure(torch.cat(by_chunk, dim=1).cpu(), len(self.y))
+            return measured.masked_fill((weights[:, broken] != 0).any(dim=1).cpu(), torch.nan)
 
         return measure
 

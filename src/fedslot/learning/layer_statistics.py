@@ -128,14 +128,22 @@ class LayerStatistics:
 
 
 def _layers(module: nn.Module) -> dict[str, Layer]:
-    """Return the linear layers and plain convolutions by the prefix of their parameters; none if others have any."""
+    """Return the linear layers and plain convolutions by the prefix of their parameters; none if others train.
+
+    Frozen layers are left out; one of which only a part trains is like those of another kind.
+    """
     layers: dict[str, Layer] = {}
     for name, part in module.named_modules():
+        own = list(part.parameters(recurse=False))
+        if not any(parameter.requires_grad for parameter in own):
+            continue
+        if not all(parameter.requires_grad for parameter in own):
+            return {}
         # a plain convolution is a matrix product with the patches that `unfold` makes
         plain = type(part) is nn.Conv2d and part.groups == 1 and part.padding_mode == "zeros"
         if type(part) is nn.Linear or (plain and not isinstance(part.padding, str)):
             layers[f"{name}." if name else ""] = part
-        elif any(True for _ in part.parameters(recurse=False)):
+        else:
             return {}
     return layers
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedslot.learning.tasks import CLASSIFICATION, LearningTask
 from fedslot.parts import kinds
 from fedslot.parts.kind import Kind
 from fedslot.support.errors import InputError
@@ -83,15 +84,17 @@ MODELS: Kind[nn.Module] = kinds.MODELS
 
 
 class Model:
-    """A network as a pure function of a flat parameter vector.
+    """A network as a pure function of a flat vector of the parameters that train.
 
-    module: the network; its own parameters are never read again.
-    initial: (P,) float32, the first global model.
+    module: the network; of its own parameters only the frozen ones are read again, which are never sent.
+    initial: (P,) float32, the first global model. task: what its outputs mean.
     """
 
-    def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
-        self.module = module.to(device)
-        named = {name: tensor.detach() for name, tensor in module.named_parameters()}
+    def __init__(
+        self, module: nn.Module, device: str | torch.device = "cpu", task: LearningTask = CLASSIFICATION
+    ) -> None:
+        self.module, self.task = module.to(device), task
+        named = {name: part.detach() for name, part in module.named_parameters() if part.requires_grad}
         self.shapes = {name: tensor.shape for name, tensor in named.items()}
         self.initial = torch.cat([tensor.reshape(-1) for tensor in named.values()]).float()
 
@@ -104,6 +107,7 @@ class Model:
         seed: int,
         device: str = "cpu",
         options: Mapping[str, Any] = MappingProxyType({}),
+        task: LearningTask = CLASSIFICATION,
     ) -> Model:
         """Make the model of a scenario: a known name, or a factory `package.module:factory`.
 
@@ -119,11 +123,11 @@ class Model:
             torch.manual_seed(torch_seed(seed, INITIAL_MODEL))
             module = MODELS.make(name, options, shape, classes)
         _check(name, module, shape, classes)
-        return cls(module, device)
+        return cls(module, device, task)
 
     def copy(self) -> Model:
         """Return a copy with its own module, for another thread."""
-        return type(self)(copy.deepcopy(self.module), self.initial.device)
+        return type(self)(copy.deepcopy(self.module), self.initial.device, self.task)
 
     @property
     def tensor_shapes(self) -> list[tuple[int, ...]]:
@@ -152,8 +156,7 @@ class Model:
         """Return a copy of the network with the parameters (P,), for evaluation."""
         module = copy.deepcopy(self.module)
         with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.copy_(self.unflatten(flat)[name])
+            nn.utils.vector_to_parameters(flat, trained_parameters(module))
         return module.eval()
 
     def logits(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -162,10 +165,19 @@ class Model:
         return scores
 
 
+def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that train, in the order of the flat vector; the others are frozen."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
 def chain(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the parts of an `nn.Sequential` with their names, first to last; empty for any other network."""
+    """Return the parts of an `nn.Sequential` with their names, first to last; empty for any other network.
+
+    It is empty, too, if a parameter is frozen or in two places, or if a part is modified.
+    """
+    frozen = len(trained_parameters(module)) < sum(1 for _ in module.parameters())
     tied = sum(1 for _ in module.named_parameters(remove_duplicate=False)) > sum(1 for _ in module.parameters())
-    if type(module) is not nn.Sequential or tied or any(map(_is_modified, module.modules())):
+    if type(module) is not nn.Sequential or tied or frozen or any(map(_is_modified, module.modules())):
         return []
     everything = module.named_modules(remove_duplicate=False)  # named_children() omits a part's second use
     return [(name, part) for name, part in everything if name and "." not in name]
@@ -190,18 +202,17 @@ def _is_modified(part: nn.Module) -> bool:
 
 
 def _check(name: str, module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-    if any(True for _ in module.buffers()):
+    if buffers := [buffer for buffer, _ in module.named_buffers()]:
         # running statistics are no parameters: averaging them is not what Algorithm 1 does
-        raise InputError(FIELD, name, "a network without buffers; use GroupNorm or LayerNorm for BatchNorm")
+        words = f"a network without buffers, such as its {buffers[0]}; use GroupNorm or LayerNorm for BatchNorm"
+        raise InputError(FIELD, name, words)
     if any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d) for part in module.modules()):
         # its statistics would depend on the blocks in which samples are evaluated
         raise InputError(FIELD, name, "a network without BatchNorm; use GroupNorm or LayerNorm")
-    if not all(parameter.requires_grad for parameter in module.parameters()):
-        raise InputError(FIELD, name, "a network without frozen parameters; every parameter is trained and sent")
     trainable = [part for _, part in module.named_modules(remove_duplicate=False) if [*part.parameters(recurse=False)]]
     if len(trainable) != len(set(trainable)):
         raise InputError(FIELD, name, "a network that has no layer in two places; functional calls mix them up")
-    if not any(True for _ in module.parameters()):
+    if not trained_parameters(module):
         raise InputError(FIELD, name, "a network with parameters to train")
     try:
         with torch.no_grad():

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from fedslot.learning.models import MaxPool2x2, chain
+from fedslot.learning.series import TimeFirst
 
 ACTIVATIONS = {nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Dropout}
 POOLING = {MaxPool2x2, nn.MaxPool2d, nn.AvgPool2d}
@@ -29,9 +30,11 @@ class SideBySide:
         """Return the layers of a network, in evaluation mode; None if it is not such a chain."""
         layers = chain(module)
         flat = [number for number, (_, part) in enumerate(layers) if type(part) is nn.Flatten]
-        if len(flat) != 1 or type(layers[0][1]) is not nn.Conv2d or layers[0][1].groups > 1:
+        begin = int(bool(layers) and type(layers[0][1]) is TimeFirst)
+        before = layers[begin : flat[0]] if len(flat) == 1 else []
+        if not before or type(before[0][1]) is not nn.Conv2d or before[0][1].groups > 1:
             return None
-        before, (flatten, *after) = layers[: flat[0]], [part for _, part in layers[flat[0] :]]
+        flatten, *after = [part for _, part in layers[flat[0] :]]
         whole = isinstance(flatten, nn.Flatten) and (flatten.start_dim, flatten.end_dim) == (1, -1)
         by_channel = all(type(part) in ACTIVATIONS | POOLING or _is_plain_convolution(part) for _, part in before)
         linear = all(type(part) in ACTIVATIONS | {nn.Linear} for part in after)

@@ -11,6 +11,7 @@ from fedslot.learning.autograd_training import AutogradTraining, cuda_devices
 from fedslot.learning.jobs import Job, Recipe
 from fedslot.learning.models import Model, perceptron_layers
 from fedslot.learning.stacked_training import StackedTraining
+from fedslot.learning.tasks import Classification
 from fedslot.support.errors import InputError
 from fedslot.support.extras import how_to_install, is_installed
 from fedslot.support.threads import ONE_THREAD, Threads
@@ -45,7 +46,7 @@ class Trainer:
             from fedslot.learning.compiled_training import CompiledTraining  # loads Numba
 
             self._method = CompiledTraining(model, x, y, recipe)
-        elif recipe.optimizer == "sgd" and perceptron_layers(model.module):
+        elif recipe.optimizer == "sgd" and perceptron_layers(model.module) and type(model.task) is Classification:
             self._method = StackedTraining(model, x, y, recipe)
         else:
             self._method = AutogradTraining(model, x, y, recipe)
@@ -83,7 +84,9 @@ class Trainer:
 def choose_engine(model: Model, recipe: Recipe, engine: Engine | Literal["auto"]) -> Engine:
     """Return the engine that trains a network; refuse the compiled one where it cannot."""
     layers, obstacle = perceptron_layers(model.module), ""
-    if recipe.optimizer != "sgd":
+    if type(model.task) is not Classification:
+        obstacle = "only classification is compiled"
+    elif recipe.optimizer != "sgd":
         obstacle = "only sgd is compiled"
     elif not layers or list(model.shapes) != [f"{name}.{part}" for name in layers for part in ("weight", "bias")]:
         obstacle = "only plain ReLU perceptrons are compiled"

@@ -84,9 +84,21 @@ MODELS: Kind[Any] = Kind(
         "mlp": "fedslot.learning.models:mlp",
         "cnn": "fedslot.learning.models:cnn",
         "lenet": "fedslot.learning.models:lenet",
+        "cnn1d": "fedslot.learning.series:cnn1d",
+        "gru": "fedslot.learning.series:gru",
     },
     arguments=("shape", "classes"),
     base="torch.nn:Module",
+)
+TASKS: Kind[Any] = Kind(
+    "training.task",
+    "a task",
+    "fedslot.tasks",
+    {
+        "classification": "fedslot.learning.tasks:Classification",
+        "regression": "fedslot.learning.tasks:Regression",
+    },
+    base="fedslot.learning.tasks:LearningTask",
 )
 OPTIMIZERS: Kind[Any] = Kind(
     "training.optimizer",
@@ -182,6 +194,7 @@ KINDS = (
     AGGREGATIONS,
     VALUATIONS,
     MODELS,
+    TASKS,
     OPTIMIZERS,
     NOISE_LAWS,
     PARTITIONS,

@@ -69,7 +69,7 @@ def model_shapes(scenario: Scenario) -> Shapes:
 
     data = outline(scenario.data.dataset)
     model = scenario.training.model
-    return Model.build(model.name, data.shape, data.classes, scenario.seed, options=model.options).tensor_shapes
+    return Model.build(model.name, data.shape, data.outputs, scenario.seed, options=model.options).tensor_shapes
 
 
 def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedslot.learning.evaluation import MANY, Evaluator
 from fedslot.learning.layer_statistics import LayerStatistics
 from fedslot.learning.models import Model
+from fedslot.learning.tasks import ACCURACY
 from fedslot.scenario import MOST_EXACT_PLAYERS, Scenario
 from fedslot.support.errors import InputError, RefusedError, shorten
 from fedslot.support.rng import HELD_OUT, VALUATION, stream
@@ -44,6 +45,9 @@ class HeldOut:
         self.scenario, self.threads = scenario, threads
         options = scenario.valuation
         self.method = options.make()
+        if options.utility == "accuracy" and model.task.score != ACCURACY:
+            allowed = f"loss, since training.task reports the {model.task.score.label}"
+            raise InputError("valuation.utility", options.utility, allowed)
         count, labelled, validating, unlabelled, samples = held_out_counts(scenario, len(y))
         order = stream(scenario.seed, HELD_OUT).permutation(len(y))
 
@@ -71,8 +75,8 @@ class HeldOut:
 
         def utility(members: NDArray[np.bool_]) -> NDArray[np.float64]:
             weights = torch.from_numpy(weigh(members, sizes)).to(model)
-            losses, accuracies = measure(weights)
-            worths = -losses if options.utility == "loss" else accuracies
+            losses, scores = measure(weights)
+            worths = -losses if options.utility == "loss" else scores
             return finite(worths, self.scenario, round).cpu().numpy()
 
         # a capture channel can bring more than one update a slot

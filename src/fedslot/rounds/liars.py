@@ -18,7 +18,7 @@ from fedslot.learning.models import Model
 from fedslot.messages import UEs
 from fedslot.rounds.held_out import tensors
 from fedslot.scenario import AttackPart, Scenario
-from fedslot.support.errors import RefusedError, shorten
+from fedslot.support.errors import InputError, RefusedError, shorten
 from fedslot.support.limits import longest_step
 from fedslot.support.rng import ATTACK, stream
 from fedslot.support.threads import Threads
@@ -51,6 +51,9 @@ class Liars:
             return None
         attack, samples, poisoned = section.make(), (data.x_train, data.y_train), {}
         if isinstance(attack, Poisoning):
+            if not data.classes:
+                allowed = "an attack on updates, such as sign-flip: poisoned samples have classes, not numbers"
+                raise InputError("fleet.attack", section.name, allowed)
             parts, count, shape = [samples], len(data.y_train), data.x_train.shape[1:]
             for ue in np.flatnonzero(fleet.liars).tolist():
                 own = fleet.shares.share(ue)

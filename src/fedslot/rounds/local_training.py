@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedslot.compression import compression_of
 from fedslot.data.sources import Dataset, load, outline
@@ -139,7 +138,7 @@ class LocalTraining:
         network.module.eval()
         parameters = network.unflatten(model)
         shares = [torch.from_numpy(self.fleet.shares.share(ue)) for ue in ues.tolist()]
-        return np.array([float(cross_entropy(network.logits(parameters, x[own]), y[own])) for own in shares])
+        return np.array([float(network.task.loss(network.logits(parameters, x[own]), y[own])) for own in shares])
 
     def norms(self, model: Tensor, round: int, ues: UEs) -> NDArray[np.float64]:
         """Return the Euclidean norms (n,) of the changes of a model (P,) by the local training of UEs (n,).
@@ -243,9 +242,10 @@ def _train_at_ps(scenario: Scenario, trainer: Trainer, start: Tensor, job: Job, 
 
 
 def make_model(scenario: Scenario, data: Dataset) -> Model:
-    """Build the network of a scenario for its data."""
-    part, device = scenario.training.model, scenario.training.device
-    return Model.build(part.name, data.x_train.shape[1:], data.classes, scenario.seed, device, part.options)
+    """Build the network of a scenario for its data; refuse data for another task."""
+    part, device, task = scenario.training.model, scenario.training.device, scenario.training.task.make()
+    task.check(data.name, data.classes > 0)
+    return Model.build(part.name, data.x_train.shape[1:], data.outputs, scenario.seed, device, part.options, task)
 
 
 def recipe_of(scenario: Scenario) -> Recipe:

@@ -24,6 +24,7 @@ from fedslot.messages import NoState
 from fedslot.rounds.held_out import HeldOut
 from fedslot.rounds.local_training import JoinedTraining, LoneTraining
 from fedslot.scenario import Scenario
+from fedslot.support.errors import InputError
 
 FOLDS = 5  # of the cross-validation
 
@@ -51,6 +52,9 @@ class OwnLabels:
     """The PS's labels as samples to train on."""
 
     def __init__(self, scenario: Scenario, network: Model, held_out: HeldOut) -> None:
+        if not network.task.classes:
+            allowed = "null, since correct predictions decide which model is reported, and targets are numbers"
+            raise InputError("training.ps", scenario.training.ps, allowed)
         self.validation, self.labels = held_out.validation, held_out.labels.y.cpu().numpy()
         self.training = LoneTraining(scenario, network, held_out.labels)
         self.share = np.arange(len(self.validation.y), len(self.labels))  # the labels that never validate

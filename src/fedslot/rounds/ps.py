@@ -18,6 +18,7 @@ from fedslot.access.controller import Contention, Controller
 from fedslot.aggregation import Aggregate, Aggregation, Updates
 from fedslot.compression import Compression, Key, compression_of
 from fedslot.learning.models import Model
+from fedslot.learning.tasks import ACCURACY
 from fedslot.messages import Grant, Measured, NoState, Receipt, UEs
 from fedslot.rounds.checks import check_aggregate, check_grant, check_state, check_traced, distinct_ues
 from fedslot.rounds.held_out import HeldOut, finite, no_values
@@ -382,10 +383,12 @@ class PS:
         began: float,
     ) -> Round:
         """Return the record of a round. val_loss: of the reported model, if the aggregation measured it."""
-        test_loss, test_accuracy = self.held_out.test.evaluate(after.report)
+        test_loss, score = self.held_out.test.evaluate(after.report)
+        is_accuracy = self.network.task.score == ACCURACY
         return Round(
             round=after.round - 1,
-            test_accuracy=test_accuracy,
+            test_accuracy=score if is_accuracy else None,
+            test_score=None if is_accuracy else score,
             test_loss=test_loss,
             val_loss=self.held_out.validation.evaluate(after.report)[0] if val_loss is None else val_loss,
             slots=receipt.slots,

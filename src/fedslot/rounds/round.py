@@ -32,8 +32,8 @@ class Round:
 
     round: int
     """The round, from 0."""
-    test_accuracy: float
-    """Accuracy of the global model on the test set."""
+    test_accuracy: float | None
+    """Accuracy of the global model on the test set; empty if `training.task` has another score."""
     test_loss: float
     """Loss of the global model on the test set."""
     val_loss: float
@@ -78,8 +78,17 @@ class Round:
     attack_success: float | None = None
     """Share of the test samples on which `fleet.attack` reaches its goal: under `backdoor`, those of other classes that
     are taken for the target once they have the pattern. Empty for attacks without a goal."""
+    test_score: float | None = None
+    """Score of the global model on the test set by `training.task`, such as the RMSE; empty if that is the accuracy."""
     seconds: float = 0.0
     """Computing time of the round; in a deployment, the time that the round took."""
+
+    @property
+    def score(self) -> float:
+        """The accuracy, or the other score of the task."""
+        score = self.test_score if self.test_accuracy is None else self.test_accuracy
+        assert score is not None
+        return score
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 execution.py   run a scenario, in memory or in a folder
 results.py     the result of a run
+privacy.py     the epsilon of differential privacy that each UE has spent
 records.py     the run folder
 folders.py     folders of results: claims, locks, files that are never half-written
 provenance.py  fingerprints of data and own parts

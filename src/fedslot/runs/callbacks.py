@@ -13,7 +13,7 @@ from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError
 
-LOGGED = ("round", "test_accuracy", "pulled", "push_received", "collided", "slots_spent", "seconds")
+LOGGED = ("round", "test_accuracy", "test_score", "pulled", "push_received", "collided", "slots_spent", "seconds")
 logger = getLogger(__name__)
 METHODS = ("on_start", "on_round", "on_end")
 
@@ -71,7 +71,7 @@ class RoundLog(Callback):
         self._rounds = scenario.rounds
 
     def on_round(self, round: Round, frame: Sequence[Event]) -> None:
-        fields = {name: getattr(round, name) for name in LOGGED}
+        fields = {name: value for name in LOGGED if (value := getattr(round, name)) is not None}
         logger.info("round %d of %d is closed", round.round + 1, self._rounds, extra={"fields": fields})
 
 

@@ -74,7 +74,7 @@ SWEEP = FolderKind(
     "study.yaml",
     (
         *("runs.csv", "sweep.csv"),
-        *_images("final_accuracy", "accuracy_at_horizon", "slots_to_*_max", "slots_to_*_frame", "slots_to_*_own"),
+        *_images("final_*", "*_at_horizon", "slots_to_*_max", "slots_to_*_frame", "slots_to_*_own"),
         *_events("tensorboard/*"),
     ),
     ("runs/*",),

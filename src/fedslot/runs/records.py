@@ -43,6 +43,10 @@ STATES = ("state", "aggregation", "own", "contention")
 LINKED_UES, LINKS = "links.ues", "links.states"  # the states of the UEs' update chains
 _PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
 EXACTLY: Any = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}  # from then on always, and the word warns
+NUMBERS = (  # columns of rounds.csv in all versions with a number in each row, apart from the score
+    *("round", "slots", "pulled", "wasted", "contenders", "push_received", "collided"),
+    *("cost_max", "cost_frame", "cost_sum", "slots_spent"),
+)
 # fields of a scenario that may change when a run is continued
 LENGTH = ("rounds", "time_budget", "seconds_budget", "joules_budget")
 HEADERS = {
@@ -154,7 +158,8 @@ class RunFolder:
     def rounds(self) -> pd.DataFrame:
         """Read the rows written so far, one per round."""
         table = read_rows(self.path / ROUNDS)
-        for name in ("round", "slots_spent", "test_accuracy"):
+        score = "test_score" if "test_score" in table and table["test_score"].notna().any() else "test_accuracy"
+        for name in (*NUMBERS, score):
             numbers = table.get(name)
             if numbers is None or (len(table) and not (numbers.dtype.kind in "if" and np.isfinite(numbers).all())):
                 raise RefusedError(f"{self.path / ROUNDS} is damaged: its column {name} must have a number in each row")
@@ -357,9 +362,10 @@ FRAME_TYPES: dict[str, Any] = {
 
 
 def round_table(rows: Iterable[Round]) -> pd.DataFrame:
-    """Return rounds as a table, with NaN where seconds, joules or the success of an attack are not known."""
+    """Return rounds as a table, with NaN where a number is not known, such as joules, or not that of the task."""
     table = pd.DataFrame(map(asdict, rows))
-    return table.astype({"air_seconds": float, "joules": float, "attack_success": float}) if len(table) else table
+    optional = ("air_seconds", "joules", "attack_success", "test_accuracy", "test_score")
+    return table.astype(dict.fromkeys(optional, float)) if len(table) else table
 
 
 def frame_table(frames: Iterable[Event]) -> pd.DataFrame:

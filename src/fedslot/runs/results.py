@@ -17,11 +17,13 @@ from fedslot import __version__
 from fedslot.access.clock import Clock
 from fedslot.data.sources import load as load_data
 from fedslot.fleet import Fleet
+from fedslot.learning.tasks import ACCURACY, Score, score_of
 from fedslot.messages import Time, tidy
 from fedslot.planning.bits import BestBits, best_bits
 from fedslot.planning.inputs import model_shapes
 from fedslot.rounds.local_training import make_model
 from fedslot.rounds.trace import COLLIDED, LOST, PULLED, PUSHED, WASTED
+from fedslot.runs.privacy import DELTA, Privacy, clip_norm, privacy_of
 from fedslot.runs.records import RunFolder
 from fedslot.scenario import Scenario
 from fedslot.strategies.survey import Survey
@@ -49,6 +51,13 @@ def spent(table: pd.DataFrame, x: X) -> NDArray[np.float64]:
     if numbers is None or numbers.isna().any():
         raise InputError("against", x, f"slots or rounds for a run without {NEEDED[x]} in its scenario")
     return numbers.cumsum().to_numpy(float)
+
+
+def scores(table: pd.DataFrame) -> NDArray[np.float64]:
+    """Return the scores in a table of rounds: the accuracies, or, in other tasks, the column `test_score`."""
+    others = table.get("test_score")
+    accuracy = table["test_accuracy"] if others is None or others.isna().all() else others
+    return accuracy.to_numpy(np.float64)
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,9 +112,30 @@ class Result:
         return replace(self, parameters=self.model, trace=self.frames, folder=None)
 
     @property
+    def score(self) -> Score:
+        """The number by which models are reported: the accuracy, or the other score of `training.task`."""
+        return score_of(self.scenario)
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """The scores of the global model on the test set, (rounds,)."""
+        return scores(self.rounds)
+
+    @property
+    def final_score(self) -> float:
+        """Score on the test set after the last round, which is the accuracy in most tasks; NaN before the first."""
+        return float(self.scores[-1]) if len(self.rounds) else float("nan")
+
+    @property
+    def best_score(self) -> float:
+        """The best score of all rounds; NaN before the first."""
+        best = np.max if self.score.higher else np.min
+        return float(best(self.scores)) if len(self.rounds) else float("nan")
+
+    @property
     def final_accuracy(self) -> float:
-        """Test accuracy after the last round; NaN before the first."""
-        return float(self.rounds["test_accuracy"].iloc[-1]) if len(self.rounds) else float("nan")
+        """Test accuracy after the last round; NaN before the first, and in tasks with another score."""
+        return self.final_score if self.score == ACCURACY else float("nan")
 
     @property
     def slots_spent(self) -> Time:
@@ -113,22 +143,24 @@ class Result:
         return _total_time(self.rounds["slots_spent"][-1:])
 
     def accuracy_at(self, slots: Time, rule: Rule | None = None) -> float:
-        """Return the test accuracy of the last round that was complete after `slots` slots; NaN if none was.
+        """Return the test accuracy, or the other score of the task, of the last round that was complete after `slots`
+        slots; NaN if none was.
 
         rule: the cost rule by which slots count; None: the scenario's.
         """
         spent = self.rounds["slots_spent"] if rule is None else self._costs(rule).cumsum()
-        done = self.rounds.loc[spent <= slots, "test_accuracy"]
-        return float(done.iloc[-1]) if len(done) else float("nan")
+        done = self.scores[(spent <= slots).to_numpy()]
+        return float(done[-1]) if len(done) else float("nan")
 
     def slots_to(self, accuracy: float, rule: Rule | None = None) -> float:
-        """Return the slots until the test accuracy first reached a target; NaN if it never did.
+        """Return the slots until the test accuracy, or the other score of the task, first reached a target; NaN if it
+        never did.
 
         rule: the cost rule by which slots count; None: the scenario's.
         """
         label = rule or self.scenario.rule_label
         spent = self.rounds["slots_spent"] if label == "own" else self._costs(label).cumsum()
-        reached = np.flatnonzero(self.rounds["test_accuracy"] >= accuracy)
+        reached = np.flatnonzero(self.scores >= accuracy if self.score.higher else self.scores <= accuracy)
         return float(spent.iloc[reached[0]]) if len(reached) else float("nan")
 
     def _costs(self, rule: str) -> pd.Series[int]:
@@ -171,6 +203,21 @@ class Result:
             computed[ues] += times[ues]
         return computed
 
+    def privacy(self, delta: float = DELTA) -> Privacy | None:
+        """Return the epsilon of each UE by the updates that were received from it; None without `clip` before `noise`.
+
+        It is None, too, for a run without a trace, which says who was received.
+        """
+        norm, frames = clip_norm(self.scenario), self.frames
+        if norm is None or frames is None:
+            return None
+        if not 0 < delta < 1:
+            raise InputError("delta", delta, "above 0 and below 1")
+        ues = frames.loc[frames["event"].isin([PULLED, PUSHED]), "ue"].to_numpy(np.int64)
+        data = load_data(self.scenario.data.dataset)
+        noise = Fleet.draw(self.scenario, data.y_train, data.ue_train).noise
+        return privacy_of(norm, noise, np.bincount(ues, minlength=len(noise)), delta)
+
     def value_ratio(self) -> ValueRatio:
         """Estimate the value of a pushed update relative to a pulled one, from the trace of the run."""
         from fedslot.runs.value_ratio import estimate_value_ratio  # slow to import
@@ -204,9 +251,8 @@ class Result:
     def __repr__(self) -> str:
         if not len(self.rounds):
             return f"Result({self.scenario.label}: no rounds)"
-        length = (
-            f"{len(self.rounds)} rounds, {say_time(self.slots_spent)} slots, test accuracy {self.final_accuracy:.3f}"
-        )
+        score = f"test {self.score.label} {self.final_score:.3f}"
+        length = f"{len(self.rounds)} rounds, {say_time(self.slots_spent)} slots, {score}"
         return f"Result({self.scenario.label}: {length}{f', {self.ending}' if self.ending else ''})"
 
     def _repr_html_(self) -> str:
@@ -214,20 +260,22 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """Return the content of `summary.json`, apart from its hashes of rows, data and own parts."""
-        rounds = self.rounds
+        rounds, privacy = self.rounds, self.privacy()
+        spent = {} if privacy is None else {"epsilon": tidy(privacy.largest) if np.isfinite(privacy.largest) else None}
         return {
             "strategy": self.scenario.strategy.name,
             "seed": self.scenario.seed,
             "rounds": len(rounds),
             "stopped_by": self._stopped_by,
-            "final_accuracy": self.final_accuracy,
-            "best_accuracy": float(rounds["test_accuracy"].max()),
+            f"final_{self.score.name}": self.final_score,
+            f"best_{self.score.name}": self.best_score,
             "slots_spent": self.slots_spent,
             "cost_max": _total_time(rounds["cost_max"]),
             "cost_frame": _total_time(rounds["cost_frame"]),
             "cost_sum": _total_time(rounds["cost_sum"]),
             "air_seconds": self._total("air_seconds"),
             "joules": self._total("joules"),
+            **spent,
             "push_received": int(rounds["push_received"].sum()),
             "collided": int(rounds["collided"].sum()),
             "seconds": float(rounds["seconds"].sum()),

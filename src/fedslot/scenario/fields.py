@@ -127,9 +127,24 @@ class ModelPart(PartSection):
     name: Part = _name(
         kind,
         "mlp",
-        "`mlp` has 50 and 25 hidden units; your own factory is called with (input shape, classes) and returns an "
-        "`nn.Module`.",
+        "`mlp` has 50 and 25 hidden units. `cnn` and `lenet` take images; `cnn1d` and `gru` take series, of which a "
+        "file has inputs (n, time, channels). With `gru`, `filtered` weighs updates, but cannot filter them. Your own "
+        "factory is called with (input shape, number of outputs) and returns an `nn.Module`.",
     )
+
+
+class TaskPart(PartSection):
+    """What the targets of the samples are, and the loss and the score of models."""
+
+    kind = kinds.TASKS
+    name: Part = _name(
+        kind,
+        "classification",
+        "`classification` trains by cross-entropy, and reports the `score` `accuracy` or `macro-f1`. `regression` "
+        "predicts numbers: it trains by the `loss` `mse` or `mae`, and reports `rmse`, `mae` or `r2`. Your own is a "
+        "subclass of `fedslot.LearningTask`.",
+    )
+    options: dict[str, Any] = _options("E.g. `{loss: mae, score: mae}` for `regression`.")
 
 
 class OptimizerPart(PartSection):
@@ -148,8 +163,8 @@ class DataSection(Section):
     """The data set, and how its samples are divided among the UEs."""
 
     dataset: str = "digits"
-    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10` (fetched once), or the path of an `.npz` file. In a YAML
-    file, the path is relative to that file, elsewhere to the current folder."""
+    """`digits` (embedded), `mnist`, `fashion-mnist`, `cifar10`, `smartwatch` (fetched once), or the path of an `.npz`
+    file. In a YAML file, the path is relative to that file, elsewhere to the current folder."""
     ues: int = Field(50, ge=1, le=MOST)
     """Number of UEs in the cell, K."""
     partition: PartitionPart = PartitionPart()
@@ -319,6 +334,7 @@ class RadioSection(Section):
 class TrainingSection(Section):
     """Local training of a UE."""
 
+    task: TaskPart = TaskPart()
     model: ModelPart = ModelPart()
     epochs: int = Field(5, ge=1, le=MOST)
     """Local epochs, E."""
@@ -394,7 +410,8 @@ class ValuationPart(PartSection):
         "or `exact`; `leave-one-out` or `banzhaf` values.",
     )
     utility: Literal["loss", "accuracy"] = "loss"
-    """Utility of a coalition: minus the validation loss of its averaged model, or its validation accuracy."""
+    """Utility of a coalition: minus the validation loss of its averaged model, or, where that is the score of
+    `training.task`, its validation accuracy."""
     samples: int | None = Field(None, ge=1, le=MOST)
     """Number of validation samples on which utilities are evaluated, a fixed random subset; null means all."""
     options: dict[str, Any] = _options("E.g. `{utilities_per_ue: 8}` for `kriging`.")
@@ -562,7 +579,7 @@ class Scenario(Section):
     def parts(self) -> tuple[PartSection, ...]:
         """All parts that are chosen by name."""
         training = self.training
-        learning = (training.model, training.optimizer, self.valuation, self.aggregation)
+        learning = (training.task, training.model, training.optimizer, self.valuation, self.aggregation)
         access = (self.strategy, self.push.channel, self.cost_rule)
         given = (self.compression, self.broadcast_compression, self.fleet.attack)
         optional = tuple(part for part in given if part is not None)

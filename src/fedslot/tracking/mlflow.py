@@ -65,7 +65,11 @@ class MLflow(Callback):
 
             now = int(1000 * time.time())
             metrics = [Metric(name, number, now, round.round) for name, number in values.items()]
-            metrics += [Metric(f"by_slots/{name}", values[name], now, int(round.slots_spent)) for name in AGAINST_SLOTS]
+            metrics += [
+                Metric(f"by_slots/{name}", values[name], now, int(round.slots_spent))
+                for name in AGAINST_SLOTS
+                if name in values
+            ]
             assert self._client is not None
             self._client.log_batch(self._run, metrics=metrics)
 

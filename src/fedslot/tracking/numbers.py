@@ -13,7 +13,7 @@ from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.extras import lacking
 
-AGAINST_SLOTS = ("test_accuracy", "test_loss", "val_loss")  # these are tracked against slots too
+AGAINST_SLOTS = ("test_accuracy", "test_score", "test_loss", "val_loss")  # these are tracked against slots too
 
 
 def numbers(round: Round, frame: Sequence[Event]) -> dict[str, float]:

@@ -50,7 +50,7 @@ class TensorBoard(Callback):
             by_round, by_slots = self._writers
             for name, number in values.items():
                 by_round.add_scalar(name, number, round.round)
-            for name in AGAINST_SLOTS:
+            for name in values.keys() & set(AGAINST_SLOTS):
                 by_slots.add_scalar(name, values[name], int(round.slots_spent))
 
     def on_end(self, result: Result | None) -> None:

@@ -27,13 +27,13 @@ RULES = {"max": "by the clock", "frame": "all announced slots", "sum": "summed o
 
 def accuracy_by(comparison: Comparison, x: X = "slots") -> Figure:
     """Draw test accuracy against slots spent by the clock, rounds, seconds or joules: as a whole, and where it ends."""
-    (curves, levels), best = curves_over(x, comparison.tables), with_bands(comparison)
+    (curves, levels), best = curves_over(x, comparison.tables, comparison.scale), with_bands(comparison)
     count = len(comparison.runs)
     figure, panels = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN + 0.06 * count), width_ratios=(2, 3))
     for axes in panels:
         draw_curves(axes, curves, levels, best)
-        axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
-    zoom(*panels)
+        axes.set(xlabel=LABELS[x], ylabel=f"Test {comparison.score.label}")
+    zoom(panels[0], panels[1], comparison.score.share)
     if not name_ends(panels[1]):
         legend_above(figure, panels[0])
     if x == "slots":
@@ -55,7 +55,8 @@ def slots_to_targets(comparison: Comparison) -> Figure:
         for axes, target in zip(row, comparison.targets, strict=True):
             for position, name in enumerate(names):
                 _range(axes, position, estimates[name][f"slots_to_{target:g}_{rule}"], colors[name]["color"])
-            axes.set(title=f"to accuracy {target:g}", xlabel=f"Slots, {RULES.get(rule, 'own cost rule')}")
+            title = f"to {comparison.score.label} {target:g}"
+            axes.set(title=title, xlabel=f"Slots, {RULES.get(rule, 'own cost rule')}")
             axes.set_yticks(range(len(names)), names)
             axes.set_ylim(len(names) - 0.4, -0.6)
             axes.grid(axis="y", visible=False)
@@ -107,14 +108,19 @@ def with_bands(comparison: Comparison) -> list[str]:
     return [] if len(comparison.seeds) < LEAST else choose_bands(comparison.ranks())
 
 
-def zoom(whole: Axes, near: Axes) -> None:
-    """Limit the second of two panels with the same curves to the range where these end, which the first shades."""
+def zoom(whole: Axes, near: Axes, share: bool = True) -> None:
+    """Limit the second of two panels with the same curves to the range where these end, which the first shades.
+
+    share: whether curves are from 0 to 1.
+    """
     heights = [np.asarray(line.get_ydata(), dtype=float) for line in whole.get_lines()]
     late = np.concatenate([height[len(height) // 4 :] for height in heights])
-    low, high = np.nanquantile(late, 0.1), np.nanmax(late)
-    margin = max(0.15 * (high - low), 0.005)
-    low, high = max(0.0, low - margin), min(1.0, high + margin)
-    whole.set_ylim(0, 1)
+    low, high = np.nanquantile(late, 0.1), np.nanmax(late) if share else np.nanquantile(late, 0.9)
+    margin = max(0.15 * (high - low), 0.005 if share else 1e-6 * abs(high))
+    low, high = low - margin, high + margin
+    if share:
+        low, high = max(0.0, low), min(1.0, high)
+        whole.set_ylim(0, 1)
     near.set_ylim(low, high)
     whole.axhspan(low, high, color="#f2f2f2", zorder=0)
     near.set_facecolor("#fafafa")

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from fedslot.experiments.curves import Curve, curves_over
-from fedslot.experiments.estimates import LEAST
+from fedslot.experiments.estimates import ACCURACY as SHARES
+from fedslot.experiments.estimates import LEAST, Scale, scale_of
+from fedslot.learning.tasks import ACCURACY, Score
 from fedslot.runs.results import X
 from fedslot.support.errors import InputError, one_of
 from fedslot.views.style import SIZES, Size, dress, looks, style
@@ -41,12 +43,14 @@ def plot_accuracy(
     horizon: float | None = None,
     ranks: Mapping[str, float] | None = None,
     title: str = "",
+    score: Score = ACCURACY,
 ) -> Axes:
-    """Draw the test accuracy of runs over slots, rounds, seconds or joules, the mean over seeds with its 95% band.
+    """Draw the test scores of runs over slots, rounds, seconds or joules, the mean over seeds with its 95% band.
 
     runs: the tables of rounds by label, one for each seed. axes: where to draw; None: in a new figure of a `size`.
     horizon: slots at which accuracies are compared, drawn as a dashed line.
     ranks: by label, of which those with the highest get bands if there are many. title: of a new figure.
+    score: what is drawn.
     """
     for name, given, allowed in (("x", x, LABELS), ("size", size, SIZES)):
         if given not in allowed:
@@ -56,8 +60,9 @@ def plot_accuracy(
             _, axes = plt.subplots(figsize=SIZES[size])
             axes.set_title(title)
         dress(axes)
-        draw_curves(axes, *curves_over(x, runs), choose_bands(ranks or dict.fromkeys(runs, 0.0)))
-        axes.set(xlabel=LABELS[x], ylabel="Test accuracy")
+        curves, levels = curves_over(x, runs, scale_of(score.name))
+        draw_curves(axes, curves, levels, choose_bands(ranks or dict.fromkeys(runs, 0.0)))
+        axes.set(xlabel=LABELS[x], ylabel=f"Test {score.label}")
         if horizon and x == "slots":
             mark_horizon(axes, horizon)
         has_room = figure_of(axes).get_layout_engine() is not None  # it makes room for names
@@ -74,19 +79,22 @@ def mark_horizon(axes: Axes, horizon: float) -> None:
 def draw_curves(axes: Axes, curves: Mapping[str, Curve], levels: Mapping[str, float], banded: Collection[str]) -> None:
     """Draw curves, and levels as horizontal lines; `banded` are the labels of those with a band."""
     styles = looks([*curves, *levels])
-    for name, (x, accuracies) in curves.items():
-        band(axes, x, accuracies, name, banded=name in banded, **styles[name])
+    for name, (x, accuracies, scale) in curves.items():
+        band(axes, x, accuracies, name, banded=name in banded, scale=scale, **styles[name])
     for name, accuracy in levels.items():
         axes.axhline(accuracy, label=name, **styles[name])
-    axes.set_xlim(0, max((x[-1] for x, _ in curves.values()), default=1) or 1)
+    axes.set_xlim(0, max((x[-1] for x, *_ in curves.values()), default=1) or 1)
 
 
-def band(axes: Axes, x: Array, curves: Array, label: str, *, banded: bool = True, **look: Any) -> None:
+def band(
+    axes: Axes, x: Array, curves: Array, label: str, *, banded: bool = True, scale: Scale = SHARES, **look: Any
+) -> None:
     """Draw the mean of curves (seeds, points) where every seed has a value, with its 95% confidence band.
 
-    The band is computed on the logit scale. The curves of two seeds have none; they are drawn themselves, thinly.
+    The band is computed on a scale; that of accuracies is the logit. The curves of two seeds have none; they are drawn
+    themselves, thinly.
     """
-    table = Curve(x, curves).table()
+    table = Curve(x, curves, scale).table()
     axes.plot(table["x"], table["mean"], label=label, **look)
     if len(curves) >= LEAST and banded:
         axes.fill_between(table["x"], table["low"], table["high"], color=look["color"], alpha=0.18, linewidth=0)

@@ -49,15 +49,16 @@ def html(result: Any) -> str:
 def _(result: Result, x: X, axes: Axes | None, size: Size) -> Axes:
     from fedslot.views.curves import plot_accuracy  # Matplotlib is slow to import
 
-    return plot_accuracy({result.scenario.strategy.name: [result.rounds]}, x, axes, size, title=result.scenario.label)
+    tables, title = {result.scenario.strategy.name: [result.rounds]}, result.scenario.label
+    return plot_accuracy(tables, x, axes, size, title=title, score=result.score)
 
 
 @plot.register(Comparison)
 def _(comparison: Comparison, x: X, axes: Axes | None, size: Size) -> Axes:
     from fedslot.views.curves import plot_accuracy
 
-    horizon, ranks = comparison.horizon, comparison.ranks()
-    return plot_accuracy(comparison.tables, x, axes, size, horizon=horizon, ranks=ranks)
+    horizon, ranks, score = comparison.horizon, comparison.ranks(), comparison.score
+    return plot_accuracy(comparison.tables, x, axes, size, horizon=horizon, ranks=ranks, score=score)
 
 
 @plot.register(Sweep)
@@ -90,20 +91,20 @@ def _(result: Result) -> str:
     ending = f" ({result.ending})" if result.ending else ""
     pairs = [
         ("rounds", f"{len(rounds)} of {result.scenario.most_rounds}{ending}"),
-        ("test accuracy", f"{result.final_accuracy:.4f}, at best {rounds['test_accuracy'].max():.4f}"),
+        (f"test {result.score.label}", f"{result.final_score:.4f}, at best {result.best_score:.4f}"),
         ("slots spent", say_time(result.slots_spent)),
         ("pulled", f"{totals['pulled']} received, {totals['wasted']} wasted"),
         ("pushed", f"{totals['push_received']} received, {totals['collided']} collided"),
     ]
-    slots, accuracies = rounds["slots_spent"].tolist(), rounds["test_accuracy"].tolist()
-    return facts(pairs, label, small_curve(slots, accuracies, "test accuracy over slots"))
+    curve = small_curve(rounds["slots_spent"].tolist(), result.scores.tolist(), f"test {result.score.label} over slots")
+    return facts(pairs, label, curve)
 
 
 @html.register(Comparison)
 def _(comparison: Comparison) -> str:
     columns, note = [*accuracy_columns(comparison), *slots_columns(comparison)], ""
     if len(comparison.strategies) > 1:
-        columns.insert(2, difference_column(comparison, "difference in points"))
+        columns.insert(2, difference_column(comparison, f"difference{' in points' if comparison.score.share else ''}"))
         note = f"Differences are to {comparison.strategies[0]}, paired seed by seed."
     return _study_table(comparison, "Comparison", columns, note)
 

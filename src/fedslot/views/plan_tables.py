@@ -242,8 +242,8 @@ def _say_loss(loss: CompressionLoss | None, chosen: Mapping[str, Any]) -> list[s
         f"mean of {count} pairs of runs and 95% interval" if count >= LEAST else counted(count, "pair") + " of runs"
     )
     return [
-        f"Its compression cost {percent} points of test accuracy after {loss.rounds:,} rounds",
-        f"({interval}, {chosen['accuracy_from']}).",
+        f"Its compression cost {percent} points of test accuracy after {loss.rounds:,} rounds,",
+        f"compared with {loss.reference} ({interval}, {chosen['accuracy_from']}).",
     ]
 
 

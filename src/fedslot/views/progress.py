@@ -12,6 +12,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from fedslot.learning.tasks import score_of
 from fedslot.rounds.round import Round
 from fedslot.scenario import Scenario
 from fedslot.support.display import in_notebook
@@ -85,8 +86,11 @@ class Display:
             self._shown.append(index)
         if index in self._shown:
             count = f"{round.round + 1}/{self.scenarios[index].most_rounds}"
-            note = f"accuracy {round.test_accuracy:.3f}  slots {self._slots(index, round)}"
+            note = f"{self._score(index, round)}  slots {self._slots(index, round)}"
             bars.show(index, self.labels[index], self._part(index, round), count, note)
+
+    def _score(self, index: int, round: Round) -> str:
+        return f"{score_of(self.scenarios[index]).label} {round.score:.3f}"
 
     def _show_all(self) -> None:
         """Draw the bar of all runs, if there are several."""
@@ -104,7 +108,7 @@ class Display:
         count = f"[{self._over}/{len(self.labels)}] " if len(self.labels) > 1 else ""
         self.console.print(
             f"{count}{self.labels[index]}: round {last.round + 1}/{self.scenarios[index].most_rounds}, "
-            f"accuracy {last.test_accuracy:.3f}, slots {self._slots(index, last)}, {left:.0f} s left",
+            f"{self._score(index, last)}, slots {self._slots(index, last)}, {left:.0f} s left",
             highlight=False,
             markup=False,
             emoji=False,

@@ -17,7 +17,15 @@ from fedslot.runs.results import X
 from fedslot.support.extras import how_to_install, is_installed
 from fedslot.views.comparison import RULES, figures, with_bands
 from fedslot.views.style import save, style
-from fedslot.views.tables import Column, accuracy_columns, difference_column, measured, slots_columns, table_rows
+from fedslot.views.tables import (
+    Column,
+    accuracy_columns,
+    difference_column,
+    measured,
+    privacy_columns,
+    slots_columns,
+    table_rows,
+)
 
 
 def captions(comparison: Comparison) -> dict[str, str]:
@@ -43,7 +51,10 @@ def captions(comparison: Comparison) -> dict[str, str]:
     }
     halves = "The right panel is a zoom on the shaded range of the left one."
     return {
-        **{f"accuracy_by_{x}": f"Test accuracy against {text}. {halves}{spread}" for x, text in curves.items()},
+        **{
+            f"accuracy_by_{x}": f"Test {comparison.score.label} against {text}. {halves}{spread}"
+            for x, text in curves.items()
+        },
         "slots_to_targets": ranges,
         "on_the_air": "Mean use of the uplink slots of a frame.",
     }
@@ -57,6 +68,8 @@ def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Pat
     images = {}
     with style():
         for name, draw in figures(against).items():
+            if name == "slots_to_targets" and not comparison.targets:
+                continue
             png, _ = save(draw(comparison), out / "figures" / name)
             images[name] = base64.b64encode(png.read_bytes()).decode()
     live = None
@@ -67,7 +80,8 @@ def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Pat
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(resources.files(__package__).joinpath("report.html").read_text("utf-8"))
     targets = comparison.targets
-    at_horizon = f"accuracy at {comparison.horizon} slots, percentage points"
+    score = comparison.score
+    at_horizon = f"{score.label} at {comparison.horizon} slots{', percentage points' if score.share else ''}"
     slots_differences = [
         difference_column(comparison, f"slots to {target:g}", comparison.slots_measure(target), "+.0f", 1)
         for target in targets
@@ -78,7 +92,7 @@ def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Pat
         scenario=comparison.scenario,
         rule=RULES.get(comparison.scenario.rule_label, "by the cost rule of the scenario"),
         rows=partial(table_rows, comparison),
-        results=[*accuracy_columns(comparison), *slots_columns(comparison), spent],
+        results=[*accuracy_columns(comparison), *privacy_columns(comparison), *slots_columns(comparison), spent],
         differences=[difference_column(comparison, at_horizon), *slots_differences],
         sums=[Column(f"to {target:g}", measured(comparison, f"slots_to_{target:g}_sum")) for target in targets],
         images=images,

@@ -58,7 +58,7 @@ def plot_sweep(sweep: Sweep, measure: str) -> NDArray[Any]:
 
 def write_figures(sweep: Sweep, out: Path) -> list[Path]:
     """Draw every measure that at least one run has, as PNG and PDF, and return the paths of the files."""
-    wanted = ["final_accuracy", "accuracy_at_horizon", *map(sweep.slots_measure, sweep.targets)]
+    wanted = [sweep.final_measure, sweep.horizon_measure, *map(sweep.slots_measure, sweep.targets)]
     drawable = [name for name in wanted if any(cell[name].count for cell in sweep.estimates())]
     return save_figures({name: partial(draw, sweep, name) for name in drawable}, out / "figures")
 
@@ -137,15 +137,17 @@ class _Panels:
         self.sweep, self.measure, self.layout, self.seeds = sweep, measure, layout, sweep.study.seeds
         self.xs, self.ys = grid[layout.x], grid[layout.y] if layout.y else [None]
         self.estimates = {index: estimates[index][measure] for index in sorted(layout.cells.ravel().tolist())}
-        self.lower_is_better = measure.startswith("slots_to_")
+        self.slots = measure.startswith("slots_to_")
+        self.lower_is_better = self.slots or not sweep.score.higher
 
     @property
     def label(self) -> str:
         """The measure in words."""
-        if self.lower_is_better:
-            return f"Slots to accuracy {self.measure.split('_')[2]}"
-        horizon = f"Test accuracy after {self.sweep.horizon} slots"
-        return horizon if self.measure == "accuracy_at_horizon" else "Final test accuracy"
+        label = self.sweep.score.label
+        if self.slots:
+            return f"Slots to {label} {self.measure.split('_')[2]}"
+        horizon = f"Test {label} after {self.sweep.horizon} slots"
+        return horizon if self.measure == self.sweep.horizon_measure else f"Final test {label}"
 
     def some_lack_runs(self) -> bool:
         """Return whether some but not all runs of a combination failed or missed the target."""
@@ -193,11 +195,11 @@ class _Heat(_Panels):
             panel.plot(x + 0.38, y + 0.34, "o", color=color, markersize=2)
 
     def _words(self, estimate: Estimate) -> str:
-        form = ".0f" if self.lower_is_better else ".3f"
+        form = ".0f" if self.slots else ".3f"
         if estimate.complete:
             return f"{estimate.mean:{form}}"
         if not estimate.count:
-            return "never" if self.lower_is_better else "failed"
+            return "never" if self.slots else "failed"
         return estimate.reached + ("" if math.isnan(estimate.median) else f"\nmed. {estimate.median:{form}}")
 
     def finish(self, figure: Figure, panels: Any) -> None:
@@ -221,7 +223,7 @@ class _Heat(_Panels):
                 f"Frame: the best {'mean of two seeds' if self.seeds == 2 else 'of one seed'}, maybe by chance."
             )
         if self.some_lack_runs():
-            what = "reached the target" if self.lower_is_better else "did not fail"
+            what = "reached the target" if self.slots else "did not fail"
             notes.append(f"k of {self.seeds}: k runs {what}, so there is no mean.")
             if not all(estimate.complete or math.isnan(estimate.median) for estimate in self.estimates.values()):
                 notes.append("med.: the median over all runs.")
@@ -273,7 +275,7 @@ class _Curves(_Panels):
 
     def _notes(self) -> list[str]:
         """Return what bands and marks mean."""
-        kind, what = describe(self.seeds), "missed the target" if self.lower_is_better else "failed"
+        kind, what = describe(self.seeds), "missed the target" if self.slots else "failed"
         notes = [f"{kind.capitalize()}."] if kind else []
         if self.seeds >= LEAST and self.some_lack_runs():
             notes.append(f"Hollow: the median over all runs, where some {what}.")

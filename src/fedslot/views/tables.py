@@ -15,6 +15,7 @@ from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, Estimate, describe
 from fedslot.experiments.grid import say_value
 from fedslot.experiments.sweeps import NOT_FINISHED, Sweep
+from fedslot.learning.tasks import score_of
 from fedslot.runs.execution import load
 from fedslot.support.errors import counted, say_time
 from fedslot.views.live.watched import ROUNDS, WatchedFolder
@@ -61,15 +62,29 @@ def measured(results: Comparison | Sweep, measure: str) -> list[Estimate]:
 
 
 def accuracy_columns(results: Comparison | Sweep) -> list[Column]:
-    """Return the accuracies in the end and at the horizon."""
-    at_horizon = Column(f"accuracy at\n{results.horizon} slots", measured(results, "accuracy_at_horizon"), ".3f")
-    return [Column("final\naccuracy", measured(results, "final_accuracy"), ".3f"), at_horizon]
+    """Return the accuracies in the end and at the horizon, or the other scores of the task."""
+    label, form = results.score.label, ".3f" if results.score.share else ".4g"
+    at_horizon = Column(f"{label} at\n{results.horizon} slots", measured(results, results.horizon_measure), form)
+    return [Column(f"final\n{label}", measured(results, results.final_measure), form), at_horizon]
+
+
+def privacy_columns(results: Comparison | Sweep) -> list[Column]:
+    """Return the largest epsilon of any UE, if updates are clipped and noisy."""
+    estimates = results.estimates()
+    cases = estimates.values() if isinstance(estimates, dict) else estimates
+    known = all("epsilon" in case and case["epsilon"].count for case in cases)
+    return [Column("epsilon", measured(results, "epsilon"), ".3g")] if known else []
 
 
 def difference_column(
-    comparison: Comparison, header: str, measure: str = "accuracy_at_horizon", form: str = "+.2f", factor: float = 100
+    comparison: Comparison, header: str, measure: str | None = None, form: str = "+.2f", factor: float = 100
 ) -> Column:
-    """Return the paired differences of a measure from the first strategy, which has none itself."""
+    """Return the paired differences of a measure from the first strategy, which has none itself.
+
+    measure: by default the accuracy at the horizon in percentage points, or another score as it is.
+    """
+    if measure is None and not comparison.score.share:
+        form, factor = "+.4g", 1
     differences = comparison.differences(measure)
     return Column(header, [differences.get(name) for name in comparison.strategies], form, factor)
 
@@ -81,9 +96,9 @@ def slots_columns(results: Comparison | Sweep) -> list[Column]:
 
 
 def shown_cases(results: Comparison | Sweep) -> list[int]:
-    """Return the cases in tables, by index: of many combinations, those with the best accuracy at the horizon."""
-    accuracies = measured(results, "accuracy_at_horizon")
-    means = [accuracy.mean if accuracy.complete else -math.inf for accuracy in accuracies]
+    """Return the cases in tables, by index: of many combinations, those with the best score at the horizon."""
+    scores, sign = measured(results, results.horizon_measure), 1 if results.score.higher else -1
+    means = [sign * score.mean if score.complete else -math.inf for score in scores]
     most = MOST_ROWS if isinstance(results, Sweep) else len(means)
     return sorted(sorted(range(len(means)), key=lambda index: -means[index])[:most])
 
@@ -110,12 +125,12 @@ def runs_table(watched: WatchedFolder) -> Table:
     begun = [run for run in watched.runs if not run.is_finished and (run.folder / ROUNDS).is_file()]
     table = Table(box=SIMPLE_HEAD)
     table.add_column("run", overflow="fold")
-    for header in ("rounds", "slots", "accuracy"):
+    for header in ("rounds", "slots", score_of(watched.runs[0].scenario).label):
         table.add_column(header, justify="right")
     for run in begun[:MOST_ROWS]:
         result = load(run.folder)
-        accuracy = f"{result.final_accuracy:.3f}" if len(result.rounds) else ""
-        table.add_row(run.label, str(len(result.rounds)), say_time(result.slots_spent), accuracy)
+        score = f"{result.final_score:.3f}" if len(result.rounds) else ""
+        table.add_row(run.label, str(len(result.rounds)), say_time(result.slots_spent), score)
     if len(begun) > MOST_ROWS:
         table.caption = f"The first {MOST_ROWS} of {len(begun)} runs that are under way."
     return table
@@ -128,14 +143,17 @@ def _comparison_tables(comparison: Comparison, console: Console) -> list[Table]:
     if len(comparison.strategies) > 1:
         accuracies.append(difference_column(comparison, f"difference at\n{comparison.horizon} slots"))
         paired = ", paired seed by seed" if seeds > 1 else ""
-        notes.append(f"Differences to {comparison.strategies[0]} in percentage points{paired}.")
+        points = " in percentage points" if comparison.score.share else ""
+        notes.append(f"Differences to {comparison.strategies[0]}{points}{paired}.")
         if seeds >= LEAST:
             notes.append("An interval that contains 0 shows no difference.")
+    what = comparison.score.label[:1].upper() + comparison.score.label[1:]
+    accuracies += privacy_columns(comparison)
     reached = [replace(column, header=column.header.removeprefix("slots\n")) for column in slots if column.reached]
     if not reached:
-        return [_fitting(console, comparison, "Accuracy", accuracies, notes + _missed(slots))]
+        return [_fitting(console, comparison, what, accuracies, notes + _missed(slots))]
     return [
-        _fitting(console, comparison, "Accuracy", accuracies, notes),
+        _fitting(console, comparison, what, accuracies, notes),
         _fitting(console, comparison, "Slots to target accuracies", reached, _slots_notes(comparison, slots)),
     ]
 
@@ -144,11 +162,14 @@ def _sweep_table(sweep: Sweep, console: Console) -> Table:
     """Return a table of the combinations; of many, those with the best accuracy at the horizon."""
     (final, at_horizon), slots = accuracy_columns(sweep), slots_columns(sweep)
     count, notes = len(final.estimates), _slots_notes(sweep, slots)
-    leaders = sweep.leaders("accuracy_at_horizon")
+    leaders = sweep.leaders(sweep.horizon_measure)
     if tested := sweep.study.seeds >= LEAST:
-        notes.append("*: a paired t-test over seeds does not tell it from the best accuracy at these slots (bold).")
+        notes.append(
+            f"*: a paired t-test over seeds does not tell it from the best {sweep.score.label} at these slots (bold)."
+        )
     marks = ["* " if tested and index in leaders else "  " for index in range(count)]
-    columns = [final, replace(at_horizon, marks=marks), *(column for column in slots if column.reached)]
+    columns = [final, replace(at_horizon, marks=marks), *privacy_columns(sweep)]
+    columns += [column for column in slots if column.reached]
     best = f"The best {MOST_ROWS} of " if count > MOST_ROWS else ""
     return _fitting(console, sweep, f"{best}{counted(count, 'combination')}", columns, notes, leaders[:1])
 

@@ -174,6 +174,6 @@ def _finish(figure: Figure, panels: Sequence[Axes], title: str) -> None:
     for axes in panels:
         axes.set(xlabel="Global round", ylabel="Test accuracy")
     panels[0].set_title(title)
-    zoom(*panels)
+    zoom(panels[0], panels[1])
     if not figure.legends:
         legend_above(figure, panels[0])

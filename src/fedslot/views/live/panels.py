@@ -37,6 +37,8 @@ from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
 from bokeh.transform import factor_cmap
 
+from fedslot.learning.tasks import score_of
+from fedslot.runs.results import scores
 from fedslot.views.live.watched import FRAME_COLUMNS, ROUND_COLUMNS, WatchedRun
 from fedslot.views.style import looks
 
@@ -76,11 +78,11 @@ Data = dict[str, Any]
 
 
 def round_columns(rounds: pd.DataFrame) -> Data:
-    """Return the columns that the panels show of rounds: accuracy, costs, use of the air, load of the push slots."""
+    """Return the columns that the panels show of rounds: scores, costs, use of the air, load of the push slots."""
     push = rounds["slots"] - rounds["pulled"] - rounds["wasted"] - rounds["lost"]
     return {
         **{name: rounds[name].to_numpy(float) for name in SHOWN},
-        "accuracy": rounds["test_accuracy"].to_numpy(float),
+        "accuracy": scores(rounds),
         "pushed": rounds["push_received"].to_numpy(float),
         "push_slots": push.to_numpy(float),
         # a frame without push slots has no load
@@ -121,7 +123,7 @@ def mean_curve(runs: Sequence[pd.DataFrame]) -> Data:
     first, last = max(slots[0] for slots in spent), min(slots[-1] for slots in spent)
     slots = np.linspace(first, last, POINTS) if last > first else np.array([last])
     accuracies = [
-        rounds["test_accuracy"].to_numpy(float)[np.maximum(np.searchsorted(own, slots, side="right") - 1, 0)]
+        scores(rounds)[np.maximum(np.searchsorted(own, slots, side="right") - 1, 0)]
         for rounds, own in zip(begun, spent, strict=True)
     ]
     return {"slots_spent": slots, "accuracy": np.mean(accuracies, axis=0)}
@@ -232,7 +234,8 @@ class Panels:
         self.cursors.append(cursor)
 
     def _accuracy(self) -> figure:
-        plot = self._figure("accuracy", 310, "slots spent", "test accuracy", "box_zoom,reset")
+        label = score_of(self.runs[0].scenario).label
+        plot = self._figure("accuracy", 310, "slots spent", f"test {label}", "box_zoom,reset")
         styles, lines = looks(self.groups), []
 
         def draw(source: ColumnDataSource, group: str, name: str, **options: Any) -> None:
@@ -251,7 +254,7 @@ class Panels:
             if several:
                 self.means[group] = _source(["slots_spent", "accuracy"])
                 draw(self.means[group], group, f"{group}, mean", line_width=2.6, legend_label=group)
-        tooltips = "<b>$name</b><br>accuracy @accuracy{0.000} at @slots_spent{0} slots"
+        tooltips = f"<b>$name</b><br>{label} @accuracy{{0.000}} at @slots_spent{{0}} slots"
         plot.add_tools(HoverTool(renderers=lines, tooltips=tooltips, line_policy="nearest"))
         dot = plot.scatter("slots_spent", "accuracy", source=self.here, size=11, fill_alpha=0, line_width=2.5)
         self.paint(dot, INK, "line_color")

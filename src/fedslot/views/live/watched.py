@@ -36,7 +36,7 @@ PACE = 120.0  # seconds over which the time left is estimated
 WHOLE = ("round", "slots", "pulled", "wasted", "lost", "contenders", "push_received", "collided")
 COSTS = ("cost_max", "cost_frame", "slots_spent")
 NEW = ("air_seconds", "joules")  # columns that older folders do not have
-ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds", *NEW), "float64")
+ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds", *NEW, "test_score"), "float64")
 FRAME_COLUMNS = {"round": "int64", "slot": "int64", "event": "str"} | dict.fromkeys(("ue", "value", "noise"), "float64")
 
 
@@ -184,7 +184,9 @@ class Watched:
 
     def rounds(self, run: WatchedRun) -> GrowingTable:
         """Return the rounds of a run, which every poll reads."""
-        return self._rounds.get(run.folder) or GrowingTable(run.folder / ROUNDS, ROUND_COLUMNS, MOST_ROUNDS, NEW)
+        return self._rounds.get(run.folder) or GrowingTable(
+            run.folder / ROUNDS, ROUND_COLUMNS, MOST_ROUNDS, (*NEW, "test_score")
+        )
 
     def frames(self, run: WatchedRun) -> GrowingTable:
         """Return the frames of a run, which polls read from now on."""
