@@ -84,11 +84,11 @@ reproduce: .venv/ready
 	cp -r out/reproduction/reproduction.md out/reproduction/curves out/reproduction/images docs/explanation/
 	rm docs/explanation/images/*/*.pdf
 
-# hours of computing, resumable; then the page, its pictures and its curves go into docs/; SETTINGS="mnist-200 irsa" does these only
+# hours of computing, resumable; then the pages, their pictures and curves go into docs/; SETTINGS="mnist-200 irsa" does these only
 equal-slots: .venv/ready
 	$(BIN)/fedslot data fetch mnist fashion-mnist cifar10
 	$(BIN)/fedslot equal-slots $(SETTINGS) --curves docs/explanation/curves --out out/equal-slots
-	cp -r out/equal-slots/equal-slots.md out/equal-slots/curves out/equal-slots/images docs/explanation/
+	cp -r out/equal-slots/equal-slots*.md out/equal-slots/curves out/equal-slots/images docs/explanation/
 	rm docs/explanation/images/*/*.pdf
 
 # an hour of computing, resumable; then the page and its curves go into docs/

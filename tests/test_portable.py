@@ -77,7 +77,7 @@ def fleet():
                 drawn = Fleet.draw(Scenario.load(preset, {"seed": seed, **data}), LABELS)
                 yield [drawn.shares.share(ue).tolist() for ue in range(drawn.ues)]
                 yield drawn.epochs.tolist(), drawn.noise.tolist()
-                yield [] if (ready := drawn.ready(0)) is None else np.ceil(ready).tolist()
+                yield [] if drawn.computing is None else np.ceil(drawn.computing.times(0)).tolist()
 
 
 def contention():
@@ -86,6 +86,7 @@ def contention():
         for channel in ("collision", "capture", "crdsa", "irsa"):
             for seed in range(3):
                 fields = {"seed": seed, "push.channel": channel, "rounds": 6, "training.epochs": 1}
+                fields["frame.order"] = False
                 simulation = Simulation(Scenario.load(preset, fields))
                 simulation.ps.strategy = RandomPulls(simulation.ps.strategy.cell)
                 yield [[getattr(row, name) for name in FRAME] for row, _, _ in simulation.rounds()]

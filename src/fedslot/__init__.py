@@ -62,9 +62,11 @@ if TYPE_CHECKING:
     from fedslot.strategies import warm_up as warm_up
     from fedslot.support.errors import InputError as InputError
     from fedslot.support.errors import RefusedError as RefusedError
+    from fedslot.updates import Arrived as Arrived
     from fedslot.updates import Link as Link
     from fedslot.updates import Outgoing as Outgoing
     from fedslot.updates import Sender as Sender
+    from fedslot.updates import Staleness as Staleness
     from fedslot.valuation import Game as Game
     from fedslot.valuation import Valuation as Valuation
     from fedslot.valuation import ValuationMethod as ValuationMethod
@@ -93,7 +95,7 @@ _NAMES = {  # by module
     "rounds.held_out": ["HeldOut"],
     "rounds.local_training": ["LocalTraining", "make_model"],
     "compression": ["Codec"],
-    "updates": ["Link", "Outgoing", "Sender"],
+    "updates": ["Arrived", "Link", "Outgoing", "Sender", "Staleness"],
     "attacks": ["Attack", "Knowledge", "Poisoning"],
     "deployment.server": ["ParameterServer"],
     "rounds.effects": ["without_effect"],

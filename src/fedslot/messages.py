@@ -55,6 +55,9 @@ class Grant:
     slots: uplink slots of this frame, at most the scenario's `frame.slots`; None: all of these.
     merit: a condition that UEs must meet to contend; None: all may.
     overhead: slots, uplink and downlink, that the PS spent on asking UEs before this frame; `PS.schedule` sets it.
+    wait: slots between the downlink and the first uplink slot, in which UEs train; `PS.schedule` sets it.
+    order: in asynchronous mode, UEs that shall train from this broadcast, and are pulled once they are ready; late:
+        UEs that were chosen, but cannot be ready in time. `PS.schedule` sets both.
     bursts: (K,) uplink slots that an update of each UE takes, and left_out: UEs that were chosen, but whose updates do
         not fit into the frame; `PS.schedule` sets both. None: each update takes one.
     """
@@ -65,6 +68,9 @@ class Grant:
     slots: int | None = None
     merit: Merit | None = None
     overhead: int = 0
+    wait: int = 0
+    order: UEs | None = field(default=None, compare=False)
+    late: UEs | None = field(default=None, compare=False)
     bursts: UEs | None = field(default=None, compare=False)
     left_out: UEs | None = field(default=None, compare=False)
 
@@ -133,7 +139,7 @@ class Receipt:
     wasted_slots, lost_slots: their reserved slots.
     slots: uplink slots that were announced.
     idle_slots: push slots without a transmission; collided_slots: those with transmissions that were not decoded.
-    overhead: slots that the PS spent on asking UEs before the frame.
+    overhead: slots that the PS spent on asking UEs before the frame. wait: as in the grant.
     open_slots: push slots that were open to contention. probability: that of access barring.
     excess: the PS's estimate of the number of UEs that could have contended, above the number that is best for the
         channel and the open slots; for strategies with `needs_load`, 0 for others.
@@ -142,7 +148,11 @@ class Receipt:
     uplink_length, downlink_length: of an uplink slot of the frame and of the downlink, in slots.
     bursts: (K,) uplink slots that an update of each UE takes; None: one. Strategies get those of received UEs, 0 of
         others.
-    left_out: as in the grant.
+    left_out, order, late: as in the grant.
+    versions: (Y,) the round whose broadcast each received update was trained from; None: all from this one.
+    computing: (Y,) computing times that the received UEs report, in slots; None where none is reported.
+    trained: UEs that began a training in this frame; None: those that sent or were pulled in vain.
+    away: UEs on order after the frame, which the PS pulls as soon as they are ready.
     measured: of the received updates, for strategies with `needs_measurements`; None for others, and if there are none.
     attempts: all pushes, for the trace alone; None in the receipts that strategies get.
     """
@@ -168,6 +178,13 @@ class Receipt:
     downlink_length: Time = 1
     bursts: UEs | None = None
     left_out: UEs | None = None
+    wait: int = 0
+    order: UEs | None = None
+    late: UEs | None = None
+    versions: UEs | None = None
+    computing: NDArray[np.float64] | None = None
+    trained: UEs | None = None
+    away: UEs | None = None
     measured: Measured | None = None
     attempts: Attempts | None = None
 
@@ -204,7 +221,12 @@ class Receipt:
 
     def time(self, slots: int) -> Time:
         """Return the time of the frame up to one of its uplink slots."""
-        return tidy(self.overhead + self.downlinks * self.downlink_length + slots * self.uplink_length)
+        return tidy(self.overhead + self.downlinks * self.downlink_length + self.wait + slots * self.uplink_length)
+
+    @property
+    def training(self) -> UEs:
+        """UEs that began a training for this frame."""
+        return np.unique(np.concatenate([self.senders, self.wasted])) if self.trained is None else self.trained
 
 
 def tidy(time: Time) -> Time:

@@ -148,6 +148,8 @@ SPARSE = {"name": "top-k", "options": {"share": 0.1, "values": "eden"}, "feedbac
         {"push__channel": "irsa", "frame__slots": 8, "push__probability": 1.0},
         {"valuation__name": "kriging", "strategy__memory": "mean"},
         {"time_budget": 18, "seed": 5},
+        {"training__batches": None, "training__batch_size": 8, "data__partition": "label-quantity"},
+        {"training__task": {"name": "classification", "options": {"score": "macro-f1"}}},
         {"push__arrivals": 0.5, "cost_rule": "frame"},
         {"strategy__name": "scout", "aggregation__name": "filtered", "rounds": 15},
         {"strategy__name": "merit-push", "aggregation__name": "filtered", "rounds": 15, "fleet__noise": 0.5},

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from fedslot.fleet import Fleet, computing_times
+from fedslot.fleet import Computing, Fleet
 from fedslot.scenario import ComputingSection, Scenario
 from fedslot.support.errors import InputError
 
@@ -21,7 +21,7 @@ def test_the_fleet_is_that_of_the_scenario():
     assert fleet.sizes.sum() == len(LABELS)
     assert np.array_equal(fleet.epochs, _fleet(seed=3).epochs)
     assert not np.array_equal(fleet.epochs, _fleet(seed=4).epochs)
-    assert fleet.ready(0) is None
+    assert fleet.computing is None
 
 
 @pytest.mark.parametrize(("share", "slow"), [(0.0, 0), (0.25, 250), (0.5, 500), (1.0, 1000)])
@@ -88,7 +88,7 @@ def test_computing_times_have_the_moments_of_the_gamma_law():
         shape=2.5, scale=4.0, bits_per_sample=100.0, frequency=1e6, accuracy=0.2, iterations=3.0, slot=0.5
     )
     ues = 200_000
-    times = computing_times(computing, np.full(ues, 7), seed=1, round=0)
+    times = Computing(computing, np.full(ues, 7), seed=1).times(0)
     unit = 3.0 * math.log(5) * 7 * 100 / 1e6 / 0.5
     mean, variance = unit * 2.5 * 4, unit**2 * 2.5 * 4**2
     assert abs(times.mean() - mean) < 4 * math.sqrt(variance / ues)
@@ -101,8 +101,7 @@ def test_computing_times_have_the_moments_of_the_gamma_law():
 def test_computing_times_are_redrawn_only_if_asked():
     def times(redraw: bool, round: int) -> np.ndarray:
         fleet = _fleet(fleet__computing={"redraw": redraw})
-        ready = fleet.ready(round)
-        return ready / fleet.sizes
+        return fleet.computing.times(round) / fleet.sizes
 
     assert np.array_equal(times(False, 0), times(False, 5))
     assert np.array_equal(times(True, 5), times(True, 5))

@@ -43,7 +43,7 @@ def test_readiness_against_the_computing_times_of_fleets(redraw: bool) -> None:
     fleets = 40
     for seed in range(fleets):
         fleet = Fleet.draw(scenario.replace({"seed": seed}), data.y_train, data.ue_train)
-        found += [(fleet.ready(round=3) <= z).mean() / fleets for z in range(slots)]
+        found += [(fleet.computing.times(3) <= z).mean() / fleets for z in range(slots)]
     chances = readiness(scenario, slots, 0.01)
     assert chances[0] == 0
     assert np.abs(found - chances).max() < 0.04

@@ -56,7 +56,7 @@ def test_the_simulator_reports_what_it_knows() -> None:
     assert set(reports) == set(Curious.needs_reports)
     np.testing.assert_allclose(reports["loss"], simulation.local.losses(start.model, receipt.received))
     np.testing.assert_array_equal(reports["samples"], simulation.fleet.sizes[receipt.received])
-    np.testing.assert_allclose(reports["seconds"], simulation.fleet.ready(0)[receipt.received] * 0.5)
+    np.testing.assert_allclose(reports["seconds"], simulation.devices.times(0)[receipt.received] * 0.5)
     assert (reports["norm"] > 0).all()
     assert np.isnan(reports["battery"]).all()
     assert step.round.pulled == len(receipt.received) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -38,6 +39,9 @@ def test_settings_are_called_by_name() -> None:
     assert {setting.budget for setting in chosen([], budget=300).values()} == {300}
     with pytest.raises(InputError, match="one of mnist-200"):
         chosen(["mnist-2000"])
+
+
+RESULT, DATA = "equal-slots", "equal-slots-data"  # the pages
 
 
 def _run(accuracies: list[float], cost_max: int, cost_frame: int) -> Result:
@@ -130,13 +134,15 @@ def test_verdicts(values: list[float], verdict: str) -> None:
 def test_the_page_has_a_table_for_everything() -> None:
     """Every table is well-formed: as many cells in each line as in its header."""
     made_up = {name: (setting, _made_up(setting, [0.7, 0.9], [0.6, 0.91, 0.95])) for name, setting in SETTINGS.items()}
-    page = write(made_up)
+    pages = write(made_up)
     for setting in SETTINGS.values():
-        assert setting.title in page
-    assert "What has not been measured" not in page
-    tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
-    assert len(tables) == 1 + 2 * sum(setting.group == "main" for setting in SETTINGS.values()) + 3
-    for table in tables:
+        assert setting.title in pages[DATA]
+    assert "What has not been measured" not in pages[DATA]
+    assert "Not measured" not in pages[RESULT]
+    tables = {name: re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE) for name, page in pages.items()}
+    assert len(tables[RESULT]) == 2, "of two figures each"
+    assert len(tables[DATA]) == 2 + 2 * sum(setting.group == "main" for setting in SETTINGS.values()) + 3
+    for table in chain(*tables.values()):
         lines = table.strip().split("\n")
         assert len(lines) > 2
         assert len({line.count("|") for line in lines}) == 1, lines[0]
@@ -145,11 +151,26 @@ def test_the_page_has_a_table_for_everything() -> None:
 
 def test_the_page_shows_what_was_measured() -> None:
     """And nothing else: settings without runs are left out, and it says so."""
-    page = write({"mnist-200": (SMALL, MEASURES.comparison)})
+    pages = write({"mnist-200": (SMALL, MEASURES.comparison)})
+    page = pages[DATA]
     assert "| `merit-push+filtered` | 12 [12, 12] | 15 |" in page.replace("8 [8, 8] | 10 | ", "")
     assert "### Fashion" not in page
     assert "Where nobody tuned" not in page
     assert "more than this page shows: MNIST, 5000 labelled samples; MNIST" in page
+    assert "MNIST, 200 labelled samples |\n|---|\n" in pages[RESULT], "its figure alone"
+    assert "12 [12, 12]% of the slots, 15 [15, 15]% with idle slots; at the end +3.00" in pages[RESULT]
+    assert "Not measured here: MNIST, 5000 labelled samples; MNIST" in pages[RESULT]
+    assert "equally noisy" not in pages[RESULT]
+
+
+def test_the_pages_in_the_documentation_are_those_of_their_curves() -> None:
+    """Up to the last digit of a number, in which sums may differ between processors."""
+    docs = Path(__file__).parents[2] / "docs" / "explanation"
+    for name, page in write(EqualSlots(docs).comparisons()).items():
+        shown, made = (re.split(r"(\d+\.?\d*)", text) for text in ((docs / f"{name}.md").read_text("utf-8"), page))
+        assert shown[::2] == made[::2]
+        for number, other in zip(shown[1::2], made[1::2], strict=True):
+            assert abs(float(number) - float(other)) < 1.1 * 10.0 ** -len(number.partition(".")[2])
 
 
 @pytest.mark.parametrize(
@@ -160,19 +181,19 @@ def test_a_setting_without_its_strategies_is_not_shown(name: str, lost: str) -> 
     setting = SETTINGS[name]
     comparison = _made_up(setting, [0.7, 0.9], [0.6, 0.91, 0.95])
     del comparison.runs[lost]
-    page = write({name: (setting, comparison)})
+    page = write({name: (setting, comparison)})[DATA]
     assert f"### {setting.title}" not in page
     assert f"{setting.title}: also {lost}" in page
 
 
 def test_the_page_says_which_seeds_are_held_out() -> None:
-    page = write({"mnist-200": (SMALL, MEASURES.comparison)})
-    assert "Seeds 20 to 22. Accuracy" in page
+    page = write({"mnist-200": (SMALL, MEASURES.comparison)})[DATA]
+    assert "Seeds 20 to 22." in page
     assert "earlier seeds" not in page
     seen = replace(MEASURES.comparison, seeds=[19, 20, 21])
-    assert "show\nearlier seeds: MNIST, 200 labelled samples." in write({"mnist-200": (SMALL, seen)})
+    assert "show\nearlier seeds: MNIST, 200 labelled samples." in write({"mnist-200": (SMALL, seen)})[DATA]
     runs = {name: results[:1] for name, results in MEASURES.comparison.runs.items()}
-    assert "Seed 20. Accuracy" in write({"mnist-200": (SMALL, replace(MEASURES.comparison, seeds=[20], runs=runs))})
+    assert "\nSeed 20.\n" in write({"mnist-200": (SMALL, replace(MEASURES.comparison, seeds=[20], runs=runs))})[DATA]
 
 
 def _save(comparison: Comparison, out: Path) -> Path:
@@ -204,7 +225,7 @@ def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
     ((_, read),) = EqualSlots(tmp_path, SMALL.budget).comparisons().values()
     assert read.seeds == [FIRST_SEED, FIRST_SEED + 2]
     assert {len(results) for results in read.runs.values()} == {2}
-    assert "Seeds 20 and 22. Accuracy" in write({"mnist-200": (SMALL, read)})
+    assert "Seeds 20 and 22.\n" in write({"mnist-200": (SMALL, read)})[DATA]
     save_curves({name: rounds for name, rounds in runs.items() if not name.startswith(f"{REFERENCE},")}, file)
     lost = load_curves(file) | {f"{REFERENCE}, seed 99": MEASURES.comparison.runs[REFERENCE][0].rounds}
     save_curves(lost, file)
@@ -228,14 +249,14 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(SETTINGS, "skewed", tiny)
     words = ["equal-slots", "skewed", "--seeds", "1", "--workers", "1", "--out", str(tmp_path)]
     assert main(words) == 0
-    page = (tmp_path / "equal-slots.md").read_text("utf-8")
+    page = (tmp_path / "equal-slots-data.md").read_text("utf-8")
     assert "### Digits" in page
     assert (tmp_path / "images" / "equal-slots" / "skewed.png").is_file()
     runs, curves = tmp_path / "runs" / "skewed" / "runs", tmp_path / "curves" / "equal-slots" / "skewed.csv.gz"
     first, kept = sorted(runs.iterdir()), curves.read_bytes()
     assert len(first) == 2
     assert main(words) == 0
-    assert (tmp_path / "equal-slots.md").read_text("utf-8") == page
+    assert (tmp_path / "equal-slots-data.md").read_text("utf-8") == page
     assert (sorted(runs.iterdir()), curves.read_bytes()) == (first, kept)
     assert main(["equal-slots", "nonsense", "--out", str(tmp_path / "no")]) == 2
     assert not (tmp_path / "no").exists()
@@ -248,10 +269,11 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     known = ["--curves", str(tmp_path / "curves")]
     monkeypatch.setitem(SETTINGS, "irsa", replace(tiny, title="Again"))
     assert main(["equal-slots", "irsa", *words[2:-1], str(tmp_path / "second"), *known]) == 0
-    page = (tmp_path / "second" / "equal-slots.md").read_text("utf-8")
+    page = (tmp_path / "second" / "equal-slots-data.md").read_text("utf-8")
     assert "### Digits" in page
     assert "### Again" in page
     assert main([*words[:3], "2", *words[4:-1], str(tmp_path / "third"), *known]) == 0, "one more seed"
     more = sorted(folder.name for folder in (tmp_path / "third" / "runs" / "skewed" / "runs").iterdir())
     assert more == [f"{name}-seed{FIRST_SEED + 1}" for name in (REFERENCE, WINNERS[1])]
-    assert f"Seeds {FIRST_SEED} and {FIRST_SEED + 1}." in (tmp_path / "third" / "equal-slots.md").read_text("utf-8")
+    page = (tmp_path / "third" / "equal-slots-data.md").read_text("utf-8")
+    assert f"Seeds {FIRST_SEED} and {FIRST_SEED + 1}." in page

@@ -2,6 +2,7 @@
 
 frame.py        one frame: pull slots, then contention in the push slots
 reach.py        which UEs can be pulled in a frame
+order.py        whom the PS pulls in which slot, by computing times
 channels.py     random-access channels: collision, capture, CRDSA and IRSA
 controller.py   access barring by feedback: the best load of a channel, an estimate of the backlog
 clock.py        what a frame costs in slots, seconds and joules

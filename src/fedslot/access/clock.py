@@ -6,8 +6,9 @@ may be shorter still: an update then takes several of them, which together are o
 
 Energy of the UEs: in each frame, all of them listen to the downlink, and to nothing else. Each transmission costs the
 energy of sending, collided ones and each copy on coded channels included; a pulled UE that is not ready sends nothing.
-UEs that sent, and UEs that were pulled but not ready, have trained: their computing counts if its time is known. The
-energy of slots in which the PS asks UEs before a frame is not counted.
+UEs that sent, and UEs that were pulled but not ready, have trained: their computing counts if its time is known; in
+asynchronous mode, all trainings count when they begin, whether their updates are ever received or not. The energy of
+slots in which the PS asks UEs before a frame is not counted.
 
 >>> radio = Radio(bits=161_120, bits_per_slot=20_000, slot_ms=5, send_mj=1.0)
 >>> radio.update_slots, radio.frame_slots(10), round(radio.slot_seconds, 3)
@@ -48,7 +49,7 @@ def cost_frame(receipt: Receipt) -> Time:
 
 def cost_sum(receipt: Receipt) -> Time:
     """Return the times of the received UEs, overhead + slot + 1, as in the paper's Fig. 6. It rewards collisions."""
-    slots, before = receipt.received_slots, receipt.overhead + receipt.downlink_length
+    slots, before = receipt.received_slots, receipt.overhead + receipt.downlink_length + receipt.wait
     return tidy(receipt.uplink_length * int(slots.sum()) + len(slots) * before)
 
 
@@ -285,8 +286,7 @@ class Clock:
         spent, computed = self._spent(receipt), np.zeros(self.ues if self.compute_joules else 0)
         sent = receipt.senders
         if self.compute_joules and ready is not None:
-            trained = np.concatenate([sent, receipt.wasted])
-            computed[trained] = ready[trained]
+            computed[receipt.training] = ready[receipt.training]
         joules = self.joules_by_ue(receipt.downlinks, sent, computed)
         return Cost(
             cost_max(receipt),

@@ -41,6 +41,8 @@ class Updates:
     own: (P,) the model that the PS trained from `start` on labels of its own, if it does (`training.ps: join`).
     own_size: the number of these labels.
     val_gradient: returns the gradient (P,) of the validation loss at a model (P,). Nothing else uses labels.
+    changes: (Y, P) changes as they arrived, before `local` was compensated for staleness; None: `steps`.
+    least_step: the least factor of a step; below 1 where compensated updates may overshoot.
     noise_of: estimates the noise (Y,) of steps (Y, P) that were compressed, where that takes more than their medians.
     """
 
@@ -58,6 +60,8 @@ class Updates:
     own_size: int = 0
     val_gradient: Callable[[Tensor], Tensor] | None = None
     noise_of: Callable[[NDArray[np.float32]], NDArray[np.float64] | None] | None = None
+    changes: Tensor | None = None
+    least_step: float = 1.0
 
     @cached_property
     def steps(self) -> Tensor:
@@ -72,8 +76,9 @@ class Updates:
     @cached_property
     def noise(self) -> NDArray[np.float64]:
         """(Y,) estimated standard deviation of each update's noise, with the error of its compression."""
-        compressed = None if self.noise_of is None else self.noise_of(self.steps.cpu().numpy())
-        return noise_estimates(self.steps) if compressed is None else compressed
+        steps = self.steps if self.changes is None else self.changes
+        compressed = None if self.noise_of is None else self.noise_of(steps.cpu().numpy())
+        return noise_estimates(steps) if compressed is None else compressed
 
     @cached_property
     def gains(self) -> NDArray[np.float64]:

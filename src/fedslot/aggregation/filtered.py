@@ -1,6 +1,6 @@
 """Filtered: weight updates by their noise, filter what they have in common by the layers' inputs, take larger steps.
 
-`docs/explanation/equal-slots.md` derives it. In each round, with d_k the steps of the received UEs:
+`docs/explanation/derivation.md` derives it. In each round, with d_k the steps of the received UEs:
 
 0. Trust. Updates that the PS's labels speak against, and copies, are refused, and long steps shortened: `trust.py`.
 1. Weights. The noise sigma_k of a UE is the mean of its estimates so far. Measured as a change of the layers' outputs,
@@ -181,7 +181,7 @@ class Filtered:
             momentum=momentum,
             variance=variance,
             rounds=round,
-            step=self._next_step(state.step, losses, first_loss) if complete else 1.0,
+            step=self._next_step(state.step, losses, first_loss, updates.least_step) if complete else 1.0,
             means=means,
             scale=scale,
             scale_variance=scale_variance,
@@ -249,11 +249,11 @@ class Filtered:
             factors.append(torch.full_like(matrix, min(state.step, longest)))
         return statistics.flatten(factors)
 
-    def _next_step(self, step: float, losses: list[float], first_loss: float) -> float:
-        """Return the factor of the next step; losses: of the model and of its running means."""
+    def _next_step(self, step: float, losses: list[float], first_loss: float, least: float) -> float:
+        """Return the factor of the next step, from `least`; losses: of the model and of its running means."""
         best = min(losses)
         too_long = losses[0] - best > TOO_LONG * min(best, max(first_loss - best, 0.0)) + ALIKE * best
-        return min(max(step * (SHORTER if too_long else LONGER), 1.0), self.step)
+        return min(max(step * (SHORTER if too_long else LONGER), least), self.step)
 
 
 def _screen(state: FilterState, updates: Updates) -> tuple[FilterState, NDArray[np.float64]]:

@@ -1,4 +1,4 @@
-"""`fedslot equal-slots`: compare strategies at equal slots on all data sets, and write the page about it."""
+"""`fedslot equal-slots`: compare strategies at equal slots on all data sets, and write the pages about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def equal_slots(
     settings: Annotated[
         list[str] | None, typer.Argument(help="Settings to measure, such as mnist-200; by default all.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for runs, figures and equal-slots.md.")] = Path("out/equal-slots"),
+    out: Annotated[Path, typer.Option(help="Folder for runs, figures and pages.")] = Path("out/equal-slots"),
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
     budget: Annotated[int | None, typer.Option(min=100, help="Slots of each run; fewer for a quick look.")] = None,
     curves: CurvesOption = None,

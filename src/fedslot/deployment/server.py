@@ -404,6 +404,8 @@ def _check(scenario: Scenario, strategy: Strategy[Any]) -> None:
         raise InputError("strategy.name", scenario.strategy.name, "one whose UEs send updates; no data leaves a device")
     if scenario.fleet.attack is not None:
         raise InputError("fleet.attack", scenario.fleet.attack.name, "null in a deployment: only simulated UEs lie")
+    if scenario.is_asynchronous:
+        raise InputError("mode", scenario.mode, "synchronous in a deployment")
     if scenario.fleet.computing is not None:
         raise InputError("fleet.computing", "set", "null in a deployment, where UEs take the time that they take")
     for name, value in (("outage", scenario.radio.outage), ("duty_cycle", scenario.radio.duty_cycle)):

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedslot.data.partition import check_ues
 from fedslot.data.sources import Outline, check_exists, outline
-from fedslot.fleet import check_owners, link_rates
+from fedslot.fleet import Computing, check_owners, link_rates
 from fedslot.learning.models import MODELS, Model
 from fedslot.learning.training import choose_engine
 from fedslot.rounds.held_out import held_out_counts
@@ -73,7 +73,8 @@ def check(scenario: Scenario, *, data: bool = True, workers: int = 1) -> None:
     sizes = np.broadcast_to(np.int64(1), scenario.data.ues)  # not known without the data
     check_strategy(scenario, scenario.strategy.make(cell(scenario, sizes)))
     attack = () if scenario.fleet.attack is None else (scenario.fleet.attack,)
-    for whole in (scenario.push.channel, scenario.aggregation, scenario.valuation, *attack):
+    wholes = (scenario.push.channel, scenario.aggregation, scenario.staleness, scenario.valuation)
+    for whole in (*wholes, *attack):
         whole.make()
     for part in scenario.parts:
         part.bind()
@@ -81,6 +82,8 @@ def check(scenario: Scenario, *, data: bool = True, workers: int = 1) -> None:
         check_exists(scenario.data.dataset)
         _check_data(scenario, outline(scenario.data.dataset), workers)
         link_rates(scenario)  # they may be in a file
+        if scenario.fleet.computing is not None:  # and so may these times
+            Computing(scenario.fleet.computing, sizes, scenario.seed)
 
 
 def _check_data(scenario: Scenario, data: Outline, workers: int) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedslot.data.partition import Partition, Shares, own_shares
+from fedslot.fleet.computing import Computing
 from fedslot.fleet.rates import ALMOST_CERTAIN
-from fedslot.scenario import AttackPart, ComputingSection, FleetSection, Scenario
+from fedslot.scenario import AttackPart, FleetSection, Scenario
 from fedslot.support.errors import InputError, shorten
-from fedslot.support.rng import COMPUTING, LIARS, LYING, NOISE_LEVELS, PARTITION, RATES, STRAGGLERS, stream
+from fedslot.support.rng import LIARS, LYING, NOISE_LEVELS, PARTITION, RATES, STRAGGLERS, stream
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Fleet:
     rates: (K,) rate of each UE's link, at most 1, that for which a slot is made.
     outage: (K,) probability that a transmission of a UE is lost, beside collisions.
     liars: (K,) whether each UE lies, in some rounds or in all.
+    computing: computing times; None: training takes no time.
     """
 
     shares: Shares
@@ -33,8 +34,8 @@ class Fleet:
     rates: NDArray[np.float64]
     outage: NDArray[np.float64]
     liars: NDArray[np.bool_]
+    computing: Computing | None
     _seed: int
-    _computing: ComputingSection | None
     _attack: AttackPart | None
 
     @classmethod
@@ -59,8 +60,8 @@ class Fleet:
             _noise(scenario.fleet, ues, seed),
             *link_rates(scenario),
             _liars(scenario.fleet.attack, ues, seed),
+            None if scenario.fleet.computing is None else Computing(scenario.fleet.computing, shares.sizes, seed),
             seed,
-            scenario.fleet.computing,
             scenario.fleet.attack,
         )
 
@@ -91,15 +92,6 @@ class Fleet:
             return False
         return attack.probability == 1 or stream(self._seed, LYING, round, ue).random() < attack.probability
 
-    def ready(self, round: int) -> NDArray[np.float64] | None:
-        """Return the time at which each UE's update is ready, (K,) in slots after the downlink slot.
-
-        None means that all are ready at once.
-        """
-        if self._computing is None:
-            return None
-        return computing_times(self._computing, self.sizes, self._seed, round)
-
 
 def check_owners(scenario: Scenario, ues: int) -> None:
     """Refuse another number of UEs than that among which a data set is divided by itself."""
@@ -123,25 +115,6 @@ def link_rates(scenario: Scenario) -> tuple[NDArray[np.float64], NDArray[np.floa
         raise InputError("radio.rates", part.name, allowed)
     losses = lost + scenario.radio.outage * (1 - lost.astype(np.float64))
     return rates.astype(np.float64, copy=False), np.minimum(losses, ALMOST_CERTAIN)
-
-
-def computing_times(
-    computing: ComputingSection, sizes: NDArray[np.int64], seed: int, round: int
-) -> NDArray[np.float64]:
-    """Draw the computing time of each UE, (K,) in slots: T = I(eps) D c / f with c ~ Gamma cycles per bit (Sec. II-C).
-
-    The paper normalises the Gamma density by an incomplete gamma function, with which it does not integrate to one.
-    This is the ordinary Gamma distribution.
-    """
-    rng = stream(seed, COMPUTING, *([round] if computing.redraw else []))
-    cycles_per_bit = rng.gamma(computing.shape, computing.scale, size=len(sizes))
-    return workload(computing, sizes) * cycles_per_bit / computing.frequency / computing.slot
-
-
-def workload(computing: ComputingSection, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the bits that each UE's local training goes through, (K,): I(eps) D, iterations times bits of data."""
-    iterations = computing.iterations * math.log(1 / computing.accuracy)
-    return np.asarray(iterations * sizes * computing.bits_per_sample, dtype=np.float64)
 
 
 def _epochs(epochs: int, stragglers: float, ues: int, seed: int) -> NDArray[np.int64]:

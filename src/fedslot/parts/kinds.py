@@ -152,6 +152,19 @@ CODECS: Kind[Any] = Kind(
     },
     base="fedslot.compression.codec:Codec",
 )
+STALENESS: Kind[Any] = Kind(
+    "staleness",
+    "a rule for stale updates",
+    "fedslot.staleness",
+    {
+        "plain": "fedslot.updates.staleness:Plain",
+        "fedasync": "fedslot.updates.staleness:FedAsync",
+        "discount": "fedslot.updates.staleness:Discount",
+        "ps": "fedslot.updates.compensation:PSCompensation",
+        "soft": "fedslot.updates.compensation:SoftCompensation",
+    },
+    base="fedslot.updates.staleness:Staleness",
+)
 RATES: Kind[Any] = Kind(
     "radio.rates",
     "a law of rates",
@@ -200,6 +213,7 @@ KINDS = (
     PARTITIONS,
     LINKS,
     CODECS,
+    STALENESS,
     RATES,
     ATTACKS,
     COST_RULES,

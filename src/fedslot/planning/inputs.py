@@ -75,21 +75,13 @@ def model_shapes(scenario: Scenario) -> Shapes:
 def readiness(scenario: Scenario, slots: int, slot_seconds: float) -> NDArray[np.float64]:
     """Return the probability that a UE is ready when each slot begins, (M,), from the scenario's computing times.
 
-    T = I(eps) D c / f is at most t if c ~ Gamma(shape, scale) is at most t f / (I(eps) D). The mean is over the sizes
-    D of the fleet's data: a UE that is pulled or contends is taken as any of them.
+    The mean is over the UEs of the fleet: one that is pulled or contends is taken as any of them.
     """
-    from scipy.special import gammainc  # slow to import
-
     from fedslot.data.sources import load
-    from fedslot.fleet import Fleet, workload
+    from fedslot.fleet import Fleet
 
-    computing = scenario.fleet.computing
-    assert computing is not None
     data = load(scenario.data.dataset)
-    bits = workload(computing, Fleet.draw(scenario, data.y_train, data.ue_train).sizes)
-    begins = np.arange(slots) * slot_seconds  # after the downlink slot
-    with np.errstate(divide="ignore", invalid="ignore"):  # a UE without samples is ready at once
-        most = begins[:, None] * computing.frequency / bits / computing.scale
-        chances = np.where(bits > 0, gammainc(computing.shape, most), 1.0)
-    by_slot: NDArray[np.float64] = np.minimum(chances.mean(axis=1), 1.0)
-    return by_slot
+    computing = Fleet.draw(scenario, data.y_train, data.ue_train).computing
+    assert computing is not None
+    begins = np.arange(slots, dtype=np.float64) * slot_seconds / computing.section.slot  # after the downlink slot
+    return computing.ready_by(begins)

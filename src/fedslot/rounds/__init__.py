@@ -5,6 +5,8 @@ ps.py              the parameter server's side of a round, the same in the simul
 round.py           the record of a round, the state between rounds, what strategies know, backlogged UEs
 links.py           the radio links of simulated UEs
 local_training.py  the training of the received UEs
+devices.py         the clock of a device: who trains from which version until when
+ps_training.py     the PS's own training, which estimates what stale updates missed
 liars.py           lying UEs: the samples on which they train, and what they send
 held_out.py        the PS's samples: test, validation, values of updates
 own_labels.py      the model that the PS trains alone, and how long it is reported

@@ -101,6 +101,8 @@ def _groups(scenario: Scenario) -> Iterator[tuple[Iterable[str], str]]:
             yield pushing, under
         elif "frame.pull" in uses and scenario.frame.pull == scenario.frame.slots:
             yield pushing, "without push slots"
+    if not scenario.is_asynchronous:
+        yield [key for key in keys() if key.startswith("staleness.")], "with mode=synchronous"
     if push.arrivals is not None:
         yield ["push.contenders"], "with push.arrivals"
     elif push.contenders == "ready":

@@ -75,7 +75,7 @@ class Links:
         if receipt.bursts is not None:
             bursts = np.zeros_like(receipt.bursts)
             bursts[receipt.received] = receipt.bursts[receipt.received]
-        return replace(receipt, attempts=None, bursts=bursts)
+        return replace(receipt, attempts=None, bursts=bursts, trained=None)
 
     def silence(self, silent: NDArray[np.float64], receipt: Receipt, spent: Time) -> NDArray[np.float64]:
         """Return until when UEs are silent, (K,), after a frame that ended when `spent` slots were spent."""

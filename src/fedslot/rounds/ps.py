@@ -15,23 +15,35 @@ from torch import Tensor
 
 from fedslot.access.clock import Clock, Cost
 from fedslot.access.controller import Contention, Controller
+from fedslot.access.order import Forecast
 from fedslot.aggregation import Aggregate, Aggregation, Updates
 from fedslot.compression import Compression, Key, compression_of
 from fedslot.learning.models import Model
 from fedslot.learning.tasks import ACCURACY
-from fedslot.messages import Grant, Measured, NoState, Receipt, UEs
+from fedslot.messages import Grant, Measured, NoState, Receipt, Time, UEs, tidy
 from fedslot.rounds.checks import check_aggregate, check_grant, check_state, check_traced, distinct_ues
 from fedslot.rounds.held_out import HeldOut, finite, no_values
 from fedslot.rounds.links import GOOD_LINKS, Links
 from fedslot.rounds.local_training import Trained
 from fedslot.rounds.own_labels import OwnLabels, OwnModel
-from fedslot.rounds.round import ROUNDING, Round, Snapshot, after_pushes, first_waiting, overhead, still_waiting
+from fedslot.rounds.ps_training import PSTraining
+from fedslot.rounds.round import (
+    ROUNDING,
+    Round,
+    Snapshot,
+    after_pushes,
+    first_waiting,
+    overhead,
+    staleness,
+    still_waiting,
+)
 from fedslot.rounds.states import state_arrays
 from fedslot.rounds.trace import Event, trace_frame
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Strategy
 from fedslot.support.errors import InputError, RefusedError
 from fedslot.support.rng import ASK, SCHEDULE, stream
+from fedslot.updates import Arrived, Staleness
 from fedslot.valuation import Valuation
 
 Losses = Callable[[UEs], NDArray[np.float64]]
@@ -59,6 +71,7 @@ class PS:
     links: the links of the UEs, where they are simulated.
     controller: controls the access barring, where the scenario or the strategy wants that.
     compression, broadcast: how updates and the model are written as bytes; None: in full precision.
+    staleness: what it makes of updates of older models, and training: its own, which that may need.
     """
 
     scenario: Scenario
@@ -72,6 +85,8 @@ class PS:
     broadcast: Compression | None = field(init=False)
     controller: Controller = field(init=False)
     labels: OwnLabels | None = field(init=False)
+    staleness: Staleness = field(init=False)
+    training: PSTraining = field(init=False)
     _said: tuple[Tensor, Key, bytes, Tensor] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -81,6 +96,8 @@ class PS:
         self.broadcast = compression_of(self.scenario.broadcast_compression, shapes)
         self.controller = Controller(self.scenario.push.channel.make(), self.scenario.data.ues)
         self.labels = OwnLabels(self.scenario, self.network, self.held_out) if self.scenario.ps_trains else None
+        self.staleness = self.scenario.staleness.make()
+        self.training = PSTraining(self.scenario, self.network, self.held_out)
 
     def start(self, model: Tensor) -> Snapshot:
         """Return the snapshot before the first round, whose broadcast is `model` (P,), or trained from it by the PS."""
@@ -96,6 +113,9 @@ class PS:
         contenders = scenario.expected_contenders
         contention = Contention(float(scenario.data.ues if contenders is None else contenders))
         waiting, ues, spent = first_waiting(scenario), scenario.data.ues, self.clock.radio.time(0)
+        forecast = Forecast.blank(
+            ues if scenario.orders else 0, scenario.fleet.computing is not None, scenario.is_asynchronous
+        )
         return Snapshot(
             round=0,
             slots_spent=spent,
@@ -110,7 +130,12 @@ class PS:
             aggregation=aggregation,
             own=own,
             contention=contention,
+            forecast=forecast,
         )
+
+    def begins(self, now: Snapshot, overhead: int) -> Time:
+        """Return the slots spent when the next broadcast has been heard; overhead: slots of asking before it."""
+        return tidy(now.slots_spent + overhead + self.clock.radio.downlink_length)
 
     def heard(self, now: Snapshot) -> Tensor:
         """Return the model (P,) as UEs hear it: what the broadcast is decoded to, if it is compressed."""
@@ -159,9 +184,14 @@ class PS:
         if grant.probability == "auto" and not self._controls:
             raise RefusedError(f"{part} must have needs_load = True to announce the probability auto")
         probability = self.scenario.push.probability if grant.probability is None else grant.probability
-        grant = self.links.allow(grant, now, self.scenario.frame.slots)
+        most = self.scenario.frame.slots
+        if self.scenario.orders:
+            radio, before = self.clock.radio, grant.overhead + self.clock.radio.downlink_length
+            start = self.begins(now, grant.overhead)
+            grant = now.forecast.arrange(grant, start, most, radio.uplink_length, before)
+        grant = self.links.allow(grant, now, most)
         if probability == "auto":
-            slots = grant.uplink_slots(self.scenario.frame.slots) - grant.pull_slots if grant.push else 0
+            slots = grant.uplink_slots(most) - grant.pull_slots if grant.push else 0
             probability = self.controller.probability(now.contention, slots)
         return replace(grant, probability=probability)
 
@@ -186,13 +216,17 @@ class PS:
         excuse: is told what failed, and the model stays as it is, or values are 0; None: such errors are raised.
         """
         receipt = self.clock.timed(receipt)
-        trained = self._from_precise(now, trained)
+        trained, changes = self._from_present(now, receipt, trained)
         valuation = self._value(now, receipt, trained, excuse)
-        updates = self._gather(now, trained, valuation)
+        updates = self._gather(now, receipt, trained, valuation, changes)
         own, new = self._choose_report(now, self._aggregate(now, updates, excuse))
         contention, excess = self._estimate(now, receipt)
         measured = self._measure(updates, new.accepted)
-        receipt = replace(receipt, measured=measured, excess=excess, reports=self._reports(trained))
+        forecast = now.forecast
+        if self.scenario.orders:
+            forecast = forecast.learn(receipt, self.begins(now, receipt.overhead))
+        reports = self._reports(trained)
+        receipt = replace(receipt, measured=measured, excess=excess, reports=reports, away=forecast.away)
         state = self.strategy.observe(now.state, self.links.seen(receipt), valuation.values)
         check_state(self._strategy_in(now), "observe", state, now.state)
 
@@ -215,6 +249,9 @@ class PS:
             aggregation=new.state,
             own=own,
             contention=contention,
+            forecast=forecast,
+            work=now.work,
+            versions=self.versions(now),
             seconds_spent=now.seconds_spent + (cost.seconds or 0.0),
             joules_spent=now.joules_spent + (cost.joules or 0.0),
             links=trained.links,
@@ -232,7 +269,7 @@ class PS:
         """
         scenario, uplink = self.scenario, grant.uplink_slots(self.scenario.frame.slots)
         downlinks = 1 if uplink else 0
-        longest = grant.overhead + self.clock.radio.time(uplink, downlinks)
+        longest = grant.overhead + grant.wait + self.clock.radio.time(uplink, downlinks)
         longest_seconds = self.clock.seconds(longest, downlinks) or 0.0
         for name, budget, spent, needed in (
             ("time_budget", scenario.time_budget, now.slots_spent, longest),
@@ -244,11 +281,43 @@ class PS:
                 return False
         return scenario.joules_budget is None or now.joules_spent < scenario.joules_budget
 
-    def _from_precise(self, now: Snapshot, trained: Trained) -> Trained:
-        """Return local models as if trained from the PS's own model: UEs send changes of the one that they heard."""
-        if self.broadcast is None or (trained.ues < 0).any():
-            return trained
-        return replace(trained, models=trained.models + (now.model - self.heard(now)))
+    def versions(self, now: Snapshot) -> dict[int, Tensor]:
+        """Return the models (P,) from which UEs may have trained in a frame, by version; none in synchronous mode."""
+        if not self.scenario.is_asynchronous:
+            return {}
+        oldest = now.round - self.scenario.staleness.most
+        return {version: model for version, model in now.versions.items() if version >= oldest} | {
+            now.round: self.heard(now)
+        }
+
+    def _from_present(self, now: Snapshot, receipt: Receipt, trained: Trained) -> tuple[Trained, Tensor | None]:
+        """Return local models as if trained from the PS's present model, and their changes (Y, P) as they arrived.
+
+        UEs send changes of the model that they heard, which may be compressed, and may be an older one; then changes
+        are passed through the rule for stale updates. None: they are what local models say.
+        """
+        if (trained.ues < 0).any() or not len(trained.models):
+            return trained, None
+        heard = self.heard(now)
+        if receipt.versions is not None and self.scenario.is_asynchronous:
+            known, versions = self.versions(now), receipt.versions
+            starts = torch.stack([known[version] for version in versions.tolist()])
+            arrived = Arrived(now.round, heard, versions, starts, trained.models - starts, self.training)
+            passed = self._compensate(arrived)
+            if passed is not arrived.changes or arrived.ages.any():
+                return replace(trained, models=now.model + passed), arrived.changes
+        if self.broadcast is None:
+            return trained, None
+        return replace(trained, models=trained.models + (now.model - heard)), None
+
+    def _compensate(self, arrived: Arrived) -> Tensor:
+        """Return the changes (Y, P) that the rule for stale updates makes of those that arrived."""
+        part = f"round {arrived.round}: staleness {self.scenario.staleness.name}"
+        changes = self.staleness.apply(arrived)
+        right = isinstance(changes, Tensor) and changes.shape == arrived.changes.shape
+        if not right or changes.dtype != arrived.changes.dtype:
+            raise RefusedError(f"{part} must return a tensor {tuple(arrived.changes.shape)} from apply()")
+        return finite(changes, self.scenario, arrived.round)
 
     def _value(self, now: Snapshot, receipt: Receipt, trained: Trained, excuse: Excuse | None) -> Valuation:
         """Value the received updates on the PS's validation samples; zeros if the strategy needs no values."""
@@ -261,7 +330,9 @@ class PS:
                 excuse("values", error)
         return no_values(len(receipt.received))
 
-    def _gather(self, now: Snapshot, trained: Trained, valuation: Valuation) -> Updates:
+    def _gather(
+        self, now: Snapshot, receipt: Receipt, trained: Trained, valuation: Valuation, changes: Tensor | None
+    ) -> Updates:
         """Return the updates of a round for the aggregation; a model that the PS trained itself has no value."""
         held_out, labels, by_ps = self.held_out, self.labels, bool((trained.ues < 0).any())
         own = labels.join(now.model, now.round) if labels and len(trained.models) else None
@@ -280,6 +351,8 @@ class PS:
             len(labels.share) if labels else 0,
             held_out.validation.gradient,
             None if self.compression is None else self.compression.codec.noise,
+            changes,
+            1 / (1 + staleness(receipt, now.round)) if self.staleness.damps else 1.0,
         )
 
     def _aggregate(self, now: Snapshot, updates: Updates, excuse: Excuse | None) -> Aggregate[Any]:
@@ -324,7 +397,9 @@ class PS:
         """Return the measurements of a round's updates, if the strategy needs them and they can be measured."""
         if not getattr(self.strategy, "needs_measurements", False) or not len(updates.local):
             return None
-        responses, gain = updates.responses.double(), updates.statistics.noise_gain(updates.start)
+        gain = updates.statistics.noise_gain(updates.start)
+        changes = updates.steps if updates.changes is None else updates.changes
+        responses = updates.statistics.responses(changes, updates.start).double()
         products = (responses @ responses.mT).cpu().numpy()
         measured = Measured(updates.noise, products, gain, accepted)
         return measured if np.isfinite([gain, *products.flat]).all() else None
@@ -400,6 +475,8 @@ class PS:
             collided=len(receipt.collided),
             lost=len(receipt.lost),
             bits=0 if trained.bits is None else int(trained.bits.sum()),
+            staleness=staleness(receipt, after.round - 1),
+            trainings=len(receipt.training),
             cost_max=cost.max,
             cost_frame=cost.frame,
             cost_sum=cost.sum,

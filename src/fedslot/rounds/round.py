@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,9 +15,11 @@ from torch import Tensor
 from fedslot.access.clock import NO_RADIO, Radio
 from fedslot.access.controller import Contention
 from fedslot.access.frame import draw_backlogged
+from fedslot.access.order import Forecast
 from fedslot.messages import Grant, Receipt, Time, UEs
 from fedslot.planning.cell import Barring
 from fedslot.planning.planner import plan
+from fedslot.rounds.devices import Work
 from fedslot.scenario import Scenario
 from fedslot.strategies import Asking, Cell, Split, Strategy
 from fedslot.support.checks import check_whole
@@ -56,6 +59,10 @@ class Round:
     """Number of UEs that were pulled, and whose transmission was lost on their link."""
     bits: int
     """Bits of the received updates, as they are on the wire."""
+    staleness: float
+    """Mean age of the received updates: frames since the broadcast from which they were trained; 0 without any."""
+    trainings: int
+    """Number of UEs that trained: in asynchronous mode, those that began at this broadcast."""
     cost_max: Time
     """Overhead, downlink and uplink slots up to the last received one: the time of the frame by the clock. A slot is
     the time of an update in full precision; it is cut into shorter ones if updates are compressed."""
@@ -106,6 +113,9 @@ class Snapshot:
     state: the strategy's state. aggregation: the aggregation's state.
     own: the model that the PS trained alone, an `OwnModel`, where that may be the one that is reported.
     contention: what the PS knows of the contention for the push slots.
+    forecast: what it knows of the UEs' computing times, and whom it ordered.
+    work: what simulated UEs train and hold; without elements in synchronous mode.
+    versions: in asynchronous mode, the models in use by the rounds that broadcast them, as UEs heard them.
     links: the states of the UEs' update chains, of those that have one.
     seconds_spent, joules_spent: time on the air and energy of the frames so far; 0 where they are not known.
     """
@@ -123,6 +133,9 @@ class Snapshot:
     aggregation: Any
     own: Any
     contention: Contention
+    forecast: Forecast
+    work: Work = field(default_factory=Work)
+    versions: Mapping[int, Tensor] = field(default_factory=dict)
     seconds_spent: float = 0.0
     joules_spent: float = 0.0
     links: Memory = field(default_factory=dict)
@@ -172,6 +185,12 @@ def overhead(strategy: Strategy[Any]) -> int:
         return 0
     check_whole(f"overhead of {type(strategy).__name__}", strategy.overhead)
     return int(strategy.overhead)
+
+
+def staleness(receipt: Receipt, round: int) -> float:
+    """Return the mean age of the updates received in a round, in frames; 0 if there are none."""
+    versions = receipt.versions
+    return 0.0 if versions is None or not len(versions) else float((round - versions).mean())
 
 
 def first_waiting(scenario: Scenario) -> NDArray[np.bool_]:

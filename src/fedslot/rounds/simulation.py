@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from fedslot.access.frame import play
 from fedslot.data.sources import load, outline
 from fedslot.fleet import Fleet
 from fedslot.messages import Grant, Receipt, UEs
+from fedslot.rounds.devices import Devices
 from fedslot.rounds.held_out import HeldOut
 from fedslot.rounds.links import Links
 from fedslot.rounds.local_training import (
@@ -73,6 +75,8 @@ class Simulation:
         check_memory(scenario, outline(scenario.data.dataset), self.model)
         self.fleet = Fleet.draw(scenario, data.y_train, data.ue_train)
         radio = radio_of(scenario, self.model.tensor_shapes)
+        most_age = scenario.staleness.most if scenario.is_asynchronous else None
+        self.devices = Devices(scenario.data.ues, self.fleet.computing, most_age)
         self.links = Links.of(scenario, self.fleet, radio)
         if self.links.bursts is not None and isinstance(self.channel, Coded):
             allowed = f"equal, at rate 1, with {scenario.push.channel.name}: copies of several slots are not modelled"
@@ -98,7 +102,7 @@ class Simulation:
     @refusing_exit()
     def start(self) -> Snapshot:
         """Return the snapshot before the first round."""
-        return self.ps.start(self.model.initial)
+        return replace(self.ps.start(self.model.initial), work=self.devices.blank())
 
     def rounds(self, now: Snapshot | None = None) -> Iterator[Step]:
         """Run Algorithm 1 from the start or from a snapshot, a round at a time; some are repeated with own parts."""
@@ -126,41 +130,74 @@ class Simulation:
         grant = self.ps.grant(now)
         if grant is None:
             return None
-        ready = self.fleet.ready(now.round)
-        receipt = self._access(grant, now, model, ready)
-        trained = self.train(model, receipt.received, now.round)
+        start = self.ps.begins(now, grant.overhead)
+        work, begun = self.devices.begin(now.work, grant, now.round, start)
+        receipt = self._access(grant, now, model, self.devices.ready(work, now.round, start))
+        versions = self.devices.versions(work, receipt.received, now.round)
+        receipt = replace(receipt, versions=versions, trained=begun)
+        receipt = replace(receipt, computing=self.devices.computed(receipt.received, versions))
+        trained = self._train(now, model, receipt.received, versions)
         if self.ps.needs_reports:
-            trained = replace(trained, metrics=self._report(model, trained, ready))
-        if trained.bits is None:
-            trained = self.local.send(model, trained, now.round, now.links)
-        step = self.ps.close(now, receipt, trained, began, ready)
+            trained = replace(trained, metrics=self._report(model, trained, receipt.computing))
+        times = self.devices.times(now.round)
+        step = self.ps.close(now, receipt, trained, began, times)
+        work = self.devices.end(work, receipt)
+        in_use = {version: step.now.versions[version] for version in work.versions & step.now.versions.keys()}
+        step = step._replace(now=replace(step.now, work=work, versions=in_use))
         if self.goal is None:
             return step
         success = self.goal.evaluate(step.now.report)[1]
         return step._replace(round=replace(step.round, attack_success=success))
 
-    def _report(self, model: Tensor, trained: Trained, ready: NDArray[np.float64] | None) -> list[dict[str, float]]:
+    def _report(self, model: Tensor, trained: Trained, computing: NDArray[np.float64] | None) -> list[dict[str, float]]:
         """Return what the received UEs report of themselves, as devices do: of the names that the strategy needs."""
-        ues, computing = trained.ues, self.scenario.fleet.computing
+        ues = trained.ues
         known: dict[str, Callable[[], NDArray[Any]]] = {
             "loss": lambda: self.local.losses(model, ues),
             "norm": lambda: (trained.models - model).double().norm(dim=1).cpu().numpy(),
             "samples": lambda: self.fleet.sizes[ues],
         }
-        if ready is not None and computing is not None:
-            known["seconds"] = lambda: ready[ues] * computing.slot
+        if computing is not None and (section := self.scenario.fleet.computing) is not None:
+            known["seconds"] = lambda: computing * section.slot
         numbers = {name: known[name]().tolist() for name in self.ps.needs_reports if name in known}
         return [{name: float(all[row]) for name, all in numbers.items()} for row in range(len(ues))]
 
+    def _train(self, now: Snapshot, model: Tensor, ues: UEs, versions: UEs) -> Trained:
+        """Train the received UEs, each from the model of its version, and send what they have learned.
+
+        model: (P,) that of this round as UEs heard it.
+        """
+        if not (versions < now.round).any():
+            trained = self.train(model, ues, now.round)
+            return self.local.send(model, trained, now.round, now.links) if trained.bits is None else trained
+        done: list[Trained] = []
+        places: list[UEs] = []
+        links = now.links
+        for version in np.unique(versions).tolist():
+            rows = np.flatnonzero(versions == version)
+            places.append(rows)
+            start = model if version == now.round else now.versions[version]
+            trained = self.train(start, ues[rows], version)
+            done.append(self.local.send(start, trained, version, links) if trained.bits is None else trained)
+            links = done[-1].links
+        order = np.argsort(np.concatenate(places))
+        return Trained(
+            torch.cat([part.models for part in done])[order],
+            ues,
+            self.fleet.sizes[ues],
+            np.concatenate([part.bits for part in done if part.bits is not None])[order],
+            links,
+        )
+
     def _access(self, grant: Grant, now: Snapshot, model: Tensor, ready: NDArray[np.float64] | None) -> Receipt:
-        """Play the frame on the channel. model: (P,) as UEs heard it. ready: (K,) in slots."""
+        """Play the frame on the channel. model: (P,) as UEs heard it. ready: (K,) in slots after the broadcast."""
         seed, round, slots = self.scenario.seed, now.round, grant.uplink_slots(self.scenario.frame.slots)
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
         pushing = backlogged(self.scenario, grant, now.waiting, round)
         if len(now.silent):
             pushing = pushing[~self.links.silenced(now)[pushing]]
         if ready is not None:
-            ready = ready / self.ps.clock.radio.uplink_length
+            ready = (ready - grant.wait) / self.ps.clock.radio.uplink_length
         own: dict[str, Callable[[UEs], NDArray[Any]]] = {
             "noise": self.fleet.claimed_noise.__getitem__,
             "samples": self.fleet.sizes.__getitem__,

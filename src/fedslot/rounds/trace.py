@@ -45,6 +45,8 @@ class Event(NamedTuple):
     """The PS's estimate of the UE's noise after the round; None if it is not known."""
     update_value: float | None
     """The value of the update that was received in this round, before smoothing; None if there is none."""
+    staleness: int | None = None
+    """The frames since the broadcast from which the received update was trained; None if nothing was received."""
 
 
 def trace_frame(
@@ -64,12 +66,13 @@ def trace_frame(
     """
     rows = _events(receipt)
     rows.sort()
-    received = (
-        {} if update_values is None else dict(zip(receipt.received.tolist(), update_values.tolist(), strict=True))
-    )
+    ues = receipt.received.tolist()
+    received = {} if update_values is None else dict(zip(ues, update_values.tolist(), strict=True))
+    ages = [0] * len(ues) if receipt.versions is None else (round - receipt.versions).tolist()
+    stale = dict(zip(ues, ages, strict=True))
     columns = _of(rows, value), _of(rows, noise)
     return [
-        Event(round, slot, event, None if ue < 0 else ue, value_of, noise_of, received.get(ue))
+        Event(round, slot, event, None if ue < 0 else ue, value_of, noise_of, received.get(ue), stale.get(ue))
         for (slot, ue, event), value_of, noise_of in zip(rows, *columns, strict=True)
     ]
 

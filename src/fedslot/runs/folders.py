@@ -88,7 +88,7 @@ REPRODUCTION = FolderKind(
 EQUAL_SLOTS = FolderKind(
     "study at equal slots",
     "equal-slots.yaml",
-    (*(f"images/equal-slots/*.{kind}" for kind in IMAGES), "curves/equal-slots/*.csv.gz", "equal-slots.md"),
+    (*(f"images/equal-slots/*.{kind}" for kind in IMAGES), "curves/equal-slots/*.csv.gz", "equal-slots*.md"),
     ("runs/*/runs/*",),
 )
 RANDOM_SETTINGS = FolderKind(

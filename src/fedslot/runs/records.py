@@ -39,8 +39,9 @@ PLAIN = (
     *("round", "slots_spent", "seconds_spent", "joules_spent"),
     *("waiting", "failures", "heard", "silent", "owed", "model", "report"),
 )
-STATES = ("state", "aggregation", "own", "contention")
-LINKED_UES, LINKS = "links.ues", "links.states"  # the states of the UEs' update chains
+STATES = ("state", "aggregation", "own", "contention", "forecast", "work")
+# tensors of equal shape by number: the states of UEs' update chains, and the models of versions
+NUMBERED = ("links", "versions")
 _PANDAS = tuple(map(int, pd.__version__.split(".")[:2]))
 EXACTLY: Any = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}  # from then on always, and the word warns
 NUMBERS = (  # columns of rounds.csv in all versions with a number in each row, apart from the score
@@ -284,11 +285,11 @@ class RunFolder:
         except (ValueError, KeyError, TypeError) as error:
             why = f"does not fit the scenario ({error})"
             raise RefusedError(f"{self.path / CHECKPOINT} {why}; start over with --force") from None
-        links = {}
-        if LINKS in saved:
-            rows = torch.from_numpy(saved[LINKS]).to(start.model.device)
-            links = dict(zip(saved[LINKED_UES].tolist(), rows, strict=True))
-        return Snapshot(**plain, **states, links=links)
+        numbered: dict[str, Any] = {}
+        for name in NUMBERED:
+            rows = torch.from_numpy(saved.get(f"{name}.rows", np.zeros((0, 0)))).to(start.model.device)
+            numbered[name] = dict(zip(saved.get(f"{name}.numbers", np.zeros(0)).tolist(), rows, strict=True))
+        return Snapshot(**plain, **states, **numbered)
 
     def _kept_rows(self, name: str, count: int, digest: str) -> bytes:
         """Return the header and the `count` rows before the checkpoint, which must not have changed since."""
@@ -358,6 +359,7 @@ FRAME_TYPES: dict[str, Any] = {
     "value": "float64",
     "noise": "float64",
     "update_value": "float64",
+    "staleness": "Int64",
 }
 
 
@@ -416,6 +418,8 @@ def snapshot_arrays(now: Snapshot) -> dict[str, NDArray[Any]]:
     arrays = {name: as_array(getattr(now, name)) for name in PLAIN}
     for part in STATES:
         arrays |= {f"{part}.{name}": array for name, array in state_arrays(getattr(now, part)).items()}
-    if now.links:
-        arrays |= {LINKED_UES: np.array(list(now.links)), LINKS: np.stack([as_array(s) for s in now.links.values()])}
+    for name in NUMBERED:
+        if rows := getattr(now, name):
+            arrays[f"{name}.numbers"] = np.array(list(rows))
+            arrays[f"{name}.rows"] = np.stack([as_array(row) for row in rows.values()])
     return arrays

@@ -195,12 +195,14 @@ class Result:
         """Return the time that each UE computed, (K,) in slots, of those that acted in frames; (0,) if not counted."""
         if not clock.compute_joules:
             return np.zeros(0)
+        if self.scenario.is_asynchronous:
+            raise RefusedError("the trace of asynchronous runs does not list all UEs that trained")
         data, computed = load_data(self.scenario.data.dataset), np.zeros(clock.ues)
         fleet = Fleet.draw(self.scenario, data.y_train, data.ue_train)
+        assert fleet.computing is not None
         for round in acted["round"].unique().tolist():
-            ues, times = acted.loc[acted["round"] == round, "ue"].unique().astype(np.int64), fleet.ready(round)
-            assert times is not None
-            computed[ues] += times[ues]
+            ues = acted.loc[acted["round"] == round, "ue"].unique().astype(np.int64)
+            computed[ues] += fleet.computing.times(round)[ues]
         return computed
 
     def privacy(self, delta: float = DELTA) -> Privacy | None:

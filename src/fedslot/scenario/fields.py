@@ -192,9 +192,23 @@ class DataSection(Section):
         return beside(dataset, Path(), ".data.dataset")
 
 
-class ComputingSection(Section):
-    """Computing times of the UEs: T = I(eps) D c / f with c ~ Gamma(shape, scale) cycles per bit."""
+LAW_SCALE = ("scale", "bits_per_sample", "frequency", "accuracy", "iterations")
+"""Fields of the law of computing times that do nothing but scale them."""
 
+
+class ComputingSection(Section):
+    """Computing times of the UEs: T = I(eps) D c / f with c ~ Gamma(shape, scale) cycles per bit.
+
+    `mean_slots` sets their mean, and `times` replaces the law by a file.
+    """
+
+    mean_slots: float | None = Field(None, ge=0, le=MOST)
+    """Mean computing time of the fleet's UEs [slots]: times follow the same law, with the scale that this takes. Null:
+    they follow from the fields of the law."""
+    times: str | None = None
+    """Path of a CSV file with computing times, which ends in .csv, with the columns `ue` (from 0) and `slots` or
+    `seconds`; every UE has a row, or several with `redraw`. In a YAML file, the path is relative to that file,
+    elsewhere to the current folder. Null: times follow the law."""
     shape: float = Field(4.0, gt=0)
     """Shape of the Gamma distribution of cycles per bit, kappa."""
     scale: float = Field(5.0, gt=0)
@@ -210,7 +224,25 @@ class ComputingSection(Section):
     slot: float = Field(0.1, gt=0)
     """Length of a slot, tau [s]."""
     redraw: bool = False
-    """Whether cycles per bit are drawn in every frame. False: once per UE, so that a slow UE stays slow."""
+    """Whether times are drawn for every training. False: once per UE, so that a slow UE stays slow."""
+
+    @field_validator("times")
+    @classmethod
+    def _absolute(cls, times: str | None) -> Any:
+        """Make the path of a file absolute, as that of a data set."""
+        return beside(times, Path(), ".fleet.computing.times")
+
+    @model_validator(mode="after")
+    def _one_law(self) -> Self:
+        law = ("shape", *LAW_SCALE)
+        for given, others in (("times", ("mean_slots", *law)), ("mean_slots", LAW_SCALE)):
+            if getattr(self, given) is None:
+                continue
+            for name in others:
+                value = getattr(self, name)
+                if value != type(self).model_fields[name].default:
+                    raise InputError(f"fleet.computing.{name}", value, f"left out beside {given}, which replaces it")
+        return self
 
 
 class AttackPart(PartSection):
@@ -259,6 +291,10 @@ class FrameSection(Section):
     """Uplink slots per frame, M."""
     pull: int = Field(10, ge=0)
     """Uplink slots that are granted to chosen UEs, Q; the other M - Q are open to contention."""
+    order: bool | None = None
+    """Whether the PS goes by computing times, which UEs report with their updates: it pulls slower UEs in later slots,
+    waits before the first slot for as long as that yields more updates per slot, and leaves UEs that cannot be ready to
+    push. False: the order of the strategy, as in the paper. Null: only with `fleet.computing`."""
 
 
 class PushSection(Section):
@@ -461,6 +497,16 @@ class CostRulePart(PartSection):
     )
 
 
+class StalenessPart(PartSection):
+    """What the PS makes of updates that were trained from an older model than the present one."""
+
+    kind = kinds.STALENESS
+    name: Part = _name(kind, "ps", "Your own is a subclass of `fedslot.Staleness`.")
+    options: dict[str, Any] = _options("E.g. `{weight: 0.6, law: hinge}` for `fedasync`.")
+    most: int = Field(100, ge=0, le=10_000)
+    """Largest age of an update [frames]: older ones are dropped where they were trained, and refused by the PS."""
+
+
 class Scenario(Section):
     """All parameters that determine the result of a run."""
 
@@ -476,6 +522,10 @@ class Scenario(Section):
     """Joules that the UEs may spend in all. What a frame costs is known only after it: the first frame that uses up the
     budget is the last one. Null: no limit."""
     cost_rule: CostRulePart = CostRulePart()
+    mode: Literal["synchronous", "asynchronous"] = "synchronous"
+    """`synchronous`: in each frame, UEs train from its broadcast, and what is not ready by its slot is lost, as in the
+    paper. `asynchronous`: frames wait for nobody. A UE trains from the broadcast that orders an update, or whenever it
+    is idle, for as long as that takes, and then holds its update, which may be of an older model when it is sent."""
     data: DataSection = DataSection()
     fleet: FleetSection = FleetSection()
     frame: FrameSection = FrameSection()
@@ -494,6 +544,7 @@ class Scenario(Section):
     strategy: StrategyPart = StrategyPart()
     valuation: ValuationPart = ValuationPart()
     aggregation: AggregationPart = AggregationPart()
+    staleness: StalenessPart = StalenessPart()
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -520,6 +571,7 @@ class Scenario(Section):
         if self.time_budget is not None and self.time_budget < slots + 1:
             raise InputError("time_budget", self.time_budget, f"at least one frame, 1 + frame.slots ({slots + 1})")
         self._check_costs()
+        self._check_times()
         if (self.pools_data or self.trains_alone) and self.aggregation.name != "average":
             allowed = f"average where the PS trains, as under {self.strategy.name}"
             raise InputError("aggregation.name", self.aggregation.name, allowed)
@@ -531,6 +583,17 @@ class Scenario(Section):
             where = f"where more than {MOST_EXACT_PLAYERS} UEs may be received (frame.slots is {slots})"
             raise InputError("valuation.name", "exact", f"kriging, cyclic or gtg {where}")
         return self
+
+    def _check_times(self) -> None:
+        """Refuse what does not go with the mode, or with UEs without computing times."""
+        if self.frame.order and self.fleet.computing is None:
+            raise InputError("frame.order", True, "false or null without fleet.computing")
+        if not self.is_asynchronous:
+            return
+        if self.pools_data or self.trains_alone:
+            raise InputError("mode", self.mode, f"synchronous under {self.strategy.name}, which has no stale updates")
+        if self.frame.order is False:
+            raise InputError("frame.order", False, "true or null with mode=asynchronous, in which UEs are ordered")
 
     def _check_costs(self) -> None:
         """Refuse budgets and fields of the radio that cannot be counted without others."""
@@ -548,6 +611,17 @@ class Scenario(Section):
         ):
             if value is not None and given is None:
                 raise InputError(name, value, f"null without {needed}")
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether frames wait for no training."""
+        return self.mode == "asynchronous"
+
+    @property
+    def orders(self) -> bool:
+        """Whether the PS decides by computing times whom it pulls in which slot."""
+        given = self.frame.order
+        return self.is_asynchronous or (self.fleet.computing is not None if given is None else given)
 
     @property
     def pools_data(self) -> bool:
@@ -580,7 +654,7 @@ class Scenario(Section):
         """All parts that are chosen by name."""
         training = self.training
         learning = (training.task, training.model, training.optimizer, self.valuation, self.aggregation)
-        access = (self.strategy, self.push.channel, self.cost_rule)
+        access = (self.strategy, self.push.channel, self.cost_rule, self.staleness)
         given = (self.compression, self.broadcast_compression, self.fleet.attack)
         optional = tuple(part for part in given if part is not None)
         laws = (self.fleet.noise_law, self.data.partition, self.radio.rates)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -19,19 +19,29 @@ class Ledger:
 
     value: (K,) smoothed value of each UE; -inf until it is first received.
     seen: (K,) number of values observed of each UE.
+    away: (K,) whether each UE is on order, in asynchronous mode, and need not be chosen again; (0,) if that is ignored.
     """
 
     value: NDArray[np.float64]
     seen: NDArray[np.int64]
+    away: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool), kw_only=True)
 
     @classmethod
     def blank(cls, ues: int) -> Self:
         """Return a ledger without any values."""
-        return cls(np.full(ues, -np.inf), np.zeros(ues, dtype=np.int64))
+        return cls(np.full(ues, -np.inf), np.zeros(ues, dtype=np.int64), away=np.zeros(ues, dtype=bool))
 
     def smooth(self, receipt: Receipt, values: NDArray[np.float64], memory: float | Literal["mean"]) -> Self:
         """Return the ledger after a frame. values: (Y,) Shapley values in the order of `receipt.received`."""
-        return self.mix(receipt.received, values, memory)
+        return self.note(receipt).mix(receipt.received, values, memory)
+
+    def note(self, receipt: Receipt) -> Self:
+        """Return the ledger with the UEs that are on order after a frame."""
+        if receipt.away is None or not len(self.away):
+            return self
+        away = np.zeros_like(self.away)
+        away[receipt.away] = True
+        return replace(self, away=away)
 
     def mix(self, ues: UEs, values: NDArray[np.float64], memory: float | Literal["mean"]) -> Self:
         """Mix in new values: value <- memory * value + (1 - memory) * new; the first one sets the value."""
@@ -43,8 +53,8 @@ class Ledger:
         return replace(self, value=value, seen=seen)
 
     def top(self, count: int) -> UEs:
-        """Return the UEs of highest value, best first; equal ones by index."""
-        return top(self.value, count)
+        """Return the UEs of highest value, best first; equal ones by index. UEs on order come last."""
+        return top(np.where(self.away, -np.inf, self.value) if len(self.away) else self.value, count)
 
     def traced(self) -> dict[str, NDArray[np.float64]]:
         """Return the values that `frames.csv` shows."""

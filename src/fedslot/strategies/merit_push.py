@@ -77,7 +77,7 @@ class MeritPush:
         if not state.measured:
             return first_frame(self.cell, rng)
         pool = state.pool(self.horizon, LEAST_SHARE)
-        pull = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - self.push, self.cell.downlink))
+        pull = state.next_of(pool, state.best_updates(pool, self.cell.slots - self.push, self.cell.downlink))
         pull = np.concatenate([state.further(pull, self.cell.slots - self.push), pull])
         slots, merit = len(pull) + self.push, Merit("noise", most=state.threshold)
         if self.attribute != "noise":

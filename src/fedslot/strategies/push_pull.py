@@ -33,4 +33,4 @@ class PushPull(ByValue):
 
     def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:
         ues = receipt.received if self.smoothed == "received" else receipt.pulled  # which come first
-        return state.mix(ues, values[: len(ues)], self.cell.memory)
+        return state.note(receipt).mix(ues, values[: len(ues)], self.cell.memory)

@@ -36,13 +36,13 @@ class Scout:
     def schedule(self, state: Survey, round: int, rng: np.random.Generator) -> Grant:
         if not state.measured:
             return first_frame(self.cell, rng)
-        pool, unseen = state.pool(self.horizon, LEAST_SHARE), np.flatnonzero(state.seen == 0)
+        pool, unseen = state.pool(self.horizon, LEAST_SHARE), np.flatnonzero((state.seen == 0) & ~state.away)
         if self.cell.slots == 1:  # a UE that never answers takes turns with the pool
             unseen = unseen[state.last[unseen] <= state.last[pool].min()]
         # those tried the longest ago, so that a late UE waits for the others
         unseen = unseen[state.last[unseen] == state.last[unseen].min(initial=state.frames)]
         new = rng.choice(unseen, size=min(1, len(unseen)), replace=False)
-        old = state.longest_ago(pool, state.best_updates(pool, self.cell.slots - len(new), self.cell.downlink))
+        old = state.next_of(pool, state.best_updates(pool, self.cell.slots - len(new), self.cell.downlink))
         chosen = np.concatenate([old, new])
         pull = np.concatenate([state.further(chosen, self.cell.slots), chosen])
         return Grant(pull, slots=len(pull))

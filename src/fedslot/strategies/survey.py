@@ -2,7 +2,7 @@
 
 An update is taken as progress + deviation + noise. All UEs have the progress in common; deviations come from their data
 and have the mean squared length `spread`; noise of standard deviation sigma has that of sigma^2 `noise_gain`. Lengths
-are those of changes of the layers' outputs (`fedslot.messages.Measured`). `docs/explanation/equal-slots.md` derives
+are those of changes of the layers' outputs (`fedslot.messages.Measured`). `docs/explanation/derivation.md` derives
 the rules.
 """
 
@@ -32,12 +32,13 @@ class Survey:
     noise: (K,) mean noise estimate of each UE, 0 before its first reception. seen: (K,) number of its receptions.
     last: (K,) the last frame in which it was received or pulled in vain, -1 before the first.
     refused: (K,) whether the aggregation refused its last update.
+    away: (K,) whether it is on order, in asynchronous mode.
     bursts: (K,) uplink slots that its last update took, 1 before the first.
     frames: number of frames. measured: those with a received update. paired: those with two or more.
     energy: smoothed squared length of an update without its noise. progress: smoothed inner product of two updates.
     noise_gain: as last measured.
     ready: smoothed share of the pulled UEs that were ready by their slot, of those that were received before.
-    wasted: smoothed number of the slots of a frame whose UE was not ready, of UEs that were received before.
+    wasted: smoothed number of slots of a frame in which a UE was not ready that was received before, or the PS waited.
     """
 
     noise: NDArray[np.float64]
@@ -45,6 +46,7 @@ class Survey:
     last: NDArray[np.int64]
     refused: NDArray[np.bool_]
     bursts: NDArray[np.int64]
+    away: NDArray[np.bool_]
     frames: int = 0
     measured: int = 0
     paired: int = 0
@@ -57,15 +59,19 @@ class Survey:
     @classmethod
     def blank(cls, ues: int) -> Self:
         """Return a survey without any measurements."""
-        none = np.zeros(ues, dtype=np.int64)
-        return cls(np.zeros(ues), none, np.full(ues, -1), np.zeros(ues, dtype=bool), none + 1)
+        none, no = np.zeros(ues, dtype=np.int64), np.zeros(ues, dtype=bool)
+        return cls(np.zeros(ues), none, np.full(ues, -1), no, none + 1, no)
 
     def add(self, receipt: Receipt) -> Self:
         """Return the survey after a frame."""
         noise, seen, last, ues = self.noise.copy(), self.seen.copy(), self.last.copy(), receipt.received
         last[ues] = last[receipt.wasted] = last[receipt.lost] = self.frames
+        if receipt.late is not None:
+            last[receipt.late] = self.frames
+        away = np.zeros_like(self.away)
+        away[[] if receipt.away is None else receipt.away] = True
         bursts = self.bursts if receipt.bursts is None else np.where(receipt.bursts > 0, receipt.bursts, self.bursts)
-        after = replace(self, last=last, bursts=bursts, frames=self.frames + 1)._see_late(receipt)
+        after = replace(self, last=last, bursts=bursts, away=away, frames=self.frames + 1)._see_late(receipt)
         measured, refused = receipt.measured, self.refused.copy()
         if measured is None:
             return after
@@ -82,7 +88,8 @@ class Survey:
         if not ready + late:
             return self
         before = max(self.measured - 1, 0)
-        share, wasted = _smooth(self.ready, ready / (ready + late), before), _smooth(self.wasted, late, before)
+        share = _smooth(self.ready, ready / (ready + late), before)
+        wasted = _smooth(self.wasted, late + receipt.wait, before)
         return replace(self, ready=share, wasted=wasted)
 
     def _mix(self, measured: Measured, noise: NDArray[np.float64]) -> Self:
@@ -178,8 +185,20 @@ class Survey:
         return min(most, max(LEAST_UPDATES, math.ceil(math.sqrt(ratio * others + 0.25) - 0.5)))
 
     def longest_ago(self, ues: UEs, count: int) -> UEs:
-        """Return the `count` UEs that were received, or pulled in vain, the longest ago."""
-        return ues[np.argsort(self.last[ues], kind="stable")[:count]]
+        """Return the `count` UEs that were received, or pulled in vain, the longest ago; UEs on order are left out."""
+        here = ues[~self.away[ues]]
+        return here[np.argsort(self.last[here], kind="stable")[:count]]
+
+    def next_of(self, pool: UEs, count: int) -> UEs:
+        """Return the `count` UEs of a pool that were received the longest ago.
+
+        If too few of them are not on order, the cleanest of all others that were received take their place.
+        """
+        chosen, here = self.longest_ago(pool, count), pool[~self.away[pool]]
+        if len(here) == len(pool) or len(chosen) == count:
+            return chosen
+        others = np.setdiff1d(np.flatnonzero((self.seen > 0) & ~self.away & ~self.refused), here)
+        return np.concatenate([chosen, others[np.argsort(self.noise[others], kind="stable")[: count - len(chosen)]]])
 
     def further(self, pull: UEs, slots: int) -> UEs:
         """Return further UEs, to be pulled before those in `pull`; none if all pulled UEs were ready so far.

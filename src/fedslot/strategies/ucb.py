@@ -35,6 +35,7 @@ class UCB(ByValue):
         times = state.seen[seen]
         bonus = self.exploration * state.spread * np.sqrt(np.log(max(times.sum(), 1)) / times)
         bound[seen] = state.value[seen] + bonus
+        bound[np.flatnonzero(state.away)] = -np.inf
         return Grant(top(bound, self.cell.slots))
 
     def observe(self, state: Ledger, receipt: Receipt, values: NDArray[np.float64]) -> Ledger:

@@ -56,12 +56,14 @@ class StudyFolder:
             if not own.exists():
                 save_curves(load_curves(file), own)
 
-    def write(self, figures: Mapping[str, Callable[[], Figure]], page: str) -> list[Path]:
-        """Draw figures as PNG and PDF, write the page, and return the paths of all files."""
+    def write(self, figures: Mapping[str, Callable[[], Figure]], pages: Mapping[str, str]) -> list[Path]:
+        """Draw figures as PNG and PDF, write pages by their names, and return the paths of all files."""
         files = save_figures(figures, self.out / "images" / self.name)
-        text = self.out / f"{self.name}.md"
-        write_atomically(text, page)
-        return [*files, text]
+        for name, page in pages.items():
+            text = self.out / f"{name}.md"
+            write_atomically(text, page)
+            files.append(text)
+        return files
 
 
 def compute(
@@ -82,13 +84,13 @@ def compute(
     save_curves(load_curves(curves) | added, curves)
 
 
-def render(package: str, filters: Mapping[str, Callable[..., str]], **facts: Any) -> str:
-    """Return the page of a study: the template `page.md` of its package with these facts."""
+def render(package: str, filters: Mapping[str, Callable[..., str]], page: str = "page.md", /, **facts: Any) -> str:
+    """Return a page of a study: the template of its package with these facts."""
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters |= {"points": lambda estimate: estimate.text("+.2f", factor=100), **filters}
-    template = environment.from_string(resources.files(package).joinpath("page.md").read_text("utf-8"))
+    template = environment.from_string(resources.files(package).joinpath(page).read_text("utf-8"))
     return template.render(**facts, version=__version__)
 
 

@@ -93,7 +93,7 @@ def publish(study: AttackStudy) -> list[Path]:
         most_success=MOST_SUCCESS,
         curves=f"curves/{AttackStudy.name}",
     )
-    return study.write({}, text)
+    return study.write({}, {study.name: text})
 
 
 def _table(setting: Setting, runs: pd.DataFrame) -> Table | None:

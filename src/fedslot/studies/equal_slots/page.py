@@ -1,4 +1,4 @@
-"""The page on equal slots: tables and figures of the settings that were measured."""
+"""The pages on equal slots: the result in short, and all tables and figures of the settings that were measured."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from fedslot.studies.frame import render
 from fedslot.views import accuracy_by
 
 DRAWN = (*WINNERS, *PAPER, SHORT, CONTROL)  # strategies in the figures
+SHOWN = ("mnist-200", "fashion-200", "cifar10-200", "mnist-200-clean")  # settings whose figures are the result
 MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after all
 SMOOTHING = 210  # slots, ten frames of full length
 WAITS = (0, 5, 20, 100)  # slots
@@ -34,7 +35,7 @@ WAITING = ("mnist-200", "fashion-200", "cifar10-200")  # settings for which it i
 
 
 def publish(study: EqualSlots) -> list[Path]:
-    """Write the figures (PNG and PDF) and `equal-slots.md`, and return the paths of all files."""
+    """Write the figures (PNG and PDF) and both pages, and return the paths of all files."""
     comparisons, figures = study.comparisons(), {}
     for key, (setting, comparison) in comparisons.items():
         if setting.group == "main":
@@ -43,8 +44,8 @@ def publish(study: EqualSlots) -> list[Path]:
     return study.write(figures, write(comparisons))
 
 
-def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> str:
-    """Return the page as Markdown."""
+def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, str]:
+    """Return the pages as Markdown, by name: the result and the data."""
     filters: dict[str, Callable[..., str]] = {
         "accuracy": lambda estimate: estimate.text(".3f"),
         "slots": lambda estimate: estimate.text(".0f"),
@@ -58,29 +59,32 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> str:
         return {key: one for key, one in measured.items() if one.setting.group == name}
 
     runs = [run for one in measured.values() for results in one.comparison.runs.values() for run in results]
-    return render(
-        __package__,
-        filters,
-        main=group("main"),
-        robust=group("robust"),
-        table=group("table").get("table"),
-        aims=aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
-        missing=_missing(comparisons),
-        seen=[one.setting.title for one in measured.values() if not one.held_out],
-        moments=lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
-        smoothing=SMOOTHING,
-        waits=WAITS,
-        waiting=[measured[key] for key in WAITING if key in measured],
-        reference=REFERENCE,
-        winners=WINNERS,
-        schedulers=SCHEDULERS,
-        aggregations=AGGREGATIONS,
-        first_seed=FIRST_SEED,
-        budget=next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
-        images=f"images/{EqualSlots.name}",
-        curves=f"curves/{EqualSlots.name}",
-        hours=sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
-    )
+    facts = {
+        "main": group("main"),
+        "robust": group("robust"),
+        "table": group("table").get("table"),
+        "aims": aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
+        "missing": _missing(comparisons),
+        "seen": [one.setting.title for one in measured.values() if not one.held_out],
+        "moments": lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
+        "smoothing": SMOOTHING,
+        "waits": WAITS,
+        "waiting": [measured[key] for key in WAITING if key in measured],
+        "shown": [(key, measured[key]) for key in SHOWN if key in measured],
+        "control": CONTROL,
+        "short": SHORT,
+        "reference": REFERENCE,
+        "winners": WINNERS,
+        "schedulers": SCHEDULERS,
+        "aggregations": AGGREGATIONS,
+        "first_seed": FIRST_SEED,
+        "budget": next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
+        "images": f"images/{EqualSlots.name}",
+        "curves": f"curves/{EqualSlots.name}",
+        "hours": sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
+    }
+    templates = {EqualSlots.name: "result.md", f"{EqualSlots.name}-data": "data.md"}
+    return {name: render(__package__, filters, template, **facts) for name, template in templates.items()}
 
 
 def _needed(setting: Setting) -> set[str]:

@@ -62,7 +62,7 @@ def publish(study: RandomSettings) -> list[Path]:
         recommended=RECOMMENDED,
         curves=f"curves/{RandomSettings.name}",
     )
-    return study.write({}, text)
+    return study.write({}, {study.name: text})
 
 
 def mean_accuracies(tables: list[pd.DataFrame]) -> pd.DataFrame:

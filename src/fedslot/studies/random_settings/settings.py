@@ -63,6 +63,7 @@ def drawn(index: int, drawing: int = DRAWING) -> Setting:
         fields["push.arrivals"] = _rounded(rng.uniform(0.05, 0.5))
     if rng.random() < 0.5:
         seconds = ITERATIONS * max(samples, LEAST_SAMPLES) * BITS * CYCLES / 1e9
+        fields["frame.order"] = False
         fields["fleet.computing"] = {"slot": _rounded(seconds / _between(rng, 1, 20))}  # 1 to 20 slots on average
     return Setting(_title(fields), "paper", fields, (RECOMMENDED, CONTROL, *opponents(slots)), (), BUDGET, "drawn")
 

@@ -65,7 +65,7 @@ class Check:
 def publish(reproduction: Reproduction, figures: Sequence[str]) -> list[Path]:
     """Write the figures (PNG and PDF) and `reproduction.md`, and return the paths of all files."""
     drawings = {name: partial(draw, reproduction) for figure in figures for name, draw in DRAWINGS[figure].items()}
-    return reproduction.write(drawings, write(reproduction, figures))
+    return reproduction.write(drawings, {reproduction.name: write(reproduction, figures)})
 
 
 def write(reproduction: Reproduction, figures: Iterable[str]) -> str:
