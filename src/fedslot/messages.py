@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -142,8 +143,8 @@ class Receipt:
     open_slots: push slots that were open to contention. probability: that of access barring.
     excess: the PS's estimate of the number of UEs that could have contended, above the number that is best for the
         channel and the open slots; for strategies with `needs_load`, 0 for others.
-    losses: (Y,) losses of the broadcast model that the received UEs report, in the order of `received`, NaN where a UE
-        reports none; for strategies with `needs_losses`, None for others.
+    reports: numbers that the received UEs report, (Y,) by name in the order of `received`, NaN where a UE reports none;
+        those that the strategy names in `needs_reports`.
     uplink_length, downlink_length: of an uplink slot of the frame and of the downlink, in slots.
     bursts: (K,) uplink slots that an update of each UE takes; None: one. Strategies get those of received UEs, 0 of
         others.
@@ -169,7 +170,7 @@ class Receipt:
     open_slots: int = 0
     probability: float = 1.0
     excess: float = 0.0
-    losses: NDArray[np.float64] | None = None
+    reports: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     lost: UEs = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     wasted_slots: UEs | None = None
     lost_slots: UEs | None = None

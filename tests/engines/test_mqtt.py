@@ -332,10 +332,27 @@ def test_statuses_that_dead_devices_left(left: str, broker: Mosquitto, tmp_path:
     assert fedslot.load(tmp_path / "out").rounds["pulled"].tolist() == [2, 2]
 
 
-def test_a_model_that_the_broker_does_not_take(start: Callable[..., subprocess.Popen[Any]], tmp_path: Path) -> None:
+def test_a_model_that_the_broker_does_not_take_comes_in_chunks(
+    start: Callable[..., subprocess.Popen[Any]], tmp_path: Path, longer: Longer
+) -> None:
+    """Model and updates have 19 kB; the result is the simulator's."""
     tight = Mosquitto(start, tmp_path / "broker", "allow_anonymous true", "max_packet_size 9000")
+    scenario = small(rounds=3)
+    with devices_of(scenario, tight.url, [0, 1, 2]) as first:
+        mqtt = make_server(scenario, tight.url, longer(TIMING), out=tmp_path / "out")
+        with running(mqtt) as raised:
+            until(lambda: hasattr(mqtt.server, "now"))
+            with devices_of(scenario, tight.url, [3, 4, 5]) as second:
+                until(lambda: all(device.over.is_set() for device in first + second) or raised)
+    assert raised == []
+    assert mqtt.server.faults.all == []
+    as_simulated(tmp_path / "out", scenario)
+
+
+def test_a_broker_that_takes_nothing(start: Callable[..., subprocess.Popen[Any]], tmp_path: Path) -> None:
+    tight = Mosquitto(start, tmp_path / "broker", "allow_anonymous true", "max_packet_size 3000")
     with pytest.raises(
-        RefusedError, match=r"needs messages of \d+ bytes, but .* takes 9000 at most; set max_packet_size"
+        RefusedError, match=r"needs messages of \d+ bytes, but .* takes 3000 at most; set max_packet_size"
     ):
         make_server(small(), tight.url).run()
 

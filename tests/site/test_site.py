@@ -118,3 +118,10 @@ def test_the_methods_of_a_channel_are_explained(site: Path) -> None:
     page = Page(site / "reference" / "api" / "fedslot.html")
     assert {"fedslot.Channel.resolve", "fedslot.Channel.draw", "fedslot.NoState", "fedslot.warm_up"} <= page.ids
     assert "returns: (F, N)" in " ".join(page.text.split())
+
+
+def test_formulas_are_typeset(site: Path) -> None:
+    pages = {str(file.relative_to(site)): file.read_text("utf-8") for file in sorted(site.rglob("*.html"))}
+    assert not [name for name, text in pages.items() if "arithmatex" in text]
+    formulas = re.findall("<math [^>]*>", pages["explanation/derivation.html"])
+    assert sum('display="block"' in formula for formula in formulas) > 5

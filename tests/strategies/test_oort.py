@@ -65,7 +65,9 @@ def test_a_frame_is_full_whatever_is_known():
     for round in range(12):
         pull = strategy.schedule(state, round, rng).pull
         assert len(set(pull.tolist())) == 2
-        receipt = Receipt(pull[:1], np.array([1]), NONE, NONE, NONE, pull[1:], slots=2, losses=np.array([np.nan]))
+        receipt = Receipt(
+            pull[:1], np.array([1]), NONE, NONE, NONE, pull[1:], slots=2, reports={"loss": np.array([np.nan])}
+        )
         state = strategy.observe(state, receipt, np.zeros(1))
     assert state.tried.sum() == 24
     assert state.late.sum() == 12

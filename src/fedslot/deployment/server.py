@@ -262,11 +262,6 @@ class ParameterServer:
         return 4 * self.model.size if self.ps.compression is None else self.ps.compression.most_bytes
 
     @property
-    def model_bytes(self) -> int:
-        """The most bytes of a broadcast model, without its header."""
-        return 4 * self.model.size if self.ps.broadcast is None else self.ps.broadcast.most_bytes
-
-    @property
     def shortfall(self) -> str:
         """Why the training is no success: most updates that were expected did not come; "" if most of them did."""
         if 2 * self._missing <= self._due:

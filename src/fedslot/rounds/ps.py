@@ -52,6 +52,9 @@ Excuse = Callable[[str, Exception], None]
 """Is told which step failed, `values` or `aggregate`, and why; the round then goes on without it."""
 
 
+MOST_REPORT = 1e12  # magnitude of a number that a UE reports
+
+
 class Step(NamedTuple):
     """A round that is done: its record, the snapshot after it, and the trace of its frame."""
 
@@ -222,7 +225,8 @@ class PS:
         forecast = now.forecast
         if self.scenario.orders:
             forecast = forecast.learn(receipt, self.begins(now, receipt.overhead))
-        receipt = replace(receipt, measured=measured, excess=excess, losses=self._losses(trained), away=forecast.away)
+        reports = self._reports(trained)
+        receipt = replace(receipt, measured=measured, excess=excess, reports=reports, away=forecast.away)
         state = self.strategy.observe(now.state, self.links.seen(receipt), valuation.values)
         check_state(self._strategy_in(now), "observe", state, now.state)
 
@@ -409,11 +413,22 @@ class PS:
         after = self.controller.observe(now.contention, slots, receipt.probability, received, collided)
         return after, after.backlog - self.controller.best(slots).load * slots
 
-    def _losses(self, trained: Trained) -> NDArray[np.float64] | None:
-        """Return the losses that the received UEs report, if the strategy needs them."""
-        if not getattr(self.strategy, "needs_losses", False):
-            return None
-        return np.array([metrics.get("loss", math.nan) for metrics in trained.metrics], dtype=np.float64)
+    @property
+    def needs_reports(self) -> tuple[str, ...]:
+        """Names of the numbers that UEs shall report with their updates, for the strategy."""
+        names = getattr(self.strategy, "needs_reports", ())
+        if isinstance(names, str) or not all(isinstance(name, str) and name.isidentifier() for name in names):
+            part = f"strategy {self.scenario.strategy.name}"
+            raise RefusedError(f"{part} must name numbers in needs_reports, such as ('loss', 'seconds')")
+        return tuple(names)
+
+    def _reports(self, trained: Trained) -> dict[str, NDArray[np.float64]]:
+        """Return the numbers that the received UEs report, by name; one that is out of all bounds counts as none."""
+        reports = {}
+        for name in self.needs_reports:
+            numbers = np.array([metrics.get(name, math.nan) for metrics in trained.metrics], dtype=np.float64)
+            reports[name] = np.where(np.abs(numbers) <= MOST_REPORT, numbers, math.nan)
+        return reports
 
     def _trace(self, round: int, receipt: Receipt, after: Snapshot, valuation: Valuation) -> list[Event]:
         """Return the rows of a frame in `frames.csv`.

@@ -137,9 +137,8 @@ class Simulation:
         receipt = replace(receipt, versions=versions, trained=begun)
         receipt = replace(receipt, computing=self.devices.computed(receipt.received, versions))
         trained = self._train(now, model, receipt.received, versions)
-        if getattr(self.ps.strategy, "needs_losses", False):
-            losses = self.local.losses(model, receipt.received)
-            trained = replace(trained, metrics=[{"loss": loss} for loss in losses.tolist()])
+        if self.ps.needs_reports:
+            trained = replace(trained, metrics=self._report(model, trained, receipt.computing))
         times = self.devices.times(now.round)
         step = self.ps.close(now, receipt, trained, began, times)
         work = self.devices.end(work, receipt)
@@ -149,6 +148,19 @@ class Simulation:
             return step
         success = self.goal.evaluate(step.now.report)[1]
         return step._replace(round=replace(step.round, attack_success=success))
+
+    def _report(self, model: Tensor, trained: Trained, computing: NDArray[np.float64] | None) -> list[dict[str, float]]:
+        """Return what the received UEs report of themselves, as devices do: of the names that the strategy needs."""
+        ues = trained.ues
+        known: dict[str, Callable[[], NDArray[Any]]] = {
+            "loss": lambda: self.local.losses(model, ues),
+            "norm": lambda: (trained.models - model).double().norm(dim=1).cpu().numpy(),
+            "samples": lambda: self.fleet.sizes[ues],
+        }
+        if computing is not None and (section := self.scenario.fleet.computing) is not None:
+            known["seconds"] = lambda: computing * section.slot
+        numbers = {name: known[name]().tolist() for name in self.ps.needs_reports if name in known}
+        return [{name: float(all[row]) for name, all in numbers.items()} for row in range(len(ues))]
 
     def _train(self, now: Snapshot, model: Tensor, ues: UEs, versions: UEs) -> Trained:
         """Train the received UEs, each from the model of its version, and send what they have learned.

@@ -77,7 +77,7 @@ class Strategy(Protocol[S]):
     needs_values: bool
     """Whether the PS must compute Shapley values of the updates that it received. A strategy may also have
     `needs_measurements = True`: its receipts then hold `measured`; `needs_load = True`: they hold `excess`;
-    and `needs_losses = True`: they hold `losses`."""
+    and `needs_reports = ("loss", "seconds")`: they hold these `reports`."""
 
     def __init__(self, cell: Cell, **options: Any) -> None: ...
 

@@ -46,7 +46,7 @@ class Oort:
     """
 
     needs_values = False
-    needs_losses = True
+    needs_reports = ("loss",)
     uses: ClassVar[Uses] = ()
 
     def __init__(
@@ -74,9 +74,9 @@ class Oort:
 
     def observe(self, state: Reports, receipt: Receipt, values: NDArray[np.float64]) -> Reports:
         loss, last, late, tried = state.loss.copy(), state.last.copy(), state.late.copy(), state.tried.copy()
-        if receipt.losses is not None:
-            known = np.isfinite(receipt.losses)
-            loss[receipt.received[known]] = receipt.losses[known]
+        if "loss" in receipt.reports:
+            known = np.isfinite(receipt.reports["loss"])
+            loss[receipt.received[known]] = receipt.reports["loss"][known]
         for ues in (receipt.pulled, receipt.pushed, receipt.wasted):
             last[ues] = state.frames
             tried[ues] += 1

@@ -15,6 +15,7 @@
     training.py  devices that train as the simulator's UEs do
     setup.py     certificates, keys, access rules and mosquitto.conf of a cell
     signing.py   messages that the PS signs, and the devices' check
+    chunks.py    messages that are larger than the broker takes
     broker.py    a connection to a broker, with TLS, that comes back by itself
     messages.py  topics and messages
 

@@ -24,6 +24,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from fedslot.deployment.mqtt.chunks import PACKET, Assembler, is_chunk, split
+from fedslot.deployment.screening import Refusal
 from fedslot.support.errors import InputError, RefusedError
 
 KEEPALIVE = 30  # seconds; a device that vanishes without a word is offline after one and a half of these
@@ -31,6 +33,8 @@ FIRST_RETRY, LAST_RETRY = 0.2, 5.0  # seconds between attempts to connect again
 ANSWER = 10.0  # seconds that a broker has to answer
 BRIEF, MOST_BRIEF = 5.0, 10  # seconds of a brief connection, and how many in a row are enough
 PORTS = {"mqtt": 1883, "mqtts": 8883}
+CHUNKED = ("/model", "/update")  # ends of the topics of large messages
+MOST_CHUNKED = 1 << 30  # bytes of a message in chunks, where nothing else is known
 logger = getLogger(__name__)
 
 OnMessage = Callable[[str, bytes, bool], None]
@@ -104,6 +108,7 @@ class Connection:
     on_failure: called with a line if it cannot go on.
     name: of this side, for the log. will: topic and content of the last will, which is retained.
     most_bytes: messages that are larger are not delivered by the broker; None for any.
+    chunked: those of the subscriptions whose messages may come in chunks.
     """
 
     def __init__(
@@ -118,10 +123,14 @@ class Connection:
         name: str = "",
         will: tuple[str, bytes] | None = None,
         most_bytes: int | None = None,
+        chunked: Sequence[str] = (),
     ) -> None:
+        self.assembler = Assembler(MOST_CHUNKED if most_bytes is None else most_bytes)
+        subscriptions = [*subscriptions, *((f"{topic}/+", kept) for topic, kept in subscriptions if topic in chunked)]
         self._who = f"{name}: " if name else ""
         self.broker, self._subscriptions, self._most_bytes = broker, list(subscriptions), most_bytes
         self._on_message, self._on_up, self._on_lost, self._on_failure = on_message, on_up, on_lost, on_failure
+        self._refused = 0  # chunks
         self.connections = 0  # number of times that the connection was made
         self.largest: int | None = None  # bytes of the largest message that the broker takes; None if it does not say
         self.up = threading.Event()  # whether the connection is there now
@@ -173,9 +182,13 @@ class Connection:
         properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         if expires:
             properties.MessageExpiryInterval = expires
-        done = self._client.publish(topic, content, qos, retain, properties)
-        if qos:
-            self._sent[done.mid] = f"{topic} with {len(content)} bytes"
+        packets = {topic: content}
+        if self.largest is not None and len(content) + PACKET > self.largest and topic.endswith(CHUNKED):
+            packets = {f"{topic}/{number}": chunk for number, chunk in enumerate(split(content, self.largest))}
+        for where, packet in packets.items():
+            done = self._client.publish(where, packet, qos, retain, properties)
+            if qos:
+                self._sent[done.mid] = f"{where} with {len(packet)} bytes"
         return True
 
     def close(self, last: tuple[str, bytes] | None = None) -> None:
@@ -243,7 +256,21 @@ class Connection:
             self._fail(f"the broker refused {what} ({reason}); see its access control list and limits")
 
     def _message(self, client: PahoClient, data: Any, message: Any) -> None:
-        self._safely(self._on_message, message.topic, message.payload, bool(message.retain))
+        self._safely(self._take, message.topic, message.payload, bool(message.retain))
+
+    def _take(self, topic: str, content: bytes, retained: bool) -> None:
+        """Hand over a message, of one in chunks the whole once it is there."""
+        if not is_chunk(topic):
+            return self._on_message(topic, content, retained)
+        try:
+            whole = self.assembler.add(topic, content)
+        except Refusal as refusal:
+            self._refused += 1
+            if str(self._refused).strip("0") == "1":  # the first, the tenth, ..., so that nobody can fill the log
+                logger.warning("%s%s refused (%s)", self._who, topic, refusal)
+            return
+        if whole is not None:
+            self._on_message(*whole, retained)
 
     def _safely(self, call: Callable[..., None], *arguments: object) -> None:
         """Call back without letting an error end the connection's thread."""

@@ -159,6 +159,7 @@ class Device:
             name=self._name,
             will=self._last,
             most_bytes=None if parameters is None else 4 * parameters + METRICS_BYTES + MOST_BYTES,
+            chunked=[topics.of(messages.PS, messages.MODEL)],
         )
 
     def start(self, wait: float = 60.0) -> None:
@@ -290,7 +291,8 @@ class Device:
             update = self.train(start.copy(), announced.round)
             model = np.asarray(update.model, dtype=np.float32)
             own = {**own, "norm": float(np.linalg.norm(model - start)), **update.metrics}
-            finite = {name: float(value) for name, value in update.metrics.items() if math.isfinite(value)}
+            measured = {"norm": own["norm"], "seconds": time.monotonic() - began, **update.metrics}
+            finite = {name: float(value) for name, value in measured.items() if math.isfinite(value)}
             numbers, error = encoding.write_update(model, start, announced.round, self.ue, error)
             header["metrics"] = {**finite, WEIGHT: int(update.examples)}
         except Exception as failure:  # of the user's own training: the PS shall know

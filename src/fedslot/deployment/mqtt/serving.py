@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN = 0.02  # seconds
 SAY_AGAIN = 5.0  # seconds after which the PS says again for whom it waits
+BYTES_OF_A_UE = 64  # in an announcement, at most
 CLOCK_MESSAGES = 12  # before the first frame
 logger = getLogger(__name__)
 
@@ -71,6 +72,7 @@ class MqttServer:
             name=PS,
             will=self._status(messages.OFFLINE),
             most_bytes=self._inbox.most_bytes + HEADER_BYTES,
+            chunked=[self._topics.of("+", messages.UPDATE)],
         )
 
     @property
@@ -178,7 +180,7 @@ class MqttServer:
     def _send_scenario(self) -> None:
         """Say what the PS trains, and call devices that may not have counted before."""
         self._scenario_sent = self.server.scenario
-        self._inbox.ues = self._attendance.ues = self.ues
+        self._inbox.ues = self._attendance.ues = self._link.assembler.topics = self.ues
         self._publish(messages.SCENARIO, self._scenario_sent.to_yaml().encode(), retain=True)
         self._link.publish(*self._status(messages.RUNNING), retain=True)
 
@@ -220,11 +222,12 @@ class MqttServer:
         self.server.faults.add(*faults)
 
     def _check_size(self) -> None:
-        needed = max(self.server.model_bytes, self.server.update_bytes) + 4 * HEADER_BYTES
+        """Refuse a broker that does not even take announcements; models and updates may come in chunks."""
+        needed = len(self.server.scenario.to_yaml()) + 4 * HEADER_BYTES + BYTES_OF_A_UE * self.ues
         largest = self._link.largest
         if largest is not None and needed > largest:
             raise RefusedError(
-                f"the model needs messages of {needed} bytes, but {self._link.broker.url} takes {largest} at most; "
+                f"the PS needs messages of {needed} bytes, but {self._link.broker.url} takes {largest} at most; "
                 f"set max_packet_size {needed} or more in mosquitto.conf"
             )
 
