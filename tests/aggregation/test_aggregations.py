@@ -19,7 +19,7 @@ from fedslot.aggregation import AGGREGATIONS, Aggregate, Updates
 Make = Callable[..., Updates]
 NAMES = sorted(AGGREGATIONS)
 ROBUST = ["median", "trimmed-mean", "krum"]
-ADAPTIVE = ["fedavgm", "fedadam", "fedyogi", "filtered"]
+ADAPTIVE = ["fedavgm", "fedbuff", "fedadam", "fedyogi", "filtered"]
 
 
 def once(name: str, received: Updates, **options: Any) -> list[float]:
@@ -89,6 +89,18 @@ def test_fedavgm_is_sgd_with_momentum(updates):
         parameter.grad = -step
         optimizer.step()
         np.testing.assert_allclose(now.broadcast, parameter.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_fedbuff_moves_once_enough_updates_have_come(updates):
+    """By hand: three rounds of one update, with 10, 30 and 20 samples, and a buffer of two."""
+    buffer, model, models = AGGREGATIONS.make("fedbuff", {"size": 2, "lr": 0.5}), torch.zeros(2), []
+    state = buffer.init(model, 4)
+    for step, samples in (([4.0, 0.0], 10), ([0.0, 8.0], 30), ([2.0, 2.0], 20)):
+        done = buffer.apply(state, updates((model + torch.tensor(step))[None], model, sizes=[samples]))
+        state, model = done.state, done.broadcast
+        models.append(model.tolist())
+    assert models == [[0, 0], [0.5, 3], [0.5, 3]]
+    assert (state.samples, state.updates) == (20, 1)
 
 
 def test_fedadam_is_adam_after_a_first_gradient_of_zero(updates):

@@ -3,6 +3,7 @@
 base.py             the interface: `Updates` in, `Aggregate` out, state carried along
 average.py          data-weighted average, ModelAverage of Algorithm 1
 fedavgm.py          server momentum
+fedbuff.py          a buffer of updates
 fedadam.py          server Adam
 fedyogi.py          server Yogi
 median.py           coordinate-wise median

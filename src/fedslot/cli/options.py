@@ -34,7 +34,7 @@ def complete_override(incomplete: str) -> list[str]:
     """Return the keys of a scenario that begin with `incomplete`; after `strategy.name=` and the like, names of parts.
 
     >>> complete_override("aggregation.name=fed")
-    ['aggregation.name=fedavgm', 'aggregation.name=fedadam', 'aggregation.name=fedyogi']
+    ['aggregation.name=fedavgm', 'aggregation.name=fedbuff', 'aggregation.name=fedadam', 'aggregation.name=fedyogi']
     """
     from fedslot.parts.kinds import KINDS
     from fedslot.scenario import keys

@@ -53,6 +53,7 @@ AGGREGATIONS: Kind[Any] = Kind(
     {
         "average": "fedslot.aggregation.average:Average",
         "fedavgm": "fedslot.aggregation.fedavgm:FedAvgM",
+        "fedbuff": "fedslot.aggregation.fedbuff:FedBuff",
         "fedadam": "fedslot.aggregation.fedadam:FedAdam",
         "fedyogi": "fedslot.aggregation.fedyogi:FedYogi",
         "median": "fedslot.aggregation.median:Median",
