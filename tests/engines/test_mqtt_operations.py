@@ -85,6 +85,7 @@ def test_a_cell_by_its_commands(start: Start, tmp_path: Path, longer: Longer) ->
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as answer:
         assert json.load(answer)["present"] == 6
     assert main(["change", str(out), "data.ues=7", "frame.pull=3"]) == 0
+    until(lambda: (out / "changes.csv").is_file() or ps.poll() is not None)  # before it, there is no UE 6
     joined = command(start, tmp_path / "joined.log", "device", "--ue", "6", *where, "--wait", str(WAIT), "--stay")
     assert ps.wait(WAIT) == 0, (tmp_path / "second.log").read_text("utf-8")
     began, ended = fedslot.load(tmp_path / "first"), fedslot.load(out)
