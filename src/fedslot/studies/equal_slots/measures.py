@@ -11,7 +11,8 @@ import numpy as np
 
 from fedslot import Comparison, Result
 from fedslot.experiments import ACCURACY, ACCURACY_DIFFERENCE, SLOTS, Estimate
-from fedslot.studies.equal_slots.settings import CONTROL, FIRST_SEED, REFERENCE, WINNERS, Setting
+from fedslot.studies.curves import TRAININGS
+from fedslot.studies.equal_slots.settings import CONTROL, REFERENCE, WINNERS, Setting
 
 Rule = Literal["max", "frame"]
 RULES: tuple[Rule, ...] = ("max", "frame")
@@ -47,7 +48,25 @@ class Measures:
     @property
     def held_out(self) -> bool:
         """Whether no default was chosen after a look at runs of these seeds."""
-        return min(self.comparison.seeds) >= FIRST_SEED
+        return min(self.comparison.seeds) >= self.setting.first_seed
+
+    def beside(self, other: Measures) -> Measures:
+        """Return the reference and the first winner of another comparison, and after them the runs of this one.
+
+        Of the seeds that both have; by the budget of the other.
+        """
+        seeds = [seed for seed in other.comparison.seeds if seed in self.comparison.seeds]
+        best = {name: other.comparison.runs[name] for name in (REFERENCE, WINNERS[0])}
+        runs = {
+            name: [results[one.comparison.seeds.index(seed)] for seed in seeds]
+            for one, own in ((other, best), (self, self.comparison.runs))
+            for name, results in own.items()
+        }
+        return Measures(other.setting, replace(self.comparison, seeds=seeds, runs=runs))
+
+    def trainings(self, name: str) -> float:
+        """Return the mean number of trainings in a run, NaN where the curves do not have it."""
+        return float(np.mean([run.rounds[TRAININGS].sum() if TRAININGS in run.rounds else math.nan for run in self.comparison.runs[name]]))
 
     def accuracy(self, name: str, slots: int | None = None, rule: Rule = "max") -> Estimate:
         """Return the accuracy after some slots, by default after all."""
@@ -63,13 +82,13 @@ class Measures:
         """Return the slots until a target accuracy is first reached."""
         return Estimate.of([self._slots_to(run, target, rule) for run in self.comparison.runs[name]], SLOTS)
 
-    def share(self, name: str, target: float, rule: Rule = "max") -> Estimate:
+    def share(self, name: str, target: float, rule: Rule = "max", reference: str = REFERENCE) -> Estimate:
         """Return the slots to a target accuracy as a share of those of the reference.
 
         A reference that does not get there would need more than all slots; it counts with all, so the share is an upper
         bound.
         """
-        others = np.nan_to_num(self.slots(REFERENCE, target, rule).values, nan=self.setting.budget)
+        others = np.nan_to_num(self.slots(reference, target, rule).values, nan=self.setting.budget)
         return Estimate.of(np.array(self.slots(name, target, rule).values) / others, SLOTS)
 
     def catch_up(self, name: str, rule: Rule = "max") -> Estimate:

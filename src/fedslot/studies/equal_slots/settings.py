@@ -33,7 +33,8 @@ class Setting:
 
     title: its heading on the page. preset, overrides: the cell.
     strategies: as `fedslot.compare` takes them. targets: accuracies to reach. budget: slots of each run.
-    group: `main` and `robust` settings are shown by different tables; `airtime`, `time` and `table` are one each.
+    group: `main` and `robust` settings are shown by different tables, and so are those of `airtime` and `time`, beside
+    the best of another setting, `beside`; `table` is one.
     """
 
     title: str
@@ -44,6 +45,7 @@ class Setting:
     budget: int = BUDGET
     group: str = "main"
     first_seed: int = FIRST_SEED
+    beside: str = ""
 
     def scenario(self) -> Scenario:
         """Return the scenario of the first seed, without a strategy of its own."""
@@ -153,6 +155,7 @@ SETTINGS: dict[str, Setting] = {
         (0.85, 0.9, 0.92),
         budget=105,
         group="airtime",
+        beside="mnist-200",
     ),
     "airtime-clean": Setting(
         "MNIST, 200 labelled samples, no noise, updates of fewer bits",
@@ -162,6 +165,7 @@ SETTINGS: dict[str, Setting] = {
         (0.9, 0.92, 0.95),
         budget=105,
         group="airtime",
+        beside="mnist-200-clean",
     ),
     "airtime-cifar10": Setting(
         "CIFAR-10 with the CNN, 200 labelled samples, updates of fewer bits",
@@ -171,6 +175,7 @@ SETTINGS: dict[str, Setting] = {
         (0.35, 0.4, 0.45),
         budget=105,
         group="airtime",
+        beside="cifar10-200",
         first_seed=FORMER_SEED,
     ),
     "time": Setting(
@@ -181,6 +186,7 @@ SETTINGS: dict[str, Setting] = {
         (0.85, 0.9),
         budget=2100,
         group="time",
+        beside="mnist-200",
     ),
     "skewed": _robust("label mixes of alpha = 0.1", {"data.alpha": 0.1}, (0.8, 0.85)),
     "half-noisy": _robust("half of the UEs clean, half with noise 0.1", {"fleet.noise_law": "half"}),
