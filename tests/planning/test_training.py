@@ -92,7 +92,7 @@ def test_time_and_battery_by_hand() -> None:
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     lossy = ["plan", "--slots", "4", "--contenders", "0", "--slot-ms", "369", "--bits-per-slot", "1776"]
     lossy += ["--parameters", "4785", "--packet-loss", "0.1"]
-    assert main([*lossy, "--send-mj", "35", "--battery-wh", "19", "--rounds", "60"]) == 0
+    assert main([*lossy, "--send-mj", "35", "--battery-wh", "19", "--rounds", "60", "--ues", "9"]) == 0
     printed = capsys.readouterr().out
     assert "Sent once, 87 packets of which 0.1 are lost bring 0.000104 of the updates;" in printed
     assert "99% take 4 tries of each (96.66 sent on average), or 18 coded packets" in printed
@@ -109,7 +109,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         (["--tries", "2"], "--tries: 2 is not allowed; it must be given with --packet-loss"),
         (["--battery-wh", "2"], "--battery-wh: 2.0 is not allowed; it must be given with --send-mj and --slot-ms"),
         (["--train-mj", "2"], "--train-mj: 2.0 is not allowed; it must be given with --battery-wh or --rounds"),
-        (["--duty-cycle", "0"], "--duty-cycle: 0.0 is not allowed"),
+        (["--duty-cycle", "0", "--ues", "20"], "--duty-cycle: 0.0 is not allowed"),
+        (["--duty-cycle", "0.1"], "--duty-cycle: 0.1 is not allowed; it must be given with --ues"),
         (["--outage", "1"], "--outage: 1.0 is not allowed"),
         (["--rounds", "nan"], "--rounds: nan is not allowed"),
     ],

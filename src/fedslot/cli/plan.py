@@ -275,6 +275,7 @@ def _check(chosen: Mapping[str, Any], scenario: Scenario | None) -> None:
         ("packet_loss", "bits_per_slot" in has, "given with --bits-per-slot, the bits of a packet"),
         *((name, "packet_loss" in has, "given with --packet-loss") for name in ("tries", "coded")),
         ("battery_wh", {"send_mj", "slot_ms"} <= has, "given with --send-mj and --slot-ms"),
+        *((name, "ues" in has, "given with --ues, or with a SCENARIO") for name in ("duty_cycle", "battery_wh")),
         *((name, "battery_wh" in has or "rounds" in has, "given with --battery-wh or --rounds") for name in SPENT),
         ("downlink_bits", "budget" not in has, "left out with a budget, whose slots include one for each downlink"),
         ("downlink_bits", "frame_limit" not in has, "left out with --frame-limit, which includes one downlink slot"),

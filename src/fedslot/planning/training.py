@@ -103,7 +103,7 @@ class Training:
     def period(self, radio: Radio, usage: Usage, split: FrameSplit, ues: float) -> float | None:
         """Return the seconds between frames: what they take, or the least by the duty cycle, if UEs take turns."""
         silence, sent = self._silence(radio), split.expected_received - split.expected_received_push
-        if usage.clock_seconds is None or silence is None:
+        if usage.clock_seconds is None or silence is None or not ues:
             return usage.clock_seconds
         return max(usage.clock_seconds, (sent + split.expected_sent) * silence / ues)
 
@@ -121,9 +121,9 @@ class Training:
             rounds = min(rounds, split.expected_frames)
         pushed = split.expected_received_push
         trained = split.pull + (pushed / split.success_probability if pushed else split.expected_sent)
-        energy = None if usage.energy_mj is None else (usage.energy_mj + trained * self.train_mj) / ues
+        energy = None if usage.energy_mj is None or not ues else (usage.energy_mj + trained * self.train_mj) / ues
         power = None if energy is None or period is None else energy / period + self.sleep_mw
-        battery = None if self.battery_wh is None or power is None else 3.6e6 * self.battery_wh / power
+        battery = None if self.battery_wh is None or not power else 3.6e6 * self.battery_wh / power
         seconds = None if period is None or rounds is None else rounds * period
         return Demand(
             arrives=arrives,
