@@ -95,7 +95,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert main([*lossy, "--send-mj", "35", "--battery-wh", "19", "--rounds", "60", "--ues", "9"]) == 0
     printed = capsys.readouterr().out
     assert "Sent once, 87 packets of which 0.1 are lost bring 0.000104 of the updates;" in printed
-    assert "99% take 4 tries of each (96.66 sent on average), or 18 coded packets" in printed
+    assert "99% take 4 tries of each (96.66 sent on average), or 18 coded packets." in printed
     assert main(["plan", "lora", "--json"]) == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out)["best"]["silence_seconds"] == pytest.approx(6 * 0.36890 / 0.01, rel=0.01)

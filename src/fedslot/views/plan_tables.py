@@ -239,7 +239,7 @@ def _say_packets(sizing: Sizing) -> list[str]:
         return []
     once, tries, coded = Link(link.loss).arrives(packets), link.least_tries(packets), link.least_coded(packets)
     repeated = Link(link.loss, tries).sent(packets)
-    more = "no erasure code of 1000" if coded is None else f"{coded:,} coded packets ({packets + coded:,} sent)"
+    more = "over 1000 coded packets" if coded is None else f"{coded:,} coded packets"
     return [
         f"Sent once, {packets:,} packets of which {link.loss:.3g} are lost bring {once:.3g} of the updates;",
         f"99% take {tries} tries of each ({repeated:.4g} sent on average), or {more}.",
