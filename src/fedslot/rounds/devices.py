@@ -71,10 +71,13 @@ class Devices:
         """Return the computing times (K,) of trainings that begin with a version, in slots; None: they take none."""
         return None if self.computing is None else self.computing.times(version)
 
-    def begin(self, work: Work, grant: Grant, round: int, start: Time) -> tuple[Work, UEs | None]:
+    def begin(
+        self, work: Work, grant: Grant, round: int, start: Time, absent: NDArray[np.bool_] | None = None
+    ) -> tuple[Work, UEs | None]:
         """Return the work after the broadcast of a round, and the UEs that began to train; None: in synchronous mode.
 
-        start: slots spent when the broadcast has been heard.
+        start: slots spent when the broadcast has been heard. absent: (K,) UEs that do not hear it, which go on with
+        what they do.
         """
         if self.most is None:
             return work, None
@@ -83,6 +86,8 @@ class Devices:
         begins = trains == NONE
         if grant.order is not None:
             begins[grant.order] = True
+        if absent is not None:
+            begins &= ~absent
         times = self.times(round)
         until = np.where(begins, start if times is None else start + times, work.until)
         return Work(np.where(begins, round, trains), until, holds).finish(start), np.flatnonzero(begins)

@@ -131,7 +131,7 @@ class Simulation:
         if grant is None:
             return None
         start = self.ps.begins(now, grant.overhead)
-        work, begun = self.devices.begin(now.work, grant, now.round, start)
+        work, begun = self.devices.begin(now.work, grant, now.round, start, self.ps.absent(now))
         receipt = self._access(grant, now, model, self.devices.ready(work, now.round, start))
         versions = self.devices.versions(work, receipt.received, now.round)
         receipt = replace(receipt, versions=versions, trained=begun)
@@ -194,8 +194,8 @@ class Simulation:
         seed, round, slots = self.scenario.seed, now.round, grant.uplink_slots(self.scenario.frame.slots)
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
         pushing = backlogged(self.scenario, grant, now.waiting, round)
-        if len(now.silent):
-            pushing = pushing[~self.links.silenced(now)[pushing]]
+        if (silent := self.links.silenced(now)) is not None:
+            pushing = pushing[~silent[pushing]]
         if ready is not None:
             ready = (ready - grant.wait) / self.ps.clock.radio.uplink_length
         own: dict[str, Callable[[UEs], NDArray[Any]]] = {

@@ -182,6 +182,8 @@ class Result:
         total, frames = self._total("joules"), self.frames
         if total is None or frames is None:
             return None
+        if self.scenario.fleet.availability is not None or self.scenario.radio.joules_per_ue is not None:
+            raise RefusedError("the trace of a run whose UEs may be away does not list all UEs that listened")
         clock = Clock.of(self.scenario, model_shapes(self.scenario))
         acted = frames[frames["event"].isin([PULLED, WASTED, LOST, PUSHED, COLLIDED])]
         sent = acted.loc[acted["event"] != WASTED, "ue"].to_numpy(np.int64)
