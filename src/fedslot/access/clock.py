@@ -4,8 +4,8 @@ The simulator, deployments and the planner share it. The unit of time is the slo
 precision. An uplink slot of a frame carries one update, so it is shorter if updates are compressed. Slots of the radio
 may be shorter still: an update then takes several of them, which together are one uplink slot of the frame.
 
-Energy of the UEs: in each frame, all that are there listen to the downlink, and to nothing else. Each transmission costs the
-energy of sending, collided ones and each copy on coded channels included; a pulled UE that is not ready sends nothing.
+Energy of the UEs: in each frame, all that are there listen to the downlink alone. Each transmission costs
+the energy of sending, collided ones and each copy on coded channels included; a UE that is not ready sends nothing.
 UEs that sent, and UEs that were pulled but not ready, have trained: their computing counts if its time is known; in
 asynchronous mode, all trainings count when they begin, whether their updates are ever received or not. The energy of
 slots in which the PS asks UEs before a frame is not counted.
