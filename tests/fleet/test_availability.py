@@ -45,8 +45,8 @@ def test_states_forget_each_other_as_in_a_markov_chain(later: float) -> None:
 
 
 def test_times_there_and_away_have_their_means() -> None:
-    law, step = markov(ues=200, on=20.0, off=5.0), 0.1
-    there = np.array([law.at(time) for time in np.arange(0, 1000, step)])
+    law, step = markov(ues=1000, on=20.0, off=5.0), 0.1
+    there = np.array([law.at(time) for time in np.arange(0, 200, step)])
     left = np.count_nonzero(there[:-1] & ~there[1:])
     assert there.sum() * step / left == pytest.approx(20, rel=0.06)
     assert (~there).sum() * step / left == pytest.approx(5, rel=0.06)

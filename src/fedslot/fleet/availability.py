@@ -7,6 +7,7 @@ whenever it is called, so that a run can be continued. The law `csv` is in avail
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
@@ -47,6 +48,7 @@ class Markov:
         # With rates 1 / on and 1 / off, the state is drawn anew from the stationary distribution at the points of a
         # Poisson process whose rate is their sum. So it is found from the last of these points before any time.
         self.window = on * off / (on + off) / slot_length(unit, slot_seconds, "unit")
+        self._whole = lru_cache(maxsize=32)(partial(self._last, part=1.0))
 
     def at(self, time: float) -> NDArray[np.bool_]:
         """Return which UEs (K,) are there at a time, in slots."""
@@ -54,7 +56,7 @@ class Markov:
         state, number = self._last(int(window), part), int(window)
         while number and (state == NONE).any():
             number -= 1
-            state = np.where(state == NONE, self._last(number, 1.0), state)
+            state = np.where(state == NONE, self._whole(number), state)
         first = stream(self.seed, AVAILABILITY).random(self.ues) < self.share
         there: NDArray[np.bool_] = np.where(state == NONE, first, state == ON)
         return there

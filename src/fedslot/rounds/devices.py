@@ -114,6 +114,22 @@ class Devices:
             times[own] = self.computing.times(version)[ues[own]]
         return times
 
+    def busy(
+        self, work: Work, receipt: Receipt, round: int, length: Time, absent: NDArray[np.bool_] | None
+    ) -> tuple[int, int]:
+        """Return how many UEs train at the end of a frame, and how many hold an update that was not received.
+
+        work: after the frame. length: from the broadcast to its end, in slots. absent: (K,) did not hear the broadcast.
+        """
+        times = self.times(round)
+        if times is None:
+            return 0, 0
+        if self.most is not None:
+            return int(np.count_nonzero(work.trains != NONE)), int(np.count_nonzero(work.holds != NONE))
+        there = np.ones(self.ues, dtype=bool) if absent is None else ~absent
+        train = int(np.count_nonzero(there & (times > length)))
+        return train, int(there.sum()) - train - len(receipt.received)
+
     def end(self, work: Work, receipt: Receipt) -> Work:
         """Return the work after a frame: received updates are not held any more."""
         if receipt.versions is None or self.most is None:

@@ -87,6 +87,11 @@ class Round:
     are taken for the target once they have the pattern. Empty for attacks without a goal."""
     test_score: float | None = None
     """Score of the global model on the test set by `training.task`, such as the RMSE; empty if that is the accuracy."""
+    training: int = 0
+    """Number of UEs that still trained at the end of the frame; 0 without computing times."""
+    holding: int = 0
+    """Number of UEs with a finished update that was not received, which is lost with the frame in synchronous mode; 0
+    without computing times."""
     silent: int = 0
     """Number of UEs that could not be heard in the frame: away, out of energy, or silent by their duty cycle."""
     seconds: float = 0.0

@@ -143,7 +143,11 @@ class Simulation:
         step = self.ps.close(now, receipt, trained, began, times)
         work = self.devices.end(work, receipt)
         in_use = {version: step.now.versions[version] for version in work.versions & step.now.versions.keys()}
-        step = step._replace(now=replace(step.now, work=work, versions=in_use))
+        length = receipt.wait + receipt.slots * self.ps.clock.radio.uplink_length
+        absent = self.ps.absent(now)
+        training, holding = self.devices.busy(work.finish(start + length), receipt, now.round, length, absent)
+        row = replace(step.round, training=training, holding=holding)
+        step = step._replace(round=row, now=replace(step.now, work=work, versions=in_use))
         if self.goal is None:
             return step
         success = self.goal.evaluate(step.now.report)[1]

@@ -21,8 +21,8 @@ from fedslot.learning.tasks import ACCURACY, Score, score_of
 from fedslot.messages import Time, tidy
 from fedslot.planning.bits import BestBits, best_bits
 from fedslot.planning.inputs import model_shapes
-from fedslot.rounds.local_training import make_model
 from fedslot.rounds.links import Links
+from fedslot.rounds.local_training import make_model
 from fedslot.rounds.trace import COLLIDED, LOST, PULLED, PUSHED, WASTED
 from fedslot.runs.privacy import DELTA, Privacy, clip_norm, privacy_of
 from fedslot.runs.records import RunFolder

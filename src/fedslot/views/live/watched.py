@@ -35,9 +35,11 @@ PACE = 120.0  # seconds over which the time left is estimated
 
 WHOLE = ("round", "slots", "pulled", "wasted", "lost", "contenders", "push_received", "collided")
 COSTS = ("cost_max", "cost_frame", "slots_spent")
-NEW = ("air_seconds", "joules")  # columns that older folders do not have
+NEW = ("air_seconds", "joules", "training", "holding")  # columns that older folders do not have
 ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds", *NEW, "test_score"), "float64")
-FRAME_COLUMNS = {"round": "int64", "slot": "int64", "event": "str"} | dict.fromkeys(("ue", "value", "noise"), "float64")
+FRAME_COLUMNS = {"round": "int64", "slot": "int64", "event": "str"} | dict.fromkeys(
+    ("ue", "value", "noise", "staleness"), "float64"
+)
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ class Watched:
         """Return the frames of a run, which polls read from now on."""
         table = self._frames.pop(run.folder, None)
         if table is None:
-            table = GrowingTable(run.folder / FRAMES, FRAME_COLUMNS, MOST_FRAME_ROWS)
+            table = GrowingTable(run.folder / FRAMES, FRAME_COLUMNS, MOST_FRAME_ROWS, ("staleness",))
             table.poll()
         self._frames[run.folder] = table  # as the latest
         while len(self._frames) > TABLES_OF_FRAMES:
