@@ -3,10 +3,10 @@
 An update is lost if one of its packets is, unless packets are sent again, or more than needed by an erasure code:
 
 >>> link = Link(loss=0.1)
->>> [float(f"{each.arrives(87):.3g}") for each in (link, Link(0.1, tries=4), Link(0.1, coded=19))]
-[0.000105, 0.991, 0.993]
+>>> [float(f"{each.arrives(87):.3g}") for each in (link, Link(0.1, tries=4), Link(0.1, coded=18))]
+[0.000104, 0.991, 0.992]
 >>> link.least_tries(87), link.least_coded(87)
-(4, 19)
+(4, 18)
 """
 
 from __future__ import annotations
