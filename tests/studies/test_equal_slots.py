@@ -142,7 +142,7 @@ def test_the_page_has_a_table_for_everything() -> None:
     tables = {name: re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE) for name, page in pages.items()}
     assert len(tables[RESULT]) == 2, "of two figures each"
     groups = [setting.group for setting in SETTINGS.values()]
-    assert len(tables[DATA]) == 2 + 2 * groups.count("main") + groups.count("airtime") + groups.count("time") + 3
+    assert len(tables[DATA]) == 1 + 2 * groups.count("main") + groups.count("airtime") + groups.count("time") + 3
     for table in chain(*tables.values()):
         lines = table.strip().split("\n")
         assert len(lines) > 2
@@ -187,12 +187,12 @@ def test_a_setting_without_its_strategies_is_not_shown(name: str, lost: str) -> 
     assert f"{setting.title}: also {lost}" in page
 
 
-def test_the_page_says_which_seeds_are_held_out() -> None:
+def test_the_page_says_which_runs_are_older() -> None:
     page = write({"mnist-200": (SMALL, MEASURES.comparison)})[DATA]
     assert "Seeds 200 to 202." in page
-    assert "earlier seeds" not in page
-    seen = replace(MEASURES.comparison, seeds=[199, 200, 201])
-    assert "earlier seeds: MNIST, 200 labelled samples." in write({"mnist-200": (SMALL, seen)})[DATA]
+    assert "older code" not in page
+    older = replace(MEASURES.comparison, seeds=[199, 200, 201])
+    assert "by older code: MNIST, 200 labelled samples." in write({"mnist-200": (SMALL, older)})[DATA]
     runs = {name: results[:1] for name, results in MEASURES.comparison.runs.items()}
     assert "\nSeed 200.\n" in write({"mnist-200": (SMALL, replace(MEASURES.comparison, seeds=[200], runs=runs))})[DATA]
 
@@ -278,3 +278,18 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     assert more == [f"{name}-seed{FIRST_SEED + 1}" for name in (REFERENCE, WINNERS[1])]
     page = (tmp_path / "third" / "equal-slots-data.md").read_text("utf-8")
     assert f"Seeds {FIRST_SEED} and {FIRST_SEED + 1}." in page
+
+
+def test_runs_beside_the_best_of_another_setting() -> None:
+    """Of the seeds that both have, by the budget of the other: here 100 slots, and 15 announced ones to 0.9."""
+    airtime = replace(SETTINGS["airtime"], budget=25)
+    name, other = airtime.labels[:2]
+    runs = {name: [_run([0.2, 0.9, 0.95], 1, 2)] * 2, other: [_run([0.3, 0.4, 0.5], 1, 2)] * 2}
+    seeds = [FIRST_SEED + 1, FIRST_SEED + 9]
+    one = Measures(airtime, Comparison(airtime.scenario(), seeds, runs, airtime.targets)).beside(MEASURES)
+    assert (one.names, one.comparison.seeds) == ([REFERENCE, WINNERS[0], name, other], [FIRST_SEED + 1])
+    assert one.slots(name, 0.9, "frame").mean == pytest.approx(4)
+    assert one.share(name, 0.9, "frame").mean == pytest.approx(4 / 100)
+    assert one.share(name, 0.9, "frame", WINNERS[0]).mean == pytest.approx(4 / 15)
+    assert one.slots(other, 0.9, "frame").count == 0
+    assert one.loss(name, 6).mean == pytest.approx(0.4 - 0.95), "the winner's first frame has ended, its second not"

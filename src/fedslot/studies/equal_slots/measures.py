@@ -12,7 +12,7 @@ import numpy as np
 from fedslot import Comparison, Result
 from fedslot.experiments import ACCURACY, ACCURACY_DIFFERENCE, SLOTS, Estimate
 from fedslot.studies.curves import TRAININGS
-from fedslot.studies.equal_slots.settings import CONTROL, REFERENCE, WINNERS, Setting
+from fedslot.studies.equal_slots.settings import CONTROL, FIRST_SEED, REFERENCE, WINNERS, Setting
 
 Rule = Literal["max", "frame"]
 RULES: tuple[Rule, ...] = ("max", "frame")
@@ -46,9 +46,9 @@ class Measures:
         return f"seeds {', '.join(map(str, seeds))}"
 
     @property
-    def held_out(self) -> bool:
-        """Whether no default was chosen after a look at runs of these seeds."""
-        return min(self.comparison.seeds) >= self.setting.first_seed
+    def is_older(self) -> bool:
+        """Whether the runs were made by an earlier `filtered`; compressed updates came later."""
+        return min(self.comparison.seeds) < FIRST_SEED and self.setting.group != "airtime"
 
     def beside(self, other: Measures) -> Measures:
         """Return the reference and the first winner of another comparison, and after them the runs of this one.
@@ -66,7 +66,8 @@ class Measures:
 
     def trainings(self, name: str) -> float:
         """Return the mean number of trainings in a run, NaN where the curves do not have it."""
-        return float(np.mean([run.rounds[TRAININGS].sum() if TRAININGS in run.rounds else math.nan for run in self.comparison.runs[name]]))
+        runs = self.comparison.runs[name]
+        return float(np.mean([run.rounds[TRAININGS].sum() if TRAININGS in run.rounds else math.nan for run in runs]))
 
     def accuracy(self, name: str, slots: int | None = None, rule: Rule = "max") -> Estimate:
         """Return the accuracy after some slots, by default after all."""
@@ -77,6 +78,11 @@ class Measures:
         """Return the difference of the accuracy after all slots from that of the reference."""
         own, other = (np.array(self.accuracy(each, None, rule).values) for each in (name, reference))
         return Estimate.of(own - other, ACCURACY_DIFFERENCE)
+
+    def loss(self, name: str, slots: int) -> Estimate:
+        """Return how much lower the accuracy after some announced slots is than that of the first winner."""
+        own, best = (np.array(self.accuracy(each, slots, "frame").values) for each in (name, WINNERS[0]))
+        return Estimate.of(best - own, ACCURACY_DIFFERENCE)
 
     def slots(self, name: str, target: float, rule: Rule = "max") -> Estimate:
         """Return the slots until a target accuracy is first reached."""

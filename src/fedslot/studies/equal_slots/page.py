@@ -52,6 +52,8 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
         "accuracy": lambda estimate: estimate.text(".3f"),
         "slots": lambda estimate: estimate.text(".0f"),
         "percent": lambda estimate: estimate.text(".0f", factor=100),
+        "lost": lambda estimate: estimate.text(".1f", factor=100),
+        "ratio": lambda estimate: estimate.text(".1f"),
         "brief_percent": lambda estimate: f"{100 * estimate.mean:{'.1f' if estimate.mean < 0.1 else '.0f'}}"
         if estimate.complete
         else "",
@@ -63,6 +65,7 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
         key: one.beside(measured[one.setting.beside])
         for key, one in measured.items()
         if one.setting.beside in measured
+        and {*one.comparison.seeds} & {*measured[one.setting.beside].comparison.seeds}
     }
 
     def group(name: str) -> dict[str, Measures]:
@@ -78,7 +81,7 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
         "own": measured,
         "aims": aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
         "missing": _missing(comparisons),
-        "seen": [one.setting.title for one in measured.values() if not one.held_out],
+        "older": [one.setting.title for one in measured.values() if one.is_older],
         "moments": lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
         "smoothing": SMOOTHING,
         "waits": WAITS,

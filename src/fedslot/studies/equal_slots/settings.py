@@ -119,7 +119,7 @@ SETTINGS: dict[str, Setting] = {
         "MNIST, 200 labelled samples",
         "paper",
         _mnist(FEW),
-        (*MAIN, *SHORT_GREEDY, *PEERS),
+        (*MAIN, *SHORT_GREEDY),
         (0.85, 0.9, 0.92),
     ),
     "mnist-5000": Setting("MNIST, 5000 labelled samples", "paper", _mnist(None), MAIN, (0.85, 0.9, 0.92)),
