@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fedslot import Comparison
+from fedslot import Comparison, Result
 from fedslot.studies.equal_slots.folder import EqualSlots
 from fedslot.studies.equal_slots.measures import Measures, aims
 from fedslot.studies.equal_slots.settings import (
@@ -40,7 +40,7 @@ def publish(study: EqualSlots) -> list[Path]:
     """Write the figures (PNG and PDF) and both pages, and return the paths of all files."""
     comparisons, figures = study.comparisons(), {}
     for key, (setting, comparison) in comparisons.items():
-        drawn = {name: runs for name, runs in comparison.runs.items() if _is_drawn(name, setting)}
+        drawn = {name: _as_charged(runs, setting) for name, runs in comparison.runs.items() if _is_drawn(name, setting)}
         if drawn:
             figures[key] = partial(accuracy_by, replace(comparison, runs=drawn))
     return study.write(figures, write(comparisons))
@@ -108,7 +108,16 @@ def _is_drawn(name: str, setting: Setting) -> bool:
     """Return whether a strategy is in the figure of a setting."""
     if setting.group == "time":
         return DRAWN_TIME in name
-    return setting.group == "airtime" or (setting.group == "main" and name in DRAWN)
+    if setting.group == "airtime":
+        return "{" not in name  # too long
+    return setting.group == "main" and name in DRAWN
+
+
+def _as_charged(runs: Sequence[Result], setting: Setting) -> list[Result]:
+    """Return runs whose slots are those of the tables: all announced ones, or by the clock."""
+    if setting.group == "main":
+        return [*runs]
+    return [replace(run, rounds=run.rounds.assign(slots_spent=run.rounds["cost_frame"].cumsum())) for run in runs]
 
 
 def _needed(setting: Setting) -> set[str]:
