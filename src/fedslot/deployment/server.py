@@ -408,8 +408,11 @@ def _check(scenario: Scenario, strategy: Strategy[Any]) -> None:
         raise InputError("mode", scenario.mode, "synchronous in a deployment")
     if scenario.fleet.computing is not None:
         raise InputError("fleet.computing", "set", "null in a deployment, where UEs take the time that they take")
-    for name, value in (("outage", scenario.radio.outage), ("duty_cycle", scenario.radio.duty_cycle)):
-        if value:
+    if scenario.fleet.availability is not None:
+        part = scenario.fleet.availability
+        raise InputError("fleet.availability", part.name, "null in a deployment, where UEs come and go by themselves")
+    for name in ("outage", "duty_cycle", "joules_per_ue"):
+        if value := getattr(scenario.radio, name):
             raise InputError(f"radio.{name}", value, "left out in a deployment: links do what they do")
     if scenario.radio.rates != RatesPart():
         raise InputError("radio.rates", scenario.radio.rates.name, "left out in a deployment: links do what they do")
