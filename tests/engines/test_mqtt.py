@@ -32,6 +32,7 @@ pytestmark = over_mqtt
 
 Longer = Callable[[Timing], Timing]
 FOLLOWED = {**COMPRESSION, "feedback": True}
+ASYNCHRONOUS = {"mode": "asynchronous", "rounds": 10, "fleet__computing": {"mean_slots": 9}}
 SHORT = Timing(slot=0.03, downlink=0.5, tolerance=0.6)
 BUSY = {"silent", "late"}  # what a device may suffer on a busy machine
 
@@ -66,7 +67,17 @@ def broker(
             },
             5.0,
         ),
-        # UEs choose themselves whether they push, so that every frame is kept open to its end
+        # frames in which the PS does not know who sends are kept open to their end
+        ({**ASYNCHRONOUS, "push__probability": 0.8, "strategy__name": "fedavg"}, 1.0),
+        ({**ASYNCHRONOUS, "strategy__name": "greedy-shap", "staleness": "soft"}, 1.0),
+        (
+            {
+                **{**ASYNCHRONOUS, "rounds": 8, "fleet__computing": {"mean_slots": 3, "redraw": True}},
+                **{"compression": FOLLOWED, "broadcast_compression": {"name": "eden", "options": {"bits": 6}}},
+                **{"strategy__name": "merit-push", "aggregation__name": "filtered", "staleness__most": 2},
+            },
+            1.0,
+        ),
         ({"strategy__name": "merit-push", "aggregation__name": "filtered", "fleet__noise": 0.5}, 1.0),
     ],
     ids=str,
