@@ -379,7 +379,7 @@ class PS:
             new = check_aggregate(part, self.aggregation.apply(now.aggregation, updates), now.model, now.aggregation)
             if new.accepted is not None and not new.accepted.any():
                 new = replace(present, state=new.state, accepted=new.accepted)
-            return self._sound(new) if excuse else new
+            return self._sound(new, now.aggregation) if excuse else new
         except Exception as error:  # the updates of devices are to blame, and must not end the training
             if excuse is None:
                 raise
@@ -396,14 +396,18 @@ class PS:
                 new = replace(new, report=now.report, val_loss=own.loss)
         return own, new
 
-    def _sound(self, new: Aggregate[Any]) -> Aggregate[Any]:
-        """Return an aggregate with its validation loss; raise `ArithmeticError` if a loss or a state is not finite."""
+    def _sound(self, new: Aggregate[Any], before: Any) -> Aggregate[Any]:
+        """Return an aggregate with its validation loss; raise `ArithmeticError` if a loss or a state is not finite.
+
+        before: the aggregation's state before; what was not finite there may stay so, such as a least loss of none.
+        """
         measured = new.val_loss
         loss = self.held_out.validation.evaluate(new.report)[0] if measured is None else measured
         other = loss if new.broadcast is new.report else self.held_out.validation.evaluate(new.broadcast)[0]
         if not math.isfinite(loss) or not math.isfinite(other):
             raise ArithmeticError("the new model has no finite loss")
-        if not all(np.isfinite(array).all() for array in state_arrays(new.state).values()):
+        old = state_arrays(before)
+        if any((np.isfinite(old[name]) & ~np.isfinite(now)).any() for name, now in state_arrays(new.state).items()):
             raise ArithmeticError("the aggregation's state is not finite")
         return replace(new, val_loss=loss)
 
