@@ -58,16 +58,17 @@ class OwnWork:
     """What a device trains and holds, by the announcements that it hears.
 
     ue: the UE. computing: its computing times in seeded frames; None: training takes no time there.
+    training: the name of the training in which versions are numbered.
     """
 
     def __init__(self, ue: int, computing: Computing | None = None) -> None:
-        self.ue, self._computing, self._training = ue, computing, ""
+        self.ue, self._computing, self.training = ue, computing, ""
         self._round, self._start = NONE, 0.0
         self._begin_anew(Pace("", 0))
 
     def _begin_anew(self, pace: Pace) -> None:
         """Begin with nothing, in the training of a pace."""
-        self._training, self._sent = pace.training, (NONE, NONE)  # the round in which it sent, and the version
+        self.training, self._sent = pace.training, (NONE, NONE)  # the round in which it sent, and the version
         self._devices = Devices(1, None, pace.most)
         self._work = self._devices.blank()
 
@@ -84,7 +85,7 @@ class OwnWork:
 
         now: by the device's own clock.
         """
-        if pace.training != self._training:
+        if pace.training != self.training:
             self._begin_anew(pace)
         is_free = pace.start is None
         times = _Times(lambda version: math.inf) if is_free else self._computing and _Times(self._computing)

@@ -312,7 +312,9 @@ class Device:
                 self._carried.settle(announced.round, version)
             begins = self._own.hear(pace, announced.round, time.monotonic())
             self._beginning = announced if begins else None
-            self._learned = {version: known for version, known in self._learned.items() if self._own.needs(version)}
+            fresh = announced.round if begins else None  # another training may have had this version, too
+            kept = (version for version in self._learned if version != fresh and self._own.needs(version))
+            self._learned = {version: self._learned[version] for version in kept}
             late = None if turn is None or pace.start is None else self._own.late(turn, pace)
             if turn is not None and (pace.start is None or late is not None):
                 self._assignment = Assignment(announced, turn, sent, late, unsent="")
@@ -339,33 +341,39 @@ class Device:
             deadline = assignment.sent + assignment.announced.timing.opens(assignment.first)
             self._workers.add(deadline, partial(self._work, assignment, content))
         elif beginning is not None:
-            self._beginning = None
-            self._workers.add(time.monotonic(), partial(self._work_on, beginning, content))
+            self._beginning, began = None, time.monotonic()
+            self._workers.add(began, partial(self._work_on, beginning, content, began))
 
     def _work(self, assignment: Assignment, content: memoryview) -> None:
         """Train, and send in the slot that was granted or that is drawn now. Called by the thread that trains."""
         if assignment is not self._assignment or assignment.now > assignment.announced.timing.closes(assignment.last):
             return
         assignment.unsent = "too slow: its training had not ended"
-        learned = self._learn(assignment.announced, content)
+        learned = self._learn(assignment.announced, content, time.monotonic())
         if learned is None:
             assignment.unsent = "its model was refused"
         else:
             self._prepare(assignment, learned)
 
-    def _work_on(self, announced: Announcement, content: memoryview) -> None:
+    def _work_on(self, announced: Announcement, content: memoryview, began: float) -> None:
         """Train for whatever frame comes after that. Called by the thread that trains."""
-        version = announced.round
-        if not self._own.needs(version):
+        if not self._needs(announced):
             return
-        learned = self._learn(announced, content)
+        learned, version = self._learn(announced, content, began), announced.round
         with self._lock:
+            if not self._needs(announced):
+                return
             if learned is None:
                 self._own.drop(version)
-            elif self._own.needs(version):
+            else:
                 self._own.done(version, time.monotonic())
                 self._learned[version] = learned
         self._offer()
+
+    def _needs(self, announced: Announcement) -> bool:
+        """Tell whether the training that began with an announcement still counts."""
+        pace = announced.pace
+        return pace is not None and pace.training == self._own.training and self._own.needs(announced.round)
 
     def _offer(self) -> None:
         """Send what the UE holds, if it has a slot in this frame and has not sent yet."""
@@ -380,9 +388,9 @@ class Device:
             self._own.sends(learned.version)
         self._prepare(assignment, learned)
 
-    def _learn(self, announced: Announcement, content: memoryview) -> Learned | None:
-        """Train from the model of an announcement; None if that is refused."""
-        began, version = time.monotonic(), announced.round
+    def _learn(self, announced: Announcement, content: memoryview, began: float) -> Learned | None:
+        """Train from the model of an announcement; None if that is refused. began: since when it takes time."""
+        version = announced.round
         try:
             start = announced.encoding.read_model(content, version, self.parameters)
         except Refusal as refusal:
