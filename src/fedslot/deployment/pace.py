@@ -22,7 +22,7 @@ from fedslot.rounds.devices import NONE, Devices
 
 ME = np.array([0])
 NOBODY = np.empty(0, dtype=np.int64)
-Computing = Callable[[int], float]
+ComputingSlots = Callable[[int], float]
 """Returns the slots that a training takes from a version, in seeded frames."""
 
 
@@ -48,7 +48,7 @@ class Pace:
 class _Times:
     """The computing times of one UE, as `Devices` asks for them."""
 
-    of: Computing
+    of: ComputingSlots
 
     def times(self, version: int) -> NDArray[np.float64]:
         return np.array([self.of(version)])
@@ -61,7 +61,7 @@ class OwnWork:
     training: the name of the training in which versions are numbered.
     """
 
-    def __init__(self, ue: int, computing: Computing | None = None) -> None:
+    def __init__(self, ue: int, computing: ComputingSlots | None = None) -> None:
         self.ue, self._computing, self.training = ue, computing, ""
         self._round, self._start = NONE, 0.0
         self._begin_anew(Pace("", 0))

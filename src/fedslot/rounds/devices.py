@@ -49,7 +49,7 @@ class Work:
         return replace(self, trains=np.where(done, NONE, self.trains), holds=np.where(done, self.trains, self.holds))
 
 
-class Computing(Protocol):
+class ComputingTimes(Protocol):
     """Computing times of UEs, as `fedslot.fleet.Computing` has them."""
 
     def times(self, version: int) -> NDArray[np.float64]:
@@ -66,7 +66,7 @@ class Devices:
     """
 
     ues: int
-    computing: Computing | None
+    computing: ComputingTimes | None
     most: int | None
 
     def blank(self) -> Work:

@@ -25,7 +25,7 @@ from fedslot.deployment.frame import Turn
 from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.signing import Verifier
-from fedslot.deployment.pace import Computing, OwnWork, Pace
+from fedslot.deployment.pace import ComputingSlots, OwnWork, Pace
 from fedslot.deployment.screening import (
     METRICS_BYTES,
     MOST_CHARACTERS,
@@ -160,7 +160,7 @@ class Device:
         parameters: int | None = None,
         ps_key: str | Path | None = None,
         carried: Carried[Any] | None = None,
-        computing: Computing | None = None,
+        computing: ComputingSlots | None = None,
         workers: Workers | None = None,
     ) -> None:
         self.ue, self.train, self.own, self.ready, self.scenario = ue, train, dict(own or {}), ready, scenario
