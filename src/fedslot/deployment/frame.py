@@ -12,7 +12,7 @@ from their own entropy. A `ParameterServer` announces four kinds of frames:
 open: only UEs themselves know whether they have an update to push. foreseen: the PS knows who sends.
 expected: the UEs that the PS waits for, and that are at fault if they are not heard.
 * With a merit that only UEs know (`fedslot.messages.OWN`), no frame is foreseen, and no push is expected of unasked
-UEs.
+UEs. In asynchronous mode it is the same, and a pulled UE that says nothing may be training, which is no fault.
 """
 
 from __future__ import annotations
