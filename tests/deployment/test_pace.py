@@ -126,7 +126,7 @@ class Cell:
 def as_simulated(folder: Path, wanted: Scenario) -> pd.DataFrame:
     """Compare with the simulator all but what a PS cannot know: who began to train, and who trains or was barred."""
     simulated, deployed = fedslot.run(wanted), fedslot.load(folder)
-    unknown = ["seconds", "trainings", "backlogged"]
+    unknown = ["seconds", "trainings", "training", "holding", "backlogged"]
     ours, theirs = deployed.rounds.drop(columns=unknown), simulated.rounds.drop(columns=unknown)
     pd.testing.assert_frame_equal(ours, theirs, rtol=1e-3, atol=1e-4)
     frames = [result.frames for result in (deployed, simulated)]

@@ -201,3 +201,17 @@ def test_what_makes_no_sense_is_refused(cell: Scenario, fields: dict[str, Any], 
     with pytest.raises(InputError) as caught:
         cell.replace({"mode": "asynchronous", **fields})
     assert caught.value.field == field
+
+
+def test_those_that_train_and_those_that_wait_are_counted(cell: Scenario) -> None:
+    """Each UE trains, holds an update, or was received, if training begins with the frame and ends with it."""
+    slow = {"fleet.computing": {"mean_slots": 5}, "frame.order": False, "rounds": 5}
+    result = fedslot.run(cell.replace(slow))
+    rounds, received = result.rounds, result.rounds["pulled"] + result.rounds["push_received"]
+    assert (rounds["training"] + rounds["holding"] + received == cell.data.ues).all()
+    assert 0 < rounds["training"].iloc[0] < cell.data.ues
+    slower = {"fleet.computing": {"mean_slots": 20}, "rounds": 20}
+    assert (fedslot.run(cell.replace({**slow, **slower})).rounds["training"] == cell.data.ues).all()
+    later = fedslot.run(cell.replace({**slower, "mode": "asynchronous"})).rounds
+    assert later["training"].iloc[10:].mean() < cell.data.ues  # training goes on between frames
+    assert not fedslot.run(cell.replace({"rounds": 3})).rounds[["training", "holding"]].any(axis=None)

@@ -55,17 +55,26 @@ class Forecast:
         began[ues] = np.nan
         return replace(self, began=began)
 
-    def arrange(self, grant: Grant, start: Time, most: int, uplink: Time, before: Time) -> Grant:
+    def arrange(
+        self,
+        grant: Grant,
+        start: Time,
+        most: int,
+        uplink: Time,
+        before: Time,
+        silent: NDArray[np.bool_] | None = None,
+    ) -> Grant:
         """Return a grant that pulls, in the order in which they are ready, those that the strategy chose.
 
         start: slots spent when the first uplink slot can begin. most: slots of a frame. uplink: length of an uplink
-        slot. before: slots that the frame takes before `start`.
+        slot. before: slots that the frame takes before `start`. silent: (K,) UEs that cannot be heard in this frame,
+        none of which is in the grant; those on order are pulled later. None: all can be heard.
         """
         total, chosen = grant.uplink_slots(most), grant.pull
         rest = total - len(chosen)  # slots that are not for pulls
         order, began, room = None, np.full(len(chosen), float(start)), len(chosen)
         if len(self.began):
-            room, away = most - rest, self.away
+            room, away = most - rest, self.away if silent is None else self.away[~silent[self.away]]
             order = chosen[np.isnan(self.began[chosen])]
             due = int(np.count_nonzero(self.began[away] + self._needs(away) <= start))
             order = order[: max(room - due, 0)]  # no more than frames can receive
@@ -92,8 +101,8 @@ class Forecast:
             late=None if order is not None else np.setdiff1d(chosen, pull),
         )
 
-    def learn(self, receipt: Receipt, start: Time) -> Self:
-        """Return the forecast after a frame. start: as for `arrange`."""
+    def learn(self, receipt: Receipt, start: Time, absent: NDArray[np.bool_] | None = None) -> Self:
+        """Return the forecast after a frame. start: as for `arrange`. absent: (K,) UEs that lose their order."""
         need, reported, began = (
             self.need * np.where(self.reported, 1.0, FORGET),
             self.reported.copy(),
@@ -115,6 +124,8 @@ class Forecast:
             need[late], reported[late] = np.fmax(2 * waited + 1, need[late]), False
         if len(began):
             began[receipt.received] = np.nan
+            if absent is not None:
+                began[absent] = np.nan
         return replace(self, need=need, reported=reported, began=began)
 
     def _needs(self, ues: UEs) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from fedslot.deployment.faults import NO_NODE, Fault
+from fedslot.deployment.faults import ABSENT, NO_NODE, Fault
 from fedslot.deployment.frame import Frame, OnAir
 from fedslot.deployment.screening import Refusal, Update, check_slots
 from fedslot.messages import Receipt
@@ -71,7 +71,7 @@ def screen(
                 updates[ue] = read(ue, answered[ue])
     for ue in frame.expected:
         if ue not in reached:
-            fault(ue, "absent")
+            fault(ue, ABSENT)
         elif ue not in answered and frame.waits:
             fault(ue, "silent")
     return on_air.receipt(updates.keys()), updates, faults

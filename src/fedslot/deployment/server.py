@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from logging import getLogger
+from logging import INFO, WARNING, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,10 @@ from fedslot.deployment.changes import (
     write_record,
 )
 from fedslot.deployment.encoding import Encoding, read_message
-from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
+from fedslot.deployment.faults import ABSENT, NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
 from fedslot.deployment.pace import Pace
-from fedslot.deployment.presence import PRESENCE, Presence
+from fedslot.deployment.presence import PRESENCE, Presence, say_ues
 from fedslot.deployment.reception import Reply, screen
 from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import (
@@ -147,6 +147,7 @@ class ParameterServer:
         self._unfilled = 0  # pull slots of the frame for which no UE was here
         self._owed = set[int]()  # UEs that would have been pulled, but were away
         self.presence = Presence()
+        self._here: frozenset[int] | None = None  # the UEs that could be reached in the last frame
         self._taken: str | None = None  # the request for a change that the next checkpoint will hold
 
     @property
@@ -202,6 +203,16 @@ class ParameterServer:
             if self.folder:
                 write_atomically(self.folder.path / PRESENCE, now.to_json())
 
+    def _say_presence(self, here: frozenset[int]) -> None:
+        """Log which UEs came and went since the last frame, once, instead of a line on each absence."""
+        self.faults.quiet = frozenset({ABSENT})
+        before = frozenset(range(self.scenario.data.ues)) if self._here is None else self._here
+        self._here = here
+        for level, what, ues in ((WARNING, "offline", before - here), (INFO, "here", here - before)):
+            if ues:
+                fields = {"round": self.now.round, what: sorted(ues)}
+                logger.log(level, "round %d: %s: UE %s", self.now.round, what, say_ues(ues), extra={"fields": fields})
+
     def announce(self, here: AbstractSet[int] | None = None) -> Frame | None:
         """Return the next frame, or None if the training is over.
 
@@ -215,6 +226,8 @@ class ParameterServer:
         if grant is None or self.stopped:
             return None
         self._unfilled = 0
+        if here is not None:
+            self._say_presence(frozenset(here))
         if here:  # without any, the frame is announced as it is, and takes its time
             if grant.order is not None:
                 grant = replace(grant, order=grant.order[np.isin(grant.order, list(here))])
@@ -496,8 +509,11 @@ def _check(scenario: Scenario, strategy: Strategy[Any]) -> None:
         raise InputError("strategy.name", scenario.strategy.name, "one whose UEs send updates; no data leaves a device")
     if scenario.fleet.attack is not None:
         raise InputError("fleet.attack", scenario.fleet.attack.name, "null in a deployment: only simulated UEs lie")
-    for name, value in (("outage", scenario.radio.outage), ("duty_cycle", scenario.radio.duty_cycle)):
-        if value:
+    if scenario.fleet.availability is not None:
+        part = scenario.fleet.availability
+        raise InputError("fleet.availability", part.name, "null in a deployment, where UEs come and go by themselves")
+    for name in ("outage", "duty_cycle", "joules_per_ue"):
+        if value := getattr(scenario.radio, name):
             raise InputError(f"radio.{name}", value, "left out in a deployment: links do what they do")
     if scenario.radio.rates != RatesPart():
         raise InputError("radio.rates", scenario.radio.rates.name, "left out in a deployment: links do what they do")

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.messages import Grant, Time, UEs
+from fedslot.messages import Grant, Receipt, Time, UEs
 
 NONE = -1  # instead of a version
 
@@ -80,10 +80,13 @@ class Devices:
         """Return the computing times (K,) of trainings that begin with a version, in slots; None: they take none."""
         return None if self.computing is None else self.computing.times(version)
 
-    def begin(self, work: Work, grant: Grant, round: int, start: Time) -> tuple[Work, UEs | None]:
+    def begin(
+        self, work: Work, grant: Grant, round: int, start: Time, absent: NDArray[np.bool_] | None = None
+    ) -> tuple[Work, UEs | None]:
         """Return the work after the broadcast of a round, and the UEs that began to train; None: in synchronous mode.
 
-        start: slots spent when the broadcast has been heard.
+        start: slots spent when the broadcast has been heard. absent: (K,) UEs that do not hear it, which go on with
+        what they do.
         """
         if self.most is None:
             return work, None
@@ -92,6 +95,8 @@ class Devices:
         begins = trains == NONE
         if grant.order is not None:
             begins[grant.order] = True
+        if absent is not None:
+            begins &= ~absent
         times = self.times(round)
         until = np.where(begins, start if times is None else start + times, work.until)
         return Work(np.where(begins, round, trains), until, holds).finish(start), np.flatnonzero(begins)
@@ -117,6 +122,22 @@ class Devices:
             own = versions == version
             times[own] = self.computing.times(version)[ues[own]]
         return times
+
+    def busy(
+        self, work: Work, receipt: Receipt, round: int, length: Time, absent: NDArray[np.bool_] | None
+    ) -> tuple[int, int]:
+        """Return how many UEs train at the end of a frame, and how many hold an update that was not received.
+
+        work: after the frame. length: from the broadcast to its end, in slots. absent: (K,) did not hear the broadcast.
+        """
+        times = self.times(round)
+        if times is None:
+            return 0, 0
+        if self.most is not None:
+            return int(np.count_nonzero(work.trains != NONE)), int(np.count_nonzero(work.holds != NONE))
+        there = np.ones(self.ues, dtype=bool) if absent is None else ~absent
+        train = int(np.count_nonzero(there & (times > length)))
+        return train, int(there.sum()) - train - len(receipt.received)
 
     def end(self, work: Work, ues: UEs, versions: UEs) -> Work:
         """Return the work after a frame: received updates, of UEs (n,) and versions (n,), are not held any more."""

@@ -124,7 +124,8 @@ class PS:
             failures=np.zeros(0 if scenario.push.retries is None else len(waiting), dtype=np.int32),
             heard=np.full(ues, spent),
             silent=np.zeros(0 if self.links.duty_cycle is None else ues),
-            owed=np.zeros(0 if self.links.bursts is None else ues, dtype=bool),
+            energy=np.zeros(0 if self.links.joules is None else ues),
+            owed=np.zeros(0 if self.links.bursts is None and not self.links.limits else ues, dtype=bool),
             model=model,
             report=report,
             state=state,
@@ -162,6 +163,8 @@ class PS:
         asked = distinct_ues(self.strategy.ask(now.state, now.round, stream(self.scenario.seed, ASK, now.round)), ues)
         if asked is None:
             raise RefusedError(f"{part} may ask each UE from 0 to {ues - 1} once")
+        if (absent := self.absent(now)) is not None:
+            asked = asked[~absent[asked]]
         answers = finite(torch.from_numpy(losses(asked)), self.scenario, now.round)
         state = self.strategy.hear(now.state, asked, answers.numpy())
         check_state(part, "hear", state, now.state)
@@ -189,15 +192,21 @@ class PS:
             raise RefusedError(f"{part} must have needs_load = True to announce the probability auto")
         probability = self.scenario.push.probability if grant.probability is None else grant.probability
         most = self.scenario.frame.slots
+        grant = self.links.pull_heard(grant, now, most)
         if self.scenario.orders:
             radio, before = self.clock.radio, grant.overhead + self.clock.radio.downlink_length
             start = self.begins(now, grant.overhead) if start is None else start
-            grant = now.forecast.arrange(grant, start, most, radio.uplink_length, before)
-        grant = self.links.allow(grant, now, most)
+            silent = self.links.silenced(now)
+            grant = now.forecast.arrange(grant, start, most, radio.uplink_length, before, silent)
+        grant = self.links.fit(grant, now, most)
         if probability == "auto":
             slots = grant.uplink_slots(most) - grant.pull_slots if grant.push else 0
             probability = self.controller.probability(now.contention, slots)
         return replace(grant, probability=probability)
+
+    def absent(self, now: Snapshot) -> NDArray[np.bool_] | None:
+        """Return which UEs (K,) are away or out of energy in the next frame, and hear nothing; None: none ever is."""
+        return self.links.absent(now.slots_spent, now.energy)
 
     @property
     def _controls(self) -> bool:
@@ -228,15 +237,16 @@ class PS:
         own, new = self._choose_report(now, self._aggregate(now, updates, excuse))
         contention, excess = self._estimate(now, receipt)
         measured = self._measure(updates, new.accepted)
-        forecast = now.forecast
+        forecast, absent, silent = now.forecast, self.absent(now), self.links.silenced(now)
         if self.scenario.orders:
-            forecast = forecast.learn(receipt, self.begins(now, receipt.overhead) if start is None else start)
+            at = self.begins(now, receipt.overhead) if start is None else start
+            forecast = forecast.learn(receipt, at, absent)
         reports = self._reports(trained)
         receipt = replace(receipt, measured=measured, excess=excess, reports=reports, away=forecast.away)
         state = self.strategy.observe(now.state, self.links.seen(receipt), valuation.values)
         check_state(self._strategy_in(now), "observe", state, now.state)
 
-        cost = self.clock.cost(receipt, ready)
+        cost = self.clock.cost(receipt, ready, absent)
         spent = now.slots_spent + cost.spent
         waiting, failures = after_pushes(self.scenario, now.waiting, now.failures, receipt)
         heard = now.heard.copy()
@@ -248,6 +258,7 @@ class PS:
             failures=failures,
             heard=heard,
             silent=self.links.silence(now.silent, receipt, spent),
+            energy=now.energy if cost.joules_by_ue is None or not len(now.energy) else now.energy + cost.joules_by_ue,
             owed=self.links.owed(now, receipt),
             model=new.broadcast,
             report=new.report,
@@ -263,6 +274,7 @@ class PS:
             links=trained.links,
         )
         row = self._record(after, receipt, trained, valuation, cost, new.val_loss, began)
+        row = replace(row, silent=0 if silent is None else int(silent.sum()))
         return Step(row, after, self._trace(now.round, receipt, after, valuation))
 
     def _strategy_in(self, now: Snapshot) -> str:
