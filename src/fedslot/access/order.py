@@ -49,6 +49,12 @@ class Forecast:
         """UEs on order."""
         return np.flatnonzero(~np.isnan(self.began))
 
+    def without(self, ues: UEs) -> Self:
+        """Return the forecast after UEs (n,) lost their training: they are not on order any more."""
+        began = self.began.copy()
+        began[ues] = np.nan
+        return replace(self, began=began)
+
     def arrange(
         self,
         grant: Grant,
@@ -102,8 +108,9 @@ class Forecast:
             self.reported.copy(),
             self.began.copy(),
         )
-        ues, computing = receipt.received, receipt.computing
-        if computing is not None:
+        if receipt.computing is not None:
+            told = ~np.isnan(receipt.computing)
+            ues, computing = receipt.received[told], receipt.computing[told]
             before = need[ues]
             shorter = reported[ues] & (computing < before)
             need[ues], reported[ues] = np.where(shorter, before + SHORTER * (computing - before), computing), True
@@ -116,7 +123,7 @@ class Forecast:
             waited = start + receipt.wait + first * receipt.uplink_length - since
             need[late], reported[late] = np.fmax(2 * waited + 1, need[late]), False
         if len(began):
-            began[ues] = np.nan
+            began[receipt.received] = np.nan
             if absent is not None:
                 began[absent] = np.nan
         return replace(self, need=need, reported=reported, began=began)

@@ -60,7 +60,9 @@ def screen(
             continue
         answered[ue] = reply
         with blaming(ue):
-            used[ue] = check_slots(frame.turns[ue], *reply.slots())  # whatever follows: the message was on the air
+            used[ue] = check_slots(
+                frame.turns[ue], *reply.slots(), late=not frame.waits
+            )  # whatever follows: the message was on the air
     on_air = OnAir(frame, used)
     received = set(on_air.received)
     for ue in used:
@@ -70,6 +72,6 @@ def screen(
     for ue in frame.expected:
         if ue not in reached:
             fault(ue, ABSENT)
-        elif ue not in answered:
+        elif ue not in answered and frame.waits:
             fault(ue, "silent")
     return on_air.receipt(updates.keys()), updates, faults

@@ -5,17 +5,18 @@ it may hold an update, the newest that it has finished. At a broadcast, idle UEs
 train from the new version. A UE sends the update that it holds, or else the one that it finishes in the frame. What is
 older than `staleness.most` frames is dropped. A version is the number of the round whose broadcast it was.
 
-Updates are not computed here: training is simulated when one is received, from the model of its version.
+Updates are not computed here: training is simulated when one is received, from the model of its version. A device of
+a deployment has the same clock for itself alone, `deployment.pace`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.fleet import Computing
 from fedslot.messages import Grant, Receipt, Time, UEs
 
 NONE = -1  # instead of a version
@@ -48,16 +49,24 @@ class Work:
         return replace(self, trains=np.where(done, NONE, self.trains), holds=np.where(done, self.trains, self.holds))
 
 
+class ComputingTimes(Protocol):
+    """Computing times of UEs, as `fedslot.fleet.Computing` has them."""
+
+    def times(self, version: int) -> NDArray[np.float64]:
+        """Return the times (K,) of trainings that begin with a version; infinite where nobody knows them."""
+        ...
+
+
 @dataclass(frozen=True)
 class Devices:
-    """The UEs of a simulation as they work.
+    """The UEs as they work: all those of a simulation, or the one of a device.
 
     computing: their computing times; None: training takes no time. most: largest age of an update, in frames; None: in
     synchronous mode, in which each training begins with a frame and is lost with it.
     """
 
     ues: int
-    computing: Computing | None
+    computing: ComputingTimes | None
     most: int | None
 
     def blank(self) -> Work:
@@ -130,12 +139,12 @@ class Devices:
         train = int(np.count_nonzero(there & (times > length)))
         return train, int(there.sum()) - train - len(receipt.received)
 
-    def end(self, work: Work, receipt: Receipt) -> Work:
-        """Return the work after a frame: received updates are not held any more."""
-        if receipt.versions is None or self.most is None:
+    def end(self, work: Work, ues: UEs, versions: UEs) -> Work:
+        """Return the work after a frame: received updates, of UEs (n,) and versions (n,), are not held any more."""
+        if self.most is None:
             return work
-        ues, trains, holds = receipt.received, work.trains.copy(), work.holds.copy()
-        finished = ues[trains[ues] == receipt.versions]  # within the frame
+        trains, holds = work.trains.copy(), work.holds.copy()
+        finished = ues[trains[ues] == versions]  # within the frame
         trains[finished] = NONE
         holds[ues] = NONE
         return replace(work, trains=trains, holds=holds)

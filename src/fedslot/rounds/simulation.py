@@ -141,7 +141,7 @@ class Simulation:
             trained = replace(trained, metrics=self._report(model, trained, receipt.computing))
         times = self.devices.times(now.round)
         step = self.ps.close(now, receipt, trained, began, times)
-        work = self.devices.end(work, receipt)
+        work = self.devices.end(work, receipt.received, versions)
         in_use = {version: step.now.versions[version] for version in work.versions & step.now.versions.keys()}
         length = receipt.wait + receipt.slots * self.ps.clock.radio.uplink_length
         absent = self.ps.absent(now)

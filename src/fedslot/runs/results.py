@@ -235,7 +235,10 @@ class Result:
             return None
         if not 0 < delta < 1:
             raise InputError("delta", delta, "above 0 and below 1")
-        ues = frames.loc[frames["event"].isin([PULLED, PUSHED]), "ue"].to_numpy(np.int64)
+        received = frames[frames["event"].isin([PULLED, PUSHED])].drop_duplicates(
+            ["round", "ue"]
+        )  # a row for each slot
+        ues = received["ue"].to_numpy(np.int64)
         data = load_data(self.scenario.data.dataset)
         noise = Fleet.draw(self.scenario, data.y_train, data.ue_train).noise
         return privacy_of(norm, noise, np.bincount(ues, minlength=len(noise)), delta)
