@@ -150,7 +150,7 @@ class Receipt:
         others.
     left_out, order, late: as in the grant.
     versions: (Y,) the round whose broadcast each received update was trained from; None: all from this one.
-    computing: (Y,) computing times that the received UEs report, in slots; None where none is reported.
+    computing: (Y,) computing times that the received UEs report, in slots, NaN of others; None where none is.
     trained: UEs that began a training in this frame; None: those that sent or were pulled in vain.
     away: UEs on order after the frame, which the PS pulls as soon as they are ready.
     measured: of the received updates, for strategies with `needs_measurements`; None for others, and if there are none.

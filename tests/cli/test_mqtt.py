@@ -68,6 +68,7 @@ def test_bad_input_is_one_line(words: list[str], line: str, refusal: Callable[[l
         "push: {channel: 'mine:Channel'}",
         "data: {dataset: /etc/secrets.npz}",
         "radio: {rates: {name: csv, options: {path: /etc/secrets.csv}}}",
+        "fleet: {computing: {times: /etc/secrets.csv}}",
         "radio: {rates: os.path:exists}",
         "data: {dataset: https://example.org/mnist}",
         "training: {epochs_by_strategy: {'os:system': 3}}",

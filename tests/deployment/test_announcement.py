@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedslot import Grant, Merit, Scenario
 from fedslot.deployment.announcement import Announcement, Backlog, scenario_key
 from fedslot.deployment.encoding import Encoding
 from fedslot.deployment.frame import Frame
+from fedslot.deployment.pace import OwnWork, Pace
 from fedslot.deployment.timing import Timing
 from fedslot.rounds.round import first_waiting, still_waiting
 
@@ -234,12 +236,32 @@ def test_the_encoding_is_announced_only_if_there_is_one() -> None:
             Announcement.read(json.dumps(fields).encode())
 
 
+def test_the_pace_is_announced_only_if_no_frame_waits() -> None:
+    wanted, pace = scenario(), Pace("a", 100, 7.25, 2, 0.5, [4, 5])
+    announced = Announcement.of(frame(wanted), wanted, "model", TIMING, 0, [4], pace=pace)
+    assert Announcement.read(announced.write()).pace == pace
+    assert "pace" not in json.loads(announce(wanted).write())
+    for change in (
+        {"training": 5},
+        *({"most": most} for most in (-1, 0.5, None)),
+        *({"start": start} for start in (-1, "0", 1e13, math.nan)),
+        *({"wait": wait} for wait in (-1, 10**7, 0.5)),
+        *({"uplink": uplink} for uplink in (0, -1.0, 1e-13, None)),
+        *({"order": order} for order in (None, [0.5], {})),
+    ):
+        fields = json.loads(announced.write())
+        fields["pace"] |= change
+        with pytest.raises(ValueError, match="no announcement"):
+            Announcement.read(json.dumps(fields).encode())
+
+
 # Announcements that no PS made ---------------------------------------------------------------------
 
 HONEST = {  # seeded, and of devices that know by themselves whether they have an update
     backlogged is None: json.loads(
         announce(wanted, frame(wanted, Grant(np.array([5, 3]), push=True), backlogged)).write()
     )
+    | {"pace": asdict(Pace("a", 3, None if backlogged is None else 9, 1, 1, [3, 1]))}
     for wanted in [scenario(push__channel="irsa", push__arrivals=0.5)]
     for backlogged in [None, np.array([7, 1, 2])]
 }
@@ -250,7 +272,8 @@ ANYTHING = st.recursive(
     max_leaves=5,
 )
 PLACES = st.sampled_from(
-    [(key,) for key in HONEST[True]] + [(key, name) for key in ("timing", "window") for name in HONEST[True][key]]
+    [(key,) for key in HONEST[True]]
+    + [(key, name) for key in ("timing", "window", "pace") for name in HONEST[True][key]]
 )
 
 
@@ -282,6 +305,11 @@ def test_an_announcement_is_refused_or_can_be_followed(
         turn = read.turn(ue)
         if turn is not None and (settled := turn.settle()) is not None:
             assert all(1 <= slot <= read.slots for slot in settled.draw(late=1))
+            if read.pace is not None:
+                own = OwnWork(ue, lambda version: 5.0)
+                assert own.hear(read.pace, read.round, 1.0)
+                late = own.late(settled, read.pace)
+                assert late is None or all(1 <= slot <= read.slots for slot in settled.draw(late=late))
 
 
 def test_honest_announcements_are_read() -> None:

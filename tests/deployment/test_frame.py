@@ -141,7 +141,7 @@ def test_a_seeded_ue_settles_as_it_draws(channel: str, probability: float) -> No
     drawn = {ue: turn.draw() for ue, turn in announced.turns.items()}
     assert [ue for ue, turn in settled.items() if turn] == [ue for ue, slots in drawn.items() if slots]
     assert announced.expected == [ue for ue, slots in drawn.items() if slots]
-    assert all(turn.draw(late=5) == drawn[ue] for ue, turn in settled.items() if turn)
+    assert all(turn.draw() == drawn[ue] for ue, turn in settled.items() if turn)
     assert announced.foreseen
 
 

@@ -426,6 +426,19 @@ def test_ues_that_are_known_to_be_absent_are_not_pulled(strategy: str, tmp_path:
     assert pulled.min() >= 4
 
 
+def test_the_log_says_once_who_went_and_who_came(caplog: pytest.LogCaptureFixture) -> None:
+    """A device that is away for months must not fill the log; `faults.csv` has a row for each update that it owes."""
+    cell = Cell(scenario(push__contenders=6, strategy__warmup=0, rounds=9))
+    cell.absent, cell.here = {1, 2}, set(range(8)) - {1, 2}
+    with caplog.at_level("INFO"):
+        cell.run(rounds=3)
+        cell.absent, cell.here = {2}, set(range(8)) - {2}
+        assert cell.server.announce(cell.here)
+    assert faults(cell.server).count((2, 1, "absent")) == 1
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["round 0: offline: UE 1-2", "round 3: here: UE 1"]
+
+
 def test_a_duplicate_counts_once() -> None:
     honest = Cell(scenario()).run(rounds=1)
     twice = Cell(scenario(), {1: lambda reply: [reply, reply]}).run(rounds=1)

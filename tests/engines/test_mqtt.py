@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -23,7 +24,7 @@ import fedslot
 from fedslot import RefusedError
 from fedslot.compression import Shapes
 from fedslot.deployment.announcement import Announcement
-from fedslot.deployment.mqtt import Broker, Device, Timing, Update, fetch_scenario
+from fedslot.deployment.mqtt import Broker, Device, Timing, Update, fetch_scenario, run_devices
 from fedslot.deployment.mqtt.attendance import Attendance
 from fedslot.deployment.mqtt.broker import Connection
 from fedslot.deployment.mqtt.messages import Topics, pack, write_status
@@ -32,6 +33,7 @@ pytestmark = over_mqtt
 
 Longer = Callable[[Timing], Timing]
 FOLLOWED = {**COMPRESSION, "feedback": True}
+ASYNCHRONOUS = {"mode": "asynchronous", "rounds": 10, "fleet__computing": {"mean_slots": 9}}
 SHORT = Timing(slot=0.03, downlink=0.5, tolerance=0.6)
 BUSY = {"silent", "late"}  # what a device may suffer on a busy machine
 
@@ -66,7 +68,17 @@ def broker(
             },
             5.0,
         ),
-        # UEs choose themselves whether they push, so that every frame is kept open to its end
+        # frames in which the PS does not know who sends are kept open to their end
+        ({**ASYNCHRONOUS, "push__probability": 0.8, "strategy__name": "fedavg"}, 1.0),
+        ({**ASYNCHRONOUS, "strategy__name": "greedy-shap", "staleness": "soft"}, 1.0),
+        (
+            {
+                **{**ASYNCHRONOUS, "rounds": 8, "fleet__computing": {"mean_slots": 3, "redraw": True}},
+                **{"compression": FOLLOWED, "broadcast_compression": {"name": "eden", "options": {"bits": 6}}},
+                **{"strategy__name": "merit-push", "aggregation__name": "filtered", "staleness__most": 2},
+            },
+            1.0,
+        ),
         ({"strategy__name": "merit-push", "aggregation__name": "filtered", "fleet__noise": 0.5}, 1.0),
     ],
     ids=str,
@@ -149,6 +161,46 @@ def test_a_device_with_a_training_of_its_own(
     assert np.linalg.norm(moved.numpy() - wanted) < (0.02 if compression else 1e-3) * np.linalg.norm(wanted)
     assert threads == {"train"}
     assert mqtt.server.faults.all == []
+
+
+def test_no_frame_waits_for_a_device_that_trains(broker: Mosquitto, tmp_path: Path, longer: Longer) -> None:
+    """UE 2 trains for several frames; its updates are of older versions, and no fault. UE 3 fails, and says so."""
+    timing = longer(Timing(slot=0.1, downlink=0.3, tolerance=0.4))
+    slow, cell = 3 * timing.ends(4), "asynchronous"
+    scenario = small(
+        mode="asynchronous", data__ues=4, push__contenders=1, rounds=16, strategy__name="fedavg", fleet__noise=0.0
+    )
+
+    def device(ue: int) -> Device:
+        def train(model: np.ndarray, round: int) -> Update:
+            if ue == 3:
+                raise ValueError("no samples")
+            if ue == 2:
+                time.sleep(slow)
+            return Update(model + np.float32(0.001), 10)
+
+        return Device(ue, broker.url, train, cell=cell)
+
+    mqtt = make_server(scenario, broker.url, timing, out=tmp_path / "out", cell=cell, seeded=False)
+    devices = [device(ue) for ue in range(4)]
+    with running(mqtt) as raised:
+        run_devices(devices, WAIT)
+    assert raised == []
+    result = fedslot.load(tmp_path / "out")
+    assert result.frames is not None
+    received = result.frames[result.frames["event"].isin(["pulled", "pushed"])]
+    late = received.loc[received["ue"] == 2, "staleness"]
+    assert len(late) >= 1
+    assert late.min() >= 2
+    assert received.loc[received["ue"] < 2, "staleness"].median() <= 2
+    assert result.rounds["seconds"].median() < slow / 2
+    assert {(fault.ue, fault.reason) for fault in mqtt.server.faults.all if fault.reason != "late"} == {(3, "error")}
+    known = mqtt.server.now.forecast  # the PS knows the time of UE 2, in slots
+    assert known.need[2] * timing.slot == pytest.approx(slow, rel=0.5)
+    assert known.need[:2].max() < known.need[2] / 2
+    moved = (mqtt.server.now.model - mqtt.server.model.initial).numpy()
+    assert np.isfinite(moved).all()
+    assert moved.max() > 0.002
 
 
 class Meter:

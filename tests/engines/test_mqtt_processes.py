@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +47,34 @@ Start = Callable[..., subprocess.Popen[Any]]
 Longer = Callable[[Timing], Timing]
 
 
-def test_the_server_is_killed_and_continues(start: Start, tmp_path: Path, longer: Longer) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "fields", "tolerance"),
+    [(5, {}, 5.0), (9, {"mode": "asynchronous", "fleet.computing": {"mean_slots": 6}}, 1.0)],
+    ids=["synchronous", "asynchronous"],
+)
+def test_the_server_is_killed_and_continues(
+    rounds: int, fields: dict[str, object], tolerance: float, start: Start, tmp_path: Path, longer: Longer
+) -> None:
     """By the commands: the devices outlive the first server, go on with the second, and end with it."""
     broker, out, log = Mosquitto(start, tmp_path / "broker"), tmp_path / "out", tmp_path / "serve.log"
-    serve = ["serve", "quickstart", *OVERRIDES, "-o", "rounds=5", "--broker", broker.url, "--out", str(out)]
-    serve += lengths(longer(TIMING))
+    own = [word for key, value in fields.items() for word in ("-o", f"{key}={value}".replace("'", ""))]
+    serve = ["serve", "quickstart", *OVERRIDES, *own, "-o", f"rounds={rounds}", "--broker", broker.url]
+    serve += ["--out", str(out), *lengths(longer(replace(TIMING, tolerance=tolerance)))]
     first = command(start, log, *serve)
     devices = command(start, tmp_path / "devices.log", "device", "--ues", "0-3,4,5", "--broker", broker.url)
-    until(lambda: rows(out) >= 2 or first.poll() is not None)
+    until(lambda: rows(out) >= rounds // 2 or first.poll() is not None)
     first.kill()
     first.wait()
-    assert 2 <= rows(out) < 5, log.read_text("utf-8")
+    assert rounds // 2 <= rows(out) < rounds, log.read_text("utf-8")
     again = command(start, log, *serve, "--resume")
     for process, file in ((again, log), (devices, tmp_path / "devices.log")):
         until(lambda process=process: process.poll() is not None)
         assert process.returncode == 0, file.read_text("utf-8")
-    assert "after 5 rounds" in log.read_text("utf-8")
+    assert f"after {rounds} rounds" in log.read_text("utf-8")
     assert "6 UEs: the training is over" in (tmp_path / "devices.log").read_text("utf-8")
-    as_simulated(out, small(rounds=5))
+    as_simulated(out, small(rounds=rounds, **fields))
+    if fields:
+        assert fedslot.load(out).rounds["staleness"].iloc[rounds // 2 :].max() >= 1
 
 
 def test_the_broker_is_killed_in_mid_frame(
@@ -109,12 +120,13 @@ class Enough(Callback):
         return self.told.is_set()
 
 
-def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path, longer: Longer) -> None:
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+def test_a_device_is_killed_and_comes_back(mode: str, start: Start, tmp_path: Path, longer: Longer) -> None:
     """It is pulled no more, the others go on, and it takes its place again."""
     broker, out = Mosquitto(start, tmp_path / "broker"), tmp_path / "out"
-    scenario = small(data__ues=3, frame__slots=3, frame__pull=3, push__contenders=0, rounds=1000)
+    scenario = small(data__ues=3, frame__slots=3, frame__pull=3, push__contenders=0, rounds=1000, mode=mode)
     timing, enough = longer(Timing(slot=0.1, downlink=0.5, tolerance=1.0)), Enough()
-    mqtt = make_server(scenario, broker.url, timing, out=out, callbacks=[enough])
+    mqtt = make_server(scenario, broker.url, timing, out=out, callbacks=[enough], seeded=mode == "synchronous")
 
     def device() -> subprocess.Popen[Any]:
         return start(sys.executable, "-c", DEVICE, broker.url)
@@ -126,9 +138,10 @@ def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path, longer:
         first = device()
         until(lambda: rows(out) >= 1 and received() == 3)
         first.kill()
-        until(lambda: received() == 2)
-        killed = rows(out)
+        until(lambda: 2 not in mqtt.server.presence.here)
+        killed = rows(out) + 1  # in the frame that is on the air, it was pulled
         until(lambda: rows(out) > killed + 3)
+        back = rows(out)
         device()
         until(lambda: received() == 3)
         enough.told.set()
@@ -137,9 +150,12 @@ def test_a_device_is_killed_and_comes_back(start: Start, tmp_path: Path, longer:
     faults = pd.read_csv(out / "faults.csv")
     assert set(faults.loc[faults["reason"] == "silent", "ue"]) <= {2}
     assert len(faults) <= 2  # it was pulled when it died, but not again before it was back
-    rounds = fedslot.load(out).rounds.loc[killed:]
-    assert set(rounds["pulled"]) == {2, 3}
-    assert rounds["wasted"].sum() == 0
+    rounds, frames = fedslot.load(out).rounds, fedslot.load(out).frames
+    assert frames is not None
+    assert 2 not in set(frames.loc[frames["round"].between(killed, back - 1), "ue"])
+    if mode == "synchronous":  # otherwise a frame need not pull anybody
+        assert set(rounds.loc[killed:, "pulled"]) == {2, 3}
+        assert rounds.loc[killed:, "wasted"].sum() == 0
 
 
 # Certificates -------------------------------------------------------------------------------------

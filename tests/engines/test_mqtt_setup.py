@@ -21,7 +21,7 @@ pytest.importorskip("paho.mqtt")
 from loopback import free_port, listens, rows
 from mqtt_cell import PROGRAM, WAIT, command, over_mqtt, until
 
-from fedslot import RefusedError
+from fedslot import InputError, RefusedError
 from fedslot.deployment.mqtt.setup import write_setup
 
 pytestmark = over_mqtt
@@ -104,6 +104,43 @@ def test_a_second_setup_adds_what_is_missing(folder: Path) -> None:
         f"{name}.pem" for name in ("ps-key", "ps-sign", "ue0-key", "ue1-key")
     ]
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in private)
+
+
+def test_a_setup_of_fewer_ues_locks_nobody_out_and_one_of_another_host_certifies_it(folder: Path) -> None:
+    home = folder / "cell"
+    write_setup(home, ["127.0.0.1"], ues=3, port=8883, most_bytes=10_000, days=1)
+    before = {file: file.read_bytes() for file in home.rglob("*.pem") if file.name != "crl.pem"}
+    write_setup(home, ["broker.example.org", "127.0.0.1"], ues=2, port=8883, most_bytes=10_000, days=1)
+    assert (home / "broker" / "acl").read_text().count("user ue") == 3
+    changed = {file.name for file, content in before.items() if file.read_bytes() != content}
+    assert changed == {"broker.pem", "broker-key.pem"}
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate((home / "broker" / "broker.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["broker.example.org"]
+
+
+def test_a_setup_without_the_key_of_the_authority_leaves_the_cell_as_it_is(folder: Path) -> None:
+    """The page says to keep the key offline; a new authority would lock all devices out."""
+    home = folder / "cell"
+    write_setup(home, ["127.0.0.1"], ues=1, port=8883, most_bytes=10_000, days=1)
+    key = (home / "ca-key.pem").read_bytes()
+    (home / "ca-key.pem").unlink()
+    before = {file: file.read_bytes() for file in home.rglob("*.*")}
+    with pytest.raises(RefusedError, match=r"ca-key\.pem is missing"):
+        write_setup(home, ["127.0.0.1"], ues=2, port=8883, most_bytes=10_000, days=1)
+    (home / "ca-key.pem").write_bytes(key[:50])
+    with pytest.raises(RefusedError, match="cannot be read"):
+        write_setup(home, ["127.0.0.1"], ues=2, port=8883, most_bytes=10_000, days=1)
+    assert {file: file.read_bytes() for file in before} == before
+
+
+@pytest.mark.parametrize(("name", "host"), [("cell", "a b"), ("cell", ""), ("a cell", "127.0.0.1")])
+def test_what_mosquitto_or_certificates_cannot_name_is_refused(folder: Path, name: str, host: str) -> None:
+    with pytest.raises(InputError, match=r"folder|host"):
+        write_setup(folder / name, [host], ues=1, port=8883, most_bytes=10_000, days=1)
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not BROKER_USER, reason="only root's broker becomes another user")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedslot
-from fedslot import Grant, Receipt, Scenario
+from fedslot import Grant, Scenario
 from fedslot.fleet import Computing
 from fedslot.rounds.devices import NONE, Devices, Work
 from fedslot.rounds.simulation import Simulation
@@ -32,12 +32,6 @@ def cell() -> Scenario:
 
 def computing(mean_slots: float, redraw: bool = False) -> Computing:
     return Computing(ComputingSection(mean_slots=mean_slots, redraw=redraw), np.full(UES, 10), seed=0)
-
-
-def received(ues: list[int], versions: np.ndarray[Any, Any]) -> Receipt:
-    chosen = np.array(ues, dtype=np.int64)
-    slots = np.arange(1, len(ues) + 1)
-    return Receipt(chosen, slots, NOBODY, NOBODY, NOBODY, NOBODY, len(ues), versions=versions)
 
 
 frames = st.lists(
@@ -79,7 +73,7 @@ def test_the_arrays_agree_with_a_plain_simulation_of_each_ue(
         assert work.versions == {own[name] for own in plain for name in ("trains", "holds")} - {None}
         assert all(round - most <= version <= round for version in work.versions)
         can = [ue for ue in sorted(chosen) if ready[ue] <= length]
-        work = devices.end(work, received(can, versions[can]))
+        work = devices.end(work, np.array(can, dtype=int), versions[can])
         for ue in can:
             own = plain[ue]
             if own["holds"] is None:
@@ -101,7 +95,7 @@ def test_a_ue_sends_what_it_holds_and_goes_on_training() -> None:
     work = Work(np.array([8, NONE]), np.array([30.0, 0.0]), np.array([5, 6]))
     devices = Devices(2, None, 10)
     assert devices.versions(work, np.array([0, 1]), 9).tolist() == [5, 6]
-    after = devices.end(work, received([0], np.array([5])))
+    after = devices.end(work, np.array([0]), np.array([5]))
     assert (after.trains.tolist(), after.holds.tolist()) == ([8, NONE], [NONE, 6])
 
 
@@ -207,3 +201,17 @@ def test_what_makes_no_sense_is_refused(cell: Scenario, fields: dict[str, Any], 
     with pytest.raises(InputError) as caught:
         cell.replace({"mode": "asynchronous", **fields})
     assert caught.value.field == field
+
+
+def test_those_that_train_and_those_that_wait_are_counted(cell: Scenario) -> None:
+    """Each UE trains, holds an update, or was received, if training begins with the frame and ends with it."""
+    slow = {"fleet.computing": {"mean_slots": 5}, "frame.order": False, "rounds": 5}
+    result = fedslot.run(cell.replace(slow))
+    rounds, received = result.rounds, result.rounds["pulled"] + result.rounds["push_received"]
+    assert (rounds["training"] + rounds["holding"] + received == cell.data.ues).all()
+    assert 0 < rounds["training"].iloc[0] < cell.data.ues
+    slower = {"fleet.computing": {"mean_slots": 20}, "rounds": 20}
+    assert (fedslot.run(cell.replace({**slow, **slower})).rounds["training"] == cell.data.ues).all()
+    later = fedslot.run(cell.replace({**slower, "mode": "asynchronous"})).rounds
+    assert later["training"].iloc[10:].mean() < cell.data.ues  # training goes on between frames
+    assert not fedslot.run(cell.replace({"rounds": 3})).rounds[["training", "holding"]].any(axis=None)

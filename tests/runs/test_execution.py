@@ -21,8 +21,10 @@ import pytest
 import torch
 
 import fedslot.rounds.simulation
+from fedslot.runs import execution
 from fedslot.runs.callbacks import Report
 from fedslot.runs.execution import is_finished, load, run
+from fedslot.runs.records import RunFolder
 from fedslot.runs.results import Result
 from fedslot.scenario import Scenario
 from fedslot.strategies import STRATEGIES, Cell
@@ -115,12 +117,29 @@ def test_rows_behind_the_checkpoint_are_computed_again(scenario: Scenario, tmp_p
     assert len(load(torn).rounds) == 7, "whole rows only"
     seen: list[int] = []
     run(scenario, torn, resume=True, callbacks=[Report(lambda round: seen.append(round.round))])
-    assert seen[0] == 5
+    assert seen[0] == 1, "the first round is saved, and the next checkpoint is seconds away"
     assert_same_files(torn, tmp_path / "whole")
 
 
+@pytest.mark.parametrize(("seconds", "times", "saves"), [(0.0, 0.0, 13), (1e9, 0.0, 2), (0.0, 1e9, 2)])
+def test_checkpoints_are_seconds_apart(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, times: float, saves: int
+) -> None:
+    """After the first round and at the end, and between them only after a time, however many rounds it has."""
+    monkeypatch.setattr(execution, "LEAST_SECONDS", seconds)
+    monkeypatch.setattr(execution, "LEAST_TIMES", times)
+    save, saved = RunFolder.save, []
+    monkeypatch.setattr(RunFolder, "save", lambda folder: (saved.append(1), save(folder)))
+    run(scenario, tmp_path / "run")
+    assert len(saved) == saves
+
+
+OFTEN = "from fedslot.cli import main; from fedslot.runs import execution; execution.LEAST_SECONDS = 0; main()"
+
+
+@pytest.mark.parametrize("program", [["-m", "fedslot"], ["-c", OFTEN]], ids=["as it is", "many checkpoints"])
 def test_killed_at_random_moments(
-    start: Callable[..., subprocess.Popen[bytes]], scenario: Scenario, tmp_path: Path
+    start: Callable[..., subprocess.Popen[bytes]], scenario: Scenario, tmp_path: Path, program: list[str]
 ) -> None:
     """kill -9 in mid-round, again and again, gives the same rows as a run that was left alone."""
     scenario = scenario.replace({"rounds": 120, "strategy.name": "greedy-shap"})
@@ -129,7 +148,7 @@ def test_killed_at_random_moments(
     file.write_text(scenario.to_yaml())
     chance = random.Random(1)
     for kill in range(KILLS):
-        command = [sys.executable, "-m", "fedslot", "run", str(file), "--out", str(tmp_path / "killed"), "--resume"]
+        command = [sys.executable, *program, "run", str(file), "--out", str(tmp_path / "killed"), "--resume"]
         process = start(*command, stderr=subprocess.DEVNULL)
         before = _count(tmp_path / "killed")
         wanted = before if kill == 0 else min(before + chance.randint(1, 6), 38)

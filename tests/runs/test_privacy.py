@@ -74,9 +74,9 @@ def test_only_noise_after_clipping_counts(chain, norm):
     assert clip_norm(Scenario(chain=chain)) == norm
 
 
-def _scenario(**more) -> Scenario:
+def _scenario(preset="quickstart", **more) -> Scenario:
     fields = {"rounds": 4, "chain": CLIPPED, "fleet.noise": 0.3, "fleet.noise_law": "equal", **more}
-    return Scenario.load("quickstart", fields)
+    return Scenario.load(preset, fields)
 
 
 def test_a_run_counts_who_was_received():
@@ -94,6 +94,20 @@ def test_a_run_counts_who_was_received():
     assert str(privacy).startswith(f"epsilon at most {privacy.largest:.3g}, ")
     with pytest.raises(InputError, match="delta: 1 is not allowed; it must be above 0 and below 1"):
         result.privacy(delta=1)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"push.channel": "crdsa", "strategy.warmup": 0, "rounds": 20}, {"preset": "wifi"}],
+    ids=["copies", "bursts"],
+)
+def test_an_update_of_several_slots_or_copies_counts_once(more):
+    result = run(_scenario(**more))
+    rows = result.frames["event"].isin(["pulled", "pushed"]).sum()
+    received = int((result.rounds["pulled"] + result.rounds["push_received"]).sum())
+    assert rows > received, "the trace has a row for each slot"
+    most = result.frames[result.frames["event"].isin(["pulled", "pushed"])].groupby("ue")["round"].nunique().max()
+    assert result.privacy().largest == pytest.approx(epsilon(np.array([2 * 0.5 * np.sqrt(most) / 0.3]))[0])
 
 
 def test_runs_without_the_mechanism_have_no_epsilon(tmp_path):

@@ -110,8 +110,14 @@ def test_one_line_names_the_field_the_value_and_what_is_allowed(field, value, al
 
 
 HUGE = [2**128, -(2**64), 10**4000, 10**5000, -(10**5000)]  # Python writes no number of 5000 digits
-COMPLETE = Scenario(fleet={"computing": {}, "attack": {}}, compression={}, broadcast_compression={})
-OPTIONAL = {"fleet.computing", "fleet.attack", "compression", "broadcast_compression"}  # its sections that may be null
+COMPLETE = Scenario(fleet={"computing": {}, "attack": {}, "availability": {}}, compression={}, broadcast_compression={})
+OPTIONAL = {
+    "fleet.computing",
+    "fleet.attack",
+    "fleet.availability",
+    "compression",
+    "broadcast_compression",
+}  # its sections that may be null
 FLOATS = [key for key in keys() if isinstance(_value(COMPLETE, key), float)]
 
 
@@ -469,7 +475,7 @@ def test_the_json_schema_describes_every_field():
     schema = Scenario.model_json_schema()
     json.dumps(schema)
     sections = {"Scenario": schema, **schema["$defs"]}
-    assert len(sections) == 24
+    assert len(sections) == 25
     for name, section in sections.items():
         assert section["description"], name
         assert section["additionalProperties"] is False, name

@@ -15,7 +15,7 @@ from fedslot.tracking import TRACKERS
 from fedslot.tracking.numbers import numbers
 from fedslot.tracking.trackers import RunTrackers
 
-DONE = Round(0, 0.5, 1.0, 1.0, 10, 5, 0, 5, 5, 2, 3, 0, 0, 11, 11, 60, 11, 3.5, None, None, 0, 0.0, 0.1)
+DONE = Round(0, 0.5, 1.0, 1.0, 10, 5, 0, 5, 5, 2, 3, 0, 0, 0.0, 10, 11, 11, 60, 11, 3.5, None, None, 0, 0.0)
 
 
 def test_a_comparison_says_which_tool_is_not_installed(

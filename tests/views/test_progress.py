@@ -18,7 +18,7 @@ FOUR = Scenario(rounds=4)
 
 def done(round: int) -> Round:
     return Round(
-        round, 0.5, 1.0, 1.0, 10, 5, 0, 5, 5, 2, 3, 0, 0, 11, 11, 60, 11 * (round + 1), 3.5, None, None, 0, 0.0, 0.1
+        round, 0.5, 1.0, 1.0, 10, 5, 0, 5, 5, 2, 3, 0, 0, 0.0, 10, 11, 11, 60, 11 * (round + 1), 3.5, None, None, 0, 0.0
     )
 
 

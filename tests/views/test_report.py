@@ -47,6 +47,17 @@ def pages(comparison: Comparison, tmp_path_factory: pytest.TempPathFactory) -> C
     return page
 
 
+def test_the_folder_of_a_data_file_stays_private(comparison: Comparison, tmp_path: Path) -> None:
+    """A report is passed on: it names the file alone, also in the scenario that it shows."""
+    first = first_seeds(comparison, 1)
+    data = first.scenario.data.model_copy(update={"dataset": "/home/somebody/secret/own.npz"})
+    scenario = first.scenario.model_copy(update={"data": data})
+    page = write_report(Comparison(scenario, first.seeds, first.runs, first.targets), tmp_path).read_text("utf-8")
+    assert "<b>own.npz</b>" in page
+    assert "dataset: own.npz" in page
+    assert "somebody" not in page
+
+
 def first_seeds(comparison: Comparison, count: int) -> Comparison:
     runs = {name: results[:count] for name, results in comparison.runs.items()}
     return Comparison(comparison.scenario, comparison.seeds[:count], runs, comparison.targets)

@@ -4,8 +4,8 @@ The simulator, deployments and the planner share it. The unit of time is the slo
 precision. An uplink slot of a frame carries one update, so it is shorter if updates are compressed. Slots of the radio
 may be shorter still: an update then takes several of them, which together are one uplink slot of the frame.
 
-Energy of the UEs: in each frame, all of them listen to the downlink, and to nothing else. Each transmission costs the
-energy of sending, collided ones and each copy on coded channels included; a pulled UE that is not ready sends nothing.
+Energy of the UEs: in each frame, all that are there listen to the downlink alone. Each transmission costs
+the energy of sending, collided ones and each copy on coded channels included; a UE that is not ready sends nothing.
 UEs that sent, and UEs that were pulled but not ready, have trained: their computing counts if its time is known; in
 asynchronous mode, all trainings count when they begin, whether their updates are ever received or not. The energy of
 slots in which the PS asks UEs before a frame is not counted.
@@ -280,14 +280,22 @@ class Clock:
         radio = self.radio
         return replace(receipt, uplink_length=radio.uplink_length, downlink_length=radio.downlink_length)
 
-    def cost(self, receipt: Receipt, ready: NDArray[np.float64] | None = None) -> Cost:
-        """Return what a frame cost. ready: (K,) computing time of each UE in slots, if computing is counted."""
+    def cost(
+        self,
+        receipt: Receipt,
+        ready: NDArray[np.float64] | None = None,
+        absent: NDArray[np.bool_] | None = None,
+    ) -> Cost:
+        """Return what a frame cost.
+
+        ready: (K,) computing time of each UE in slots, if computing is counted. absent: (K,) UEs that do not listen.
+        """
         receipt = self.timed(receipt)
         spent, computed = self._spent(receipt), np.zeros(self.ues if self.compute_joules else 0)
         sent = receipt.senders
         if self.compute_joules and ready is not None:
             computed[receipt.training] = ready[receipt.training]
-        joules = self.joules_by_ue(receipt.downlinks, sent, computed)
+        joules = self.joules_by_ue(receipt.downlinks, sent, computed, absent)
         return Cost(
             cost_max(receipt),
             cost_frame(receipt),
@@ -305,15 +313,23 @@ class Clock:
             return radio.seconds(spent - downlinks, downlinks)
         return None if radio.slot_seconds is None else spent * radio.slot_seconds
 
-    def joules_by_ue(self, downlinks: int, sent: UEs, computed: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    def joules_by_ue(
+        self,
+        downlinks: int,
+        sent: UEs,
+        computed: NDArray[np.float64],
+        absent: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.float64] | None:
         """Return the energy of each UE, (K,); None if energies are not given.
 
         sent: the UE of each uplink slot in which one sent.
-        computed: (K,) computing time of each UE in slots; (0,) if it does not count.
+        computed: (K,) computing time of each UE in slots; (0,) if it does not count. absent: (K,) UEs that do not
+        listen; None: all do.
         """
         if self.radio.send_mj is None:
             return None
-        joules = self.radio.energy_mj(downlinks, np.bincount(sent, minlength=self.ues)) / 1000
+        listened = downlinks if absent is None else downlinks * ~absent
+        joules = self.radio.energy_mj(listened, np.bincount(sent, minlength=self.ues)) / 1000
         return np.asarray(joules + self.compute_joules * computed if self.compute_joules else joules)
 
     def _spent(self, receipt: Receipt) -> Time:

@@ -49,17 +49,32 @@ class Forecast:
         """UEs on order."""
         return np.flatnonzero(~np.isnan(self.began))
 
-    def arrange(self, grant: Grant, start: Time, most: int, uplink: Time, before: Time) -> Grant:
+    def without(self, ues: UEs) -> Self:
+        """Return the forecast after UEs (n,) lost their training: they are not on order any more."""
+        began = self.began.copy()
+        began[ues] = np.nan
+        return replace(self, began=began)
+
+    def arrange(
+        self,
+        grant: Grant,
+        start: Time,
+        most: int,
+        uplink: Time,
+        before: Time,
+        silent: NDArray[np.bool_] | None = None,
+    ) -> Grant:
         """Return a grant that pulls, in the order in which they are ready, those that the strategy chose.
 
         start: slots spent when the first uplink slot can begin. most: slots of a frame. uplink: length of an uplink
-        slot. before: slots that the frame takes before `start`.
+        slot. before: slots that the frame takes before `start`. silent: (K,) UEs that cannot be heard in this frame,
+        none of which is in the grant; those on order are pulled later. None: all can be heard.
         """
         total, chosen = grant.uplink_slots(most), grant.pull
         rest = total - len(chosen)  # slots that are not for pulls
         order, began, room = None, np.full(len(chosen), float(start)), len(chosen)
         if len(self.began):
-            room, away = most - rest, self.away
+            room, away = most - rest, self.away if silent is None else self.away[~silent[self.away]]
             order = chosen[np.isnan(self.began[chosen])]
             due = int(np.count_nonzero(self.began[away] + self._needs(away) <= start))
             order = order[: max(room - due, 0)]  # no more than frames can receive
@@ -86,15 +101,16 @@ class Forecast:
             late=None if order is not None else np.setdiff1d(chosen, pull),
         )
 
-    def learn(self, receipt: Receipt, start: Time) -> Self:
-        """Return the forecast after a frame. start: as for `arrange`."""
+    def learn(self, receipt: Receipt, start: Time, absent: NDArray[np.bool_] | None = None) -> Self:
+        """Return the forecast after a frame. start: as for `arrange`. absent: (K,) UEs that lose their order."""
         need, reported, began = (
             self.need * np.where(self.reported, 1.0, FORGET),
             self.reported.copy(),
             self.began.copy(),
         )
-        ues, computing = receipt.received, receipt.computing
-        if computing is not None:
+        if receipt.computing is not None:
+            told = ~np.isnan(receipt.computing)
+            ues, computing = receipt.received[told], receipt.computing[told]
             before = need[ues]
             shorter = reported[ues] & (computing < before)
             need[ues], reported[ues] = np.where(shorter, before + SHORTER * (computing - before), computing), True
@@ -107,7 +123,9 @@ class Forecast:
             waited = start + receipt.wait + first * receipt.uplink_length - since
             need[late], reported[late] = np.fmax(2 * waited + 1, need[late]), False
         if len(began):
-            began[ues] = np.nan
+            began[receipt.received] = np.nan
+            if absent is not None:
+                began[absent] = np.nan
         return replace(self, need=need, reported=reported, began=began)
 
     def _needs(self, ues: UEs) -> NDArray[np.float64]:

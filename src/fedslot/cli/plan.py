@@ -32,6 +32,7 @@ def _option(help: str, panel: str | None = None, **options: Any) -> Any:
 
 
 RADIO, GOALS, SIMULATION = "Seconds and joules", "Goals", "Simulation of channels other than collision"
+WHOLE = "A whole training: lost packets, duty cycle, time, batteries"
 DEFAULTS = {
     "slots": 20,
     "contenders": "10",
@@ -42,6 +43,9 @@ DEFAULTS = {
     "ready": 1.0,
 }
 """Options that are taken from a scenario if they are not given, and their values without one."""
+LINK = {"packet_loss": "loss", "tries": "tries", "coded": "coded", "outage": "outage"}
+SPENT = ("train_mj", "sleep_mw")
+TRAINING = ("rounds", "duty_cycle", "train_mj", "sleep_mw", "battery_wh")
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,21 @@ class Options:
     listen_mj: float | None = _option(
         "Energy of a UE for a slot of the downlink, to which all UEs listen, in mJ; 0 if not given.", RADIO
     )
+    packet_loss: float | None = _option(
+        "Probability that a packet, a slot of the radio, is lost; an update is lost with one of its packets.", WHOLE
+    )
+    tries: int | None = _option(
+        "How often each packet is sent at most, until it is acknowledged; 1 if not given.", WHOLE
+    )
+    coded: int | None = _option(
+        "Packets that an erasure code adds to an update, of which any that suffice in number restore it.", WHOLE
+    )
+    outage: float | None = _option("Probability that all packets of an update are lost together.", WHOLE)
+    duty_cycle: float | None = _option("Share of the time in which a UE may send.", WHOLE)
+    rounds: float | None = _option("Frames of a training.", WHOLE)
+    train_mj: float | None = _option("Energy of a UE to train an update, in mJ.", WHOLE)
+    sleep_mw: float | None = _option("Power of a UE that sleeps, in mW.", WHOLE)
+    battery_wh: float | None = _option("Energy of the battery of a UE, in Wh.", WHOLE)
     want_updates: float | None = _option("Find the shortest frame that receives this number of updates.", GOALS)
     success: float | None = _option(
         "Find how many contenders each split bears, if each is to be received with this probability.", GOALS
@@ -158,6 +177,7 @@ def plan(**words: Any) -> None:
     from fedslot.planning.inputs import take
     from fedslot.planning.planner import Objective
     from fedslot.planning.sizing import Sizing
+    from fedslot.planning.training import Link, Training
 
     options = Options(**words)
     given, source = options.given(), options.source
@@ -198,11 +218,16 @@ def plan(**words: Any) -> None:
                 own_pull=None if scenario is None else _own_pull(scenario, chosen["slots"]),
                 radio=radio,
                 late=late,
+                link=Link(**{field: chosen[name] for name, field in LINK.items() if name in chosen}),
+                training=Training(**{name: chosen[name] for name in TRAINING if name in chosen}),
                 want_updates=options.want_updates,
                 success=options.success,
                 progress=progress,
             )
             numbers = sizing.as_dict()
+    if scenario is not None and "rates" in scenario.radio.model_fields_set:
+        line = "a plan takes all UEs to be at the full rate; radio.rates is not in it, nor are losses by it"
+        typer.echo(f"note: {line}", err=True)
     if not sizing.plan.best.standard_errors:
         for name in simulation:
             typer.echo(f"note: --{name} has no effect on the collision channel, which is computed", err=True)
@@ -247,6 +272,11 @@ def _check(chosen: Mapping[str, Any], scenario: Scenario | None) -> None:
         ("arrivals", chosen["contenders"] is DEFAULTS["contenders"], "left out with --contenders"),
         ("arrivals", "ues" in has, "given with --ues, or with a SCENARIO"),
         ("listen_mj", "send_mj" in has, "given with --send-mj"),
+        ("packet_loss", "bits_per_slot" in has, "given with --bits-per-slot, the bits of a packet"),
+        *((name, "packet_loss" in has, "given with --packet-loss") for name in ("tries", "coded")),
+        ("battery_wh", {"send_mj", "slot_ms"} <= has, "given with --send-mj and --slot-ms"),
+        *((name, "ues" in has, "given with --ues, or with a SCENARIO") for name in ("duty_cycle", "battery_wh")),
+        *((name, "battery_wh" in has or "rounds" in has, "given with --battery-wh or --rounds") for name in SPENT),
         ("downlink_bits", "budget" not in has, "left out with a budget, whose slots include one for each downlink"),
         ("downlink_bits", "frame_limit" not in has, "left out with --frame-limit, which includes one downlink slot"),
         ("budget", cost_rule == "max", f"left out with cost_rule: {cost_rule}; a plan counts slots by the clock"),
@@ -279,6 +309,7 @@ def _asked(
         asked["value_estimate"] = estimate.as_dict()
     if "parameters" in chosen:
         asked |= {name: chosen[name] for name in ("parameters", "bits_per_parameter")}
+    asked |= {name: chosen[name] for name in (*LINK, *TRAINING) if name in chosen}
     if "want_updates" in chosen:
         asked["want_updates"] = chosen["want_updates"]
     return asked

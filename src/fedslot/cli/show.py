@@ -82,7 +82,9 @@ def _show_runs(folder: Path, console: Console) -> None:
 
 
 def _where(scenario: Scenario) -> str:
-    return f"on {scenario.data.dataset}, {scenario.data.ues} UEs"
+    from fedslot.data.sources import say_source
+
+    return f"on {say_source(scenario.data.dataset)}, {scenario.data.ues} UEs"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
     frame.py        an announced frame, and the turn of each UE in it
     announcement.py a frame as it is broadcast to devices that speak of their own accord
+    pace.py         what a device trains and holds where no frame waits for it
     encoding.py     updates and models as bytes, by the announced compression
     timing.py       when the slots of a frame are
     screening.py    the checks of a UE's slots and update; nothing from the network is trusted

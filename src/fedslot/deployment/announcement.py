@@ -15,6 +15,7 @@ from pydantic import ConfigDict, FiniteFloat, TypeAdapter
 
 from fedslot.deployment.encoding import PLAIN, SEED_DIGITS, Encoding
 from fedslot.deployment.frame import Frame, Limit, Turn, read_channel
+from fedslot.deployment.pace import Pace
 from fedslot.deployment.timing import MOST_SECONDS, Timing
 from fedslot.support.errors import InputError, reason
 
@@ -53,6 +54,7 @@ class Announcement:
         else never.
     arrivals: mean number of updates to push that a UE gets per slot, in place of `chance`. slots_spent: since the first
         frame. received: the UEs that were received in the frame before.
+    pace: what devices need where frames wait for no training; None where they do.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -75,6 +77,7 @@ class Announcement:
     slots_spent: int | FiniteFloat = 0
     received: list[int] = field(default_factory=list)
     encoding: Encoding = PLAIN
+    pace: Pace | None = None
 
     @classmethod
     def of(
@@ -87,6 +90,7 @@ class Announcement:
         received: list[int],
         waiting: int = 0,
         encoding: Encoding = PLAIN,
+        pace: Pace | None = None,
     ) -> Announcement:
         """Announce a frame. model: the version of the model. waiting: number of UEs that were backlogged before it."""
         push, others = scenario.push, max(1, scenario.data.ues - len(frame.grant.pull) - waiting)
@@ -111,6 +115,7 @@ class Announcement:
             slots_spent=slots_spent,
             received=received,
             encoding=encoding,
+            pace=pace,
         )
 
     def turn(self, ue: int) -> Turn | None:
@@ -131,7 +136,10 @@ class Announcement:
     def write(self) -> bytes:
         """Return the announcement as JSON."""
         without: dict[str, Any] = {"window": {"told"}}  # every UE has a `told` of its own
-        return JSON.dump_json(self, exclude=without if self.encoding != PLAIN else {**without, "encoding": True})
+        without |= {
+            name: True for name, default in (("encoding", PLAIN), ("pace", None)) if getattr(self, name) == default
+        }
+        return JSON.dump_json(self, exclude=without)
 
     @classmethod
     def read(cls, data: bytes) -> Announcement:
@@ -148,6 +156,7 @@ class Announcement:
     def _check(self) -> None:
         """Refuse numbers by which a device could not draw its slot, or would need too much time or memory for it."""
         self.encoding.check()
+        pace = self.pace or Pace("", 0)
         window, ues = self.window, 1 if self.backlogged is None else len(self.backlogged)
         last = max(len(self.pull), 0 if window is None else window.first - 1 + window.slots)
         for name, value, most in (
@@ -158,6 +167,10 @@ class Announcement:
             ("chance", self.chance, 1.0),
             ("arrivals", self.arrivals or 0.0, MOST_ARRIVALS),
             ("slots_spent", self.slots_spent, MOST),
+            ("most", pace.most, MOST),
+            ("start", pace.start or 0, MOST),
+            ("wait", pace.wait, MOST_SLOTS),
+            ("uplink", 1 / pace.uplink if pace.uplink > 0 else math.inf, MOST),
         ):
             if not 0 <= value <= most:
                 raise InputError(name, value, f"from 0 to {most}")

@@ -14,7 +14,7 @@ from fedslot.runs.folders import write_atomically
 from fedslot.support.errors import RefusedError
 
 FAULTS = "faults.csv"
-NO_NODE = "0"
+NO_NODE, ABSENT = "0", "absent"
 REMEMBERED = 10_000
 logger = getLogger(__name__)
 
@@ -38,11 +38,15 @@ class Fault:
 
 
 class FaultLog:
-    """The faults of a run, appended to `faults.csv` as they happen; of many, only the last ones stay in memory."""
+    """The faults of a run, appended to `faults.csv` as they happen; of many, only the last ones stay in memory.
+
+    quiet: reasons of faults about which the log has other lines.
+    """
 
     def __init__(self, folder: Path | None = None, until: int = 0) -> None:
         """Read the faults of rounds before `until`; later ones are dropped, because those rounds are repeated."""
         self._last, self.counts = deque[Fault](maxlen=REMEMBERED), Counter[str]()
+        self.quiet: frozenset[str] = frozenset()
         self._file = folder / FAULTS if folder else None
         before: list[Fault] = []
         if self._file:
@@ -71,6 +75,8 @@ class FaultLog:
         """Write faults to the file and to the log."""
         self._count(faults)
         for fault in faults:
+            if fault.reason in self.quiet:
+                continue
             line = "round %d: UE %d, node %s: %s %s"
             logger.warning(line, *astuple(fault), extra={"fields": asdict(fault)})
         if self._file and faults:

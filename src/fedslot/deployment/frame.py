@@ -12,7 +12,7 @@ from their own entropy. A `ParameterServer` announces four kinds of frames:
 open: only UEs themselves know whether they have an update to push. foreseen: the PS knows who sends.
 expected: the UEs that the PS waits for, and that are at fault if they are not heard.
 * With a merit that only UEs know (`fedslot.messages.OWN`), no frame is foreseen, and no push is expected of unasked
-UEs.
+UEs. In asynchronous mode it is the same, and a pulled UE that says nothing may be training, which is no fault.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Turn:
 
         own: attributes that the UE knows by itself, `fedslot.messages.OWN`. A UE that does not know the one by which
         the PS chooses does not push.
-        late: push slots that began before the UE was ready. A draw from the scenario's seed does not depend on it.
+        late: push slots that began before the UE was ready. With a seed, by the clock of the scenario, if it has one.
         """
         return self._draw(late) if self.eligible(own) else []
 
@@ -120,12 +120,12 @@ class Turn:
         foreseen = bool(self.seed) and self.attribute not in OWN
         return bool(self.slot) or (foreseen and bool(self.draw()))
 
-    def allows(self, slots: list[int]) -> bool:
-        """Tell whether the UE may have sent in these slots."""
+    def allows(self, slots: list[int], *, late: bool = False) -> bool:
+        """Tell whether the UE may have sent in these slots. late: and may have become ready at any time."""
         if self.attribute and not slots:  # by its own attribute, which the PS does not know
             return True
         if self.slot or self.seed:  # the PS repeats the draw
-            return slots == self._draw()
+            return any(slots == self._draw(begun) for begun in range(self.slots if late and self.seed else 1))
         window = range(self.first, self.first + self.slots)
         return len(slots) <= self.copies and len(set(slots)) == len(slots) and set(slots) <= set(window)
 
@@ -140,7 +140,7 @@ class Turn:
         if self.slot:
             return [self.slot]
         rng = stream(int(self.seed), CONTENTION, self.round) if self.seed else np.random.default_rng()
-        begun = np.full(self.backlogged, 0.0 if self.seed else late)
+        begun = np.full(self.backlogged, float(late))
         sent = contend(begun, self.slots, self.probability, read_channel(self.channel), rng)
         return sorted(self.first - 1 + int(slot) for slot in sent[self.rank] if slot > 0)
 
@@ -158,12 +158,14 @@ class Frame:
     backlogged: the UEs that have an update to push; None if only they themselves know, and any that is not pulled may.
     seeded: whether UEs draw their slots from the scenario's seed, as in the simulator.
     unasked: whether UEs speak of their own accord, so that one that does not send says nothing.
+    waits: whether the frame waits for those that it pulls; if not, one may still be training, and sends nothing.
     """
 
     def __init__(
         self, scenario: Scenario, grant: Grant, backlogged: UEs | None, round: int, seeded: bool, unasked: bool = False
     ) -> None:
         self.grant, self.round, self.seed, self.unasked = grant, round, scenario.seed, unasked
+        self.waits = not scenario.is_asynchronous
         self.open = backlogged is None
         if backlogged is None:
             backlogged = np.setdiff1d(np.arange(scenario.data.ues), grant.pull)
@@ -200,12 +202,14 @@ class Frame:
     @cached_property
     def expected(self) -> list[int]:
         """The UEs that the PS expects to hear: all that have a turn, or, if they speak unasked, all that must send."""
+        if not self.waits:
+            return [ue for ue, turn in self.turns.items() if turn.slot]
         return [ue for ue, turn in self.turns.items() if not self.unasked or turn.certain]
 
     @property
     def foreseen(self) -> bool:
-        """Whether no other UE than those expected can send, because the PS repeats every draw."""
-        return bool(self.window.seed) and self.window.attribute not in OWN
+        """Whether all UEs that are expected send, and no others, because the PS repeats every draw."""
+        return self.waits and bool(self.window.seed) and self.window.attribute not in OWN
 
 
 class OnAir:
@@ -242,8 +246,9 @@ class OnAir:
         grant, ues, expected = self.frame.grant, self.backlogged, set(self.frame.expected)
         in_time, usable = np.isin(grant.pull, list(sound)), np.isin(ues, list(sound))
         outcome = np.where(usable, self.outcome, np.minimum(self.outcome, COLLIDED))
-        # one that was expected and not heard is lost; one that was not expected and says nothing was barred
-        barred = [not self.used[ue] if ue in self.used else ue not in expected for ue in ues.tolist()]
+        # one that was expected and not heard is lost; one that was not expected and says nothing was barred, or trains
+        silent = self.frame.waits
+        barred = [not self.used[ue] if ue in self.used else silent and ue not in expected for ue in ues.tolist()]
         return tally(grant, self.frame.slots, in_time, ues, self.sent, outcome, np.array(barred, dtype=bool))
 
 

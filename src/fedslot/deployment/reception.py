@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from fedslot.deployment.faults import NO_NODE, Fault
+from fedslot.deployment.faults import ABSENT, NO_NODE, Fault
 from fedslot.deployment.frame import Frame, OnAir
 from fedslot.deployment.screening import Refusal, Update, check_slots
 from fedslot.messages import Receipt
@@ -60,7 +60,9 @@ def screen(
             continue
         answered[ue] = reply
         with blaming(ue):
-            used[ue] = check_slots(frame.turns[ue], *reply.slots())  # whatever follows: the message was on the air
+            used[ue] = check_slots(
+                frame.turns[ue], *reply.slots(), late=not frame.waits
+            )  # whatever follows: the message was on the air
     on_air = OnAir(frame, used)
     received = set(on_air.received)
     for ue in used:
@@ -69,7 +71,7 @@ def screen(
                 updates[ue] = read(ue, answered[ue])
     for ue in frame.expected:
         if ue not in reached:
-            fault(ue, "absent")
-        elif ue not in answered:
+            fault(ue, ABSENT)
+        elif ue not in answered and frame.waits:
             fault(ue, "silent")
     return on_air.receipt(updates.keys()), updates, faults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedslot.support.limits import MOST_NORM
 
 METRICS_BYTES = 1 << 16  # bytes that a reply may have beside its arrays
 WEIGHT = "num-examples"  # the metric by which devices say how many training samples they have
+VERSION, SECONDS = "version", "seconds"  # the round from whose broadcast they trained, and how long that took
 HEADER_BYTES = 1 << 10  # bytes that an array may have beside its numbers
 MOST_CHARACTERS = 200  # of a device's words that are written to faults.csv
 MOST_EXAMPLES = 1 << 40  # training samples that a device may claim: sums of weights stay exact
@@ -53,25 +54,29 @@ class Update:
     """A UE's update that passed the checks of its form.
 
     model: (P,) its local model. examples: training samples that it claims. metrics: whatever else it measured.
-    bits: of its parameters on the wire.
+    bits: of its parameters on the wire. version: the round from whose broadcast it was trained.
     """
 
     model: NDArray[np.float32]
     examples: int
     metrics: dict[str, float] = field(default_factory=dict)
     bits: int = 0
+    version: int = -1
 
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def check_slots(turn: Turn, round: object, slots: object) -> list[int]:
-    """Return the slots that a reply names, if its UE may have used them; an empty list if the UE was barred."""
+def check_slots(turn: Turn, round: object, slots: object, *, late: bool = False) -> list[int]:
+    """Return the slots that a reply names, if its UE may have used them; an empty list if the UE was barred.
+
+    late: whether the UE may have become ready at any time.
+    """
     if round != turn.round or type(round) is not int:
         raise Refusal("round", reprlib.repr(round))
     few = slots if isinstance(slots, list) and len(slots) <= MOST_COPIES else []  # it may be of any length
     whole = [slot for slot in few if type(slot) is int]
-    if whole != slots or not turn.allows(whole):
+    if whole != slots or not turn.allows(whole, late=late):
         raise Refusal("slot", reprlib.repr(slots))
     return whole
 
@@ -101,6 +106,19 @@ def read_update(model: NDArray[np.float32], metrics: Mapping[str, object], weigh
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and name != weight}
     finite = {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
     return Update(model, examples, finite, bits)
+
+
+def read_version(metrics: Mapping[str, object], known: Container[int], last: int) -> int:
+    """Return the version from which an update was trained.
+
+    known: those that the PS holds. last: that of the UE's last received update, before which it holds no other one.
+    """
+    version = metrics.get(VERSION)
+    if type(version) is not int or version not in known:
+        raise Refusal("version", f"{reprlib.repr(version)}, too old or of no model that this server sent")
+    if version <= last:
+        raise Refusal("version", f"{version}, after an update of version {last} was received")
+    return version
 
 
 def check_metrics(update: Update, wanted: Iterable[str]) -> None:

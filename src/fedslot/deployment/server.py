@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from logging import getLogger
+from logging import INFO, WARNING, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,14 @@ from fedslot.deployment.changes import (
     write_record,
 )
 from fedslot.deployment.encoding import Encoding, read_message
-from fedslot.deployment.faults import NO_NODE, Fault, FaultLog
+from fedslot.deployment.faults import ABSENT, NO_NODE, Fault, FaultLog
 from fedslot.deployment.frame import Frame, write_channel
-from fedslot.deployment.presence import PRESENCE, Presence
+from fedslot.deployment.pace import Pace
+from fedslot.deployment.presence import PRESENCE, Presence, say_ues
 from fedslot.deployment.reception import Reply, screen
 from fedslot.deployment.roster import Roster
 from fedslot.deployment.screening import (
+    SECONDS,
     WEIGHT,
     Limits,
     Refusal,
@@ -49,12 +52,14 @@ from fedslot.deployment.screening import (
     most_bytes,
     read_model,
     read_update,
+    read_version,
 )
+from fedslot.deployment.timing import Timing
 from fedslot.learning.models import Model
-from fedslot.messages import UEs
+from fedslot.messages import Receipt, Time, UEs
 from fedslot.rounds.held_out import HeldOut
 from fedslot.rounds.local_training import Trained
-from fedslot.rounds.ps import PS
+from fedslot.rounds.ps import MOST_REPORT, PS
 from fedslot.rounds.round import Round, backlogged, cell
 from fedslot.rounds.states import carry
 from fedslot.runs.callbacks import Callback, Callbacks
@@ -94,6 +99,8 @@ class ParameterServer:
 
     Of a frame that is announced: broadcast: the model as bytes, written as `encoding` says. heard: (P,) the model that
     UEs read in them. last_received: (K,) the round of the last received update of each UE, -1 if there is none.
+    versions: in asynchronous mode, the models from which updates may have been trained, by the rounds that broadcast
+    them. timing: lengths of the slots, of a transport with such; it sets them before `start`.
     """
 
     def __init__(
@@ -120,8 +127,8 @@ class ParameterServer:
         self._aggregation = aggregate or scenario.aggregation.make()
         self.roster = Roster(scenario.data.ues, keyed)
         self.changes = list[Change]()
-        self._follow(self._make_ps(scenario))
         self.seeded, self.unasked, self.weight, self.metrics = seeded, unasked, weight, tuple(metrics)
+        self._follow(self._make_ps(scenario))
         self.folder = None if out is None else RunFolder(Path(out))
         self._opening = {"resume": resume, "force": force, "frames": frames}
         self._callbacks, self._running, self.stopped = Callbacks(callbacks), False, False
@@ -129,10 +136,18 @@ class ParameterServer:
         self.claims = np.zeros(scenario.data.ues, dtype=np.int64)  # training samples that each UE claims
         self.faults = FaultLog()
         self.last_received = np.full(scenario.data.ues, -1)
+        self.last_version = np.full(scenario.data.ues, -1)  # from which that update was trained
+        self.versions: dict[int, Tensor] = {}
+        self.timing: Timing | None = None
+        self.training = secrets.token_hex(8)  # a name, under which versions are numbered
+        self._elapsed, self._running_since = 0.0, time.monotonic()  # seconds of the training before this time
+        self._start: Time | None = None  # slots when the present broadcast has been heard, by the clock of free frames
+        self._ordered = dict[int, str]()  # the nodes of the UEs that were here when the last frame was announced
         self._due, self._missing = 0, 0  # updates that were expected, and those of them that did not come
         self._unfilled = 0  # pull slots of the frame for which no UE was here
         self._owed = set[int]()  # UEs that would have been pulled, but were away
         self.presence = Presence()
+        self._here: frozenset[int] | None = None  # the UEs that could be reached in the last frame
         self._taken: str | None = None  # the request for a change that the next checkpoint will hold
 
     @property
@@ -144,7 +159,15 @@ class ParameterServer:
         Encoding.of(scenario, self.model.tensor_shapes)  # refuses schemes that devices do not have, before any is used
         strategy = scenario.strategy.make(cell(scenario, radio=radio_of(scenario, self.model.tensor_shapes)))
         _check(scenario, strategy)
-        return PS(scenario, self.model, self.held_out, strategy, self._aggregation)
+        if scenario.is_asynchronous and not self.unasked:
+            raise InputError("mode", scenario.mode, "synchronous where devices only answer, as over Flower")
+        if scenario.fleet.computing is not None and not (scenario.is_asynchronous and self.seeded):
+            allowed = (
+                "null in a deployment, where UEs take the time that they take, but for mode=asynchronous and seeded"
+            )
+            raise InputError("fleet.computing", "set", allowed)
+        takes_time = scenario.is_asynchronous and not self.seeded
+        return PS(scenario, self.model, self.held_out, strategy, self._aggregation, takes_time=takes_time)
 
     def _follow(self, ps: PS) -> None:
         """Take the PS of a scenario, that of the beginning or one after a change."""
@@ -160,6 +183,8 @@ class ParameterServer:
         model = self._initial = self.model.initial if initial is None else initial
         self.now = self.ps.start(model)
         self._longest = longest_step(model, self.limits.norm)
+        if self.ps.takes_time and self.timing is None:
+            raise InputError("mode", self.scenario.mode, "synchronous or seeded, over a transport without timed slots")
         try:
             if self.folder:
                 self._open(self.folder)
@@ -168,7 +193,7 @@ class ParameterServer:
             self._leave_folder()
             self._callbacks.end(None, error)
             raise
-        self._running = True
+        self._running, self._running_since = True, time.monotonic()
 
     def note_presence(self, here: AbstractSet[int], connected: bool = True) -> None:
         """Note which UEs are here, and whether devices can be reached at all, for whoever looks on."""
@@ -178,23 +203,42 @@ class ParameterServer:
             if self.folder:
                 write_atomically(self.folder.path / PRESENCE, now.to_json())
 
+    def _say_presence(self, here: frozenset[int]) -> None:
+        """Log which UEs came and went since the last frame, once, instead of a line on each absence."""
+        self.faults.quiet = frozenset({ABSENT})
+        before = frozenset(range(self.scenario.data.ues)) if self._here is None else self._here
+        self._here = here
+        for level, what, ues in ((WARNING, "offline", before - here), (INFO, "here", here - before)):
+            if ues:
+                fields = {"round": self.now.round, what: sorted(ues)}
+                logger.log(level, "round %d: %s: UE %s", self.now.round, what, say_ues(ues), extra={"fields": fields})
+
     def announce(self, here: AbstractSet[int] | None = None) -> Frame | None:
         """Return the next frame, or None if the training is over.
 
         here: the UEs that can be reached now; the others are not pulled. None: any may be.
         """
         self._take_request()
-        self._began, grant = time.perf_counter(), self.ps.grant(self.now)
+        if here is not None:
+            self._forget_orders(here)
+        self._began, self._start = time.perf_counter(), self._broadcast_time()
+        grant = self.ps.grant(self.now, self._start)
         if grant is None or self.stopped:
             return None
         self._unfilled = 0
+        if here is not None:
+            self._say_presence(frozenset(here))
         if here:  # without any, the frame is announced as it is, and takes its time
+            if grant.order is not None:
+                grant = replace(grant, order=grant.order[np.isin(grant.order, list(here))])
             wanted, slots = set(grant.pull.tolist()), self.scenario.frame.slots
             grant = pull_only(grant, here, self._owed, slots, self.now.round)
             self._owed = (self._owed | wanted - here) - set(grant.pull.tolist())
             self._unfilled = len(wanted) - len(grant.pull)
         self.broadcast, self.heard = self.ps.say(self.now)
+        self.versions = self.ps.versions(self.now)
         is_open = self.unasked and not self.seeded
+        self._grant = grant
         waiting = None if is_open else backlogged(self.scenario, grant, self.now.waiting, self.now.round)
         return Frame(self.scenario, grant, waiting, self.now.round, self.seeded, self.unasked)
 
@@ -210,8 +254,10 @@ class ParameterServer:
         self._missing += self._unfilled
         self._missing += len({fault.ue for fault in faults}.intersection(frame.expected) - updates.keys())
         trained = self._trained(receipt.received, updates, frame.round)
+        if self.scenario.is_asynchronous:
+            receipt = self._aged(receipt, [updates[ue] for ue in receipt.received.tolist()])
         excuse = partial(self._excuse, frame.round)
-        row, self.now, events = self.ps.close(self.now, receipt, trained, self._began, excuse=excuse)
+        row, self.now, events = self.ps.close(self.now, receipt, trained, self._began, excuse=excuse, start=self._start)
         self.last_received[receipt.received] = frame.round
         if not self.folder:
             self._rows.append(row)
@@ -219,6 +265,9 @@ class ParameterServer:
             self.folder.append(row, events, self.now)
             came, owed = np.array([self._due, self._missing]), np.array(sorted(self._owed), dtype=np.int64)
             more = {"nodes": self.roster.to_array(), "claims": self.claims, "last_received": self.last_received}
+            if self.scenario.is_asynchronous:
+                elapsed, training = np.array(self._seconds()), np.array(self.training)
+                more |= {"last_version": self.last_version, "elapsed": elapsed, "training": training}
             self.folder.save({**more, "came": came, "owed": owed, "changes": np.array(to_json(self.changes))})
             self._record_changes(self.folder.path)
         self.stopped = self._callbacks.round(row, events)
@@ -250,6 +299,18 @@ class ParameterServer:
         finally:
             self._leave_folder()
         self._callbacks.end(result)
+
+    @property
+    def pace(self) -> Pace | None:
+        """What devices need to know of the frame that is announced, if no frame waits for training."""
+        if not self.scenario.is_asynchronous:
+            return None
+        pace = Pace(self.training, self.scenario.staleness.most)
+        if not self.seeded:
+            return pace
+        grant, uplink = self._grant, self.ps.clock.radio.uplink_length
+        order = [] if grant.order is None else grant.order.tolist()
+        return replace(pace, start=self.ps.begins(self.now, 0), wait=grant.wait, uplink=uplink, order=order)
 
     @property
     def received(self) -> UEs:
@@ -285,13 +346,17 @@ class ParameterServer:
         shapes, compression = {name: tuple(shape) for name, shape in self.model.shapes.items()}, self.ps.compression
         check_size(reply.size(), most_bytes(shapes) if compression is None else self.update_bytes)
         arrays, metrics = reply.content()
-        heard = self.heard.cpu().numpy()
+        version, start = round, self.heard
+        if self.scenario.is_asynchronous:
+            version = read_version(metrics, self.versions, int(self.last_version[ue]))
+            start = self.versions[version]
+        heard = start.cpu().numpy()
         if compression is None:
             model, bits = read_model(arrays, shapes), BITS * self.model.size
         else:
             if not isinstance(arrays, bytes):
                 raise Refusal("encoding", f"not encoded by {compression.name}")
-            model = heard + read_message(compression, arrays, Key(self.scenario.seed, round, ue))
+            model = heard + read_message(compression, arrays, Key(self.scenario.seed, version, ue))
             bits = 8 * len(arrays)
         update = read_update(model, metrics, self.weight, bits)
         check_metrics(update, self.metrics)
@@ -299,7 +364,43 @@ class ParameterServer:
         loss, _ = self.held_out.validation.evaluate(torch.from_numpy(update.model).to(self.heard))
         if not math.isfinite(loss):
             raise Refusal("loss", "is not finite")
-        return update
+        return replace(update, version=version)
+
+    def _aged(self, receipt: Receipt, updates: Sequence[Update]) -> Receipt:
+        """Return a receipt with the versions and the computing times of the received updates, and note the former."""
+        versions = np.array([update.version for update in updates], dtype=np.int64)
+        self.last_version[receipt.received] = versions
+        if (slot := self._slot_seconds) is None:  # training takes no time
+            return replace(receipt, versions=versions)
+        seconds = np.array([update.metrics.get(SECONDS, math.nan) for update in updates], dtype=np.float64)
+        return replace(receipt, versions=versions, computing=np.round(seconds.clip(0, MOST_REPORT) / slot, 9))
+
+    @property
+    def _slot_seconds(self) -> float | None:
+        """Length of a slot in which computing times are counted; None if training takes no time."""
+        if not self.ps.takes_time:
+            computing = self.scenario.fleet.computing
+            return None if computing is None else computing.slot
+        assert self.timing is not None
+        return self.timing.slot / self.ps.clock.radio.uplink_length
+
+    def _seconds(self) -> float:
+        """Return for how long the training has been running, the time without a server left out."""
+        return self._elapsed + time.monotonic() - self._running_since
+
+    def _broadcast_time(self) -> Time | None:
+        """Return when a broadcast of now will have been heard, in slots by the clock; None: by slots spent."""
+        if not self.ps.takes_time or self._slot_seconds is None or self.timing is None:
+            return None
+        return (self._seconds() + self.timing.downlink) / self._slot_seconds
+
+    def _forget_orders(self, here: AbstractSet[int]) -> None:
+        """Order nothing any more from UEs that left, or were started again: they lost their training."""
+        present = {ue: node for ue, node in self.roster.nodes.items() if ue in here}
+        lost = [ue for ue in self.now.forecast.away.tolist() if present.get(ue) != self._ordered.get(ue)]
+        self._ordered = present
+        if lost:
+            self.now = replace(self.now, forecast=self.now.forecast.without(np.array(lost)))
 
     def _trained(self, ues: UEs, updates: Mapping[int, Update], round: int) -> Trained:
         """Return the models of the received UEs (Y,), in the order of their slots."""
@@ -323,7 +424,7 @@ class ParameterServer:
 
     def _excuse(self, round: int, step: str, error: Exception) -> None:
         """Log a failed step of a round: updates are to blame, and must not end a training."""
-        detail = str(error) if step == "values" else f"{type(error).__name__}: {error}; the present model stays"
+        detail = f"{type(error).__name__}: {error}; the present model stays" if step == "aggregate" else str(error)
         self.faults.add(Fault(round, -1, NO_NODE, step, detail))
 
     def _take_request(self) -> None:
@@ -348,11 +449,12 @@ class ParameterServer:
     def _use(self, ps: PS) -> None:
         """Go on with another PS, whose scenario has changed; what is known of the UEs is kept."""
         now, fresh = self.now, ps.start(self.now.model)
-        names = ("waiting", "failures", "heard", "silent", "owed", "state", "aggregation")
+        names = ("waiting", "failures", "heard", "silent", "owed", "state", "aggregation", "forecast")
         self.now = replace(now, **{name: carry(getattr(now, name), getattr(fresh, name)) for name in names})
         self._follow(ps)
         self.claims = carry(self.claims, np.zeros(self.roster.ues, dtype=np.int64))
         self.last_received = carry(self.last_received, np.full(self.roster.ues, -1))
+        self.last_version = carry(self.last_version, np.full(self.roster.ues, -1))
 
     def _record_changes(self, folder: Path) -> None:
         """Write `changes.csv` and remove the request, once a checkpoint holds what it asked for."""
@@ -374,6 +476,9 @@ class ParameterServer:
             self.claims, self.last_received = saved["claims"], saved.get("last_received", self.last_received)
             self._due, self._missing = saved.get("came", np.zeros(2, dtype=np.int64)).tolist()
             self._owed = set(saved.get("owed", self.claims[:0]).tolist())
+            if self.scenario.is_asynchronous:
+                self.last_version, self._elapsed = saved["last_version"], float(saved["elapsed"])
+                self.training, self._ordered = str(saved["training"]), dict(self.roster.nodes)
         self.faults = FaultLog(folder.path, self.now.round)
 
     def _made_of(self) -> Fingerprints:
@@ -404,12 +509,11 @@ def _check(scenario: Scenario, strategy: Strategy[Any]) -> None:
         raise InputError("strategy.name", scenario.strategy.name, "one whose UEs send updates; no data leaves a device")
     if scenario.fleet.attack is not None:
         raise InputError("fleet.attack", scenario.fleet.attack.name, "null in a deployment: only simulated UEs lie")
-    if scenario.is_asynchronous:
-        raise InputError("mode", scenario.mode, "synchronous in a deployment")
-    if scenario.fleet.computing is not None:
-        raise InputError("fleet.computing", "set", "null in a deployment, where UEs take the time that they take")
-    for name, value in (("outage", scenario.radio.outage), ("duty_cycle", scenario.radio.duty_cycle)):
-        if value:
+    if scenario.fleet.availability is not None:
+        part = scenario.fleet.availability
+        raise InputError("fleet.availability", part.name, "null in a deployment, where UEs come and go by themselves")
+    for name in ("outage", "duty_cycle", "joules_per_ue"):
+        if value := getattr(scenario.radio, name):
             raise InputError(f"radio.{name}", value, "left out in a deployment: links do what they do")
     if scenario.radio.rates != RatesPart():
         raise InputError("radio.rates", scenario.radio.rates.name, "left out in a deployment: links do what they do")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedslot.support.errors import InputError
 
@@ -36,6 +36,10 @@ class Timing:
         for name, value in (("downlink seconds", self.downlink), ("tolerance", self.tolerance)):
             if not 0 <= value <= MOST_SECONDS:
                 raise InputError(name, value, "0 seconds or more, at most a day")
+
+    def after(self, slots: float) -> Timing:
+        """Return the timing of a frame that waits for some slots before the first one."""
+        return replace(self, downlink=self.downlink + slots * self.slot) if slots else self
 
     def opens(self, slot: int) -> float:
         """Return when an uplink slot begins; slots count from 1."""

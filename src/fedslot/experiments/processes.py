@@ -64,7 +64,7 @@ def run_in_processes(
                 listener(busy[worker], message)
     finally:
         for worker in [*idle, *busy]:
-            worker.end()  # where stopped within a run, its checkpoint is a few rounds behind at most
+            worker.end()  # where stopped within a run, its checkpoint is a few seconds behind
 
 
 @dataclass

@@ -84,6 +84,10 @@ def check(scenario: Scenario, *, data: bool = True, workers: int = 1) -> None:
         link_rates(scenario)  # they may be in a file
         if scenario.fleet.computing is not None:  # and so may these times
             Computing(scenario.fleet.computing, sizes, scenario.seed)
+        if scenario.fleet.availability is not None:
+            computing = scenario.fleet.computing
+            slot = scenario.radio.slot_seconds if computing is None else computing.slot
+            scenario.fleet.availability.make(scenario.data.ues, scenario.seed, slot)
 
 
 def _check_data(scenario: Scenario, data: Outline, workers: int) -> None:

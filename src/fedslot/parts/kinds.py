@@ -177,6 +177,17 @@ RATES: Kind[Any] = Kind(
     },
     arguments=("ues", "rng"),
 )
+AVAILABILITIES: Kind[Any] = Kind(
+    "fleet.availability",
+    "a law of availability",
+    "fedslot.availabilities",
+    {
+        "markov": "fedslot.fleet.availability:Markov",
+        "csv": "fedslot.fleet.availability_file:Listed",
+    },
+    arguments=("ues", "seed", "slot_seconds"),
+    needs=("at",),
+)
 ATTACKS: Kind[Any] = Kind(
     "fleet.attack",
     "an attack",
@@ -216,6 +227,7 @@ KINDS = (
     CODECS,
     STALENESS,
     RATES,
+    AVAILABILITIES,
     ATTACKS,
     COST_RULES,
 )

@@ -19,6 +19,7 @@ Planning:
     bits.py         with how many bits updates make the most progress per slot
     goals.py        the shortest frame for a number of updates, the most contenders that push slots bear
     inputs.py       the cell of a scenario
+    training.py     a whole training: lost packets, duty cycle, time, batteries
     sizing.py       the request of `fedslot plan` and its result: splits, seconds and joules, goals
 """
 

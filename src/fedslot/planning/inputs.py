@@ -47,6 +47,12 @@ def take(scenario: Scenario, slots: int | None = None, ues: int | None = None) -
         taken["budget"] = Taken(scenario.time_budget, "time_budget")
     if scenario.fleet.computing is not None:
         taken["ready"] = Taken(None, "fleet.computing")
+    if scenario.radio.slot_seconds is not None or scenario.fleet.computing is not None:
+        taken["rounds"] = Taken(scenario.rounds, "rounds")
+    if scenario.radio.outage:
+        taken["outage"] = Taken(scenario.radio.outage, "radio.outage")
+    if scenario.radio.duty_cycle is not None:
+        taken["duty_cycle"] = Taken(scenario.radio.duty_cycle, "radio.duty_cycle")
     taken |= {name: Taken(scheme_label(part), name) for name, part in compressed.items()}
     return taken | {name: Taken(*pair) for name, pair in radio_fields(scenario).items()}
 

@@ -15,6 +15,7 @@ from fedslot.planning.goals import longest_frame, shortest_frame, supported_cont
 from fedslot.planning.inputs import readiness
 from fedslot.planning.planner import MOST_RECEIVED, FrameSplit, Objective, Plan, compare
 from fedslot.planning.readiness import make_readiness
+from fedslot.planning.training import NO_LOSS, NOTHING_ASKED, Link, Training
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError
 
@@ -60,6 +61,7 @@ class Sizing:
     slots: uplink slots of a frame. pull: only this number of pull slots; None: all.
     own_pull: the scenario's number of pull slots, to compare the best split with.
     late: a scenario whose computing times say when UEs are ready, instead of `cell.ready`.
+    link: how packets get through; `radio` has no room yet for those that are sent again. training: the whole of it.
     want_updates: number of updates that a frame shall receive. success: probability that a contender is received.
     """
 
@@ -70,6 +72,8 @@ class Sizing:
     own_pull: int | None = None
     radio: Radio = NO_RADIO
     late: Scenario | None = None
+    link: Link = NO_LOSS
+    training: Training = NOTHING_ASKED
     want_updates: float | None = None
     success: float | None = None
     progress: Progress | None = None
@@ -96,7 +100,7 @@ class Sizing:
     def _ready_cell(self) -> PushCell:
         if self.late is None:
             return self.cell
-        slot_seconds = self.radio.seconds(1, downlinks=0)
+        slot_seconds = self._on_air.seconds(1, downlinks=0)
         assert slot_seconds is not None
         return replace(self.cell, ready=readiness(self.late, self.slots, slot_seconds))
 
@@ -150,10 +154,10 @@ class Sizing:
         limits = (self.pull, self.objective.budget, self.objective.frame_limit)
         if self.radio.bits_per_slot is None or any(limit is not None for limit in limits):
             return ()
-        radio_slots, sizes = self.radio.frame_slots(self.slots), []
+        radio_slots, sizes = self._on_air.frame_slots(self.slots), []
         for size in SIZES:
             radio = self.radio.scaled(size)
-            slots = max(0, radio.uplink_slots_in(radio_slots))
+            slots = max(0, self.link.on(radio).uplink_slots_in(radio_slots))
             if slots > MOST_RESIZED:
                 continue
             other = replace(self, slots=slots, radio=radio, success=None, progress=None)
@@ -162,15 +166,40 @@ class Sizing:
         return tuple(sizes)
 
     def usage(self, split: FrameSplit) -> Usage:
-        """Return what a frame takes. Without a number of UEs, those listen that are pulled or would contend."""
-        listeners = split.pull + self.cell.contenders_mean if self.cell.ues is None else self.cell.ues
-        return self.radio.usage(split, listeners)
+        """Return what a frame takes, by updates that arrive."""
+        ues, arrives = self._listeners(split), self.arrives
+        usage = self._on_air.usage(split, ues)
+        period = self.training.period(self._on_air, usage, split, ues)
+        per_update, per_joule = usage.energy_mj_per_update, usage.updates_per_joule
+        return replace(
+            usage,
+            updates_per_second=None if period is None else arrives * split.expected_received / period,
+            energy_mj_per_update=None if per_update is None or not arrives else per_update / arrives,
+            updates_per_joule=None if per_joule is None or not arrives else per_joule * arrives,
+        )
+
+    @cached_property
+    def arrives(self) -> float:
+        """Probability that an update that did not collide arrives."""
+        return self.link.arrives(self.radio.update_slots)
+
+    @cached_property
+    def _on_air(self) -> Radio:
+        return self.link.on(self.radio)
+
+    def _listeners(self, split: FrameSplit) -> float:
+        """Return the number of UEs. Where it is not given, those listen that are pulled or would contend."""
+        return split.pull + self.cell.contenders_mean if self.cell.ues is None else self.cell.ues
 
     def numbers(self, split: FrameSplit) -> dict[str, Any]:
         """Return the numbers of a split, and if asked for, its seconds and joules, and the contenders that it bears."""
         numbers = split.as_dict()
         if self.radio != NO_RADIO:
-            numbers |= self.usage(split).as_dict()
+            usage = self.usage(split)
+            numbers |= usage.as_dict()
+            if self.link != NO_LOSS or self.training != NOTHING_ASKED:
+                demand = self.training.demand(self._on_air, usage, split, self._listeners(split), self.arrives)
+                numbers |= demand.as_dict()
         if split.pull in self.supported:
             numbers |= dict(zip(("bears", "bears_with_best_barring"), self.supported[split.pull], strict=True))
         return numbers

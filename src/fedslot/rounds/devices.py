@@ -5,17 +5,18 @@ it may hold an update, the newest that it has finished. At a broadcast, idle UEs
 train from the new version. A UE sends the update that it holds, or else the one that it finishes in the frame. What is
 older than `staleness.most` frames is dropped. A version is the number of the round whose broadcast it was.
 
-Updates are not computed here: training is simulated when one is received, from the model of its version.
+Updates are not computed here: training is simulated when one is received, from the model of its version. A device of
+a deployment has the same clock for itself alone, `deployment.pace`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedslot.fleet import Computing
 from fedslot.messages import Grant, Receipt, Time, UEs
 
 NONE = -1  # instead of a version
@@ -48,16 +49,24 @@ class Work:
         return replace(self, trains=np.where(done, NONE, self.trains), holds=np.where(done, self.trains, self.holds))
 
 
+class ComputingTimes(Protocol):
+    """Computing times of UEs, as `fedslot.fleet.Computing` has them."""
+
+    def times(self, version: int) -> NDArray[np.float64]:
+        """Return the times (K,) of trainings that begin with a version; infinite where nobody knows them."""
+        ...
+
+
 @dataclass(frozen=True)
 class Devices:
-    """The UEs of a simulation as they work.
+    """The UEs as they work: all those of a simulation, or the one of a device.
 
     computing: their computing times; None: training takes no time. most: largest age of an update, in frames; None: in
     synchronous mode, in which each training begins with a frame and is lost with it.
     """
 
     ues: int
-    computing: Computing | None
+    computing: ComputingTimes | None
     most: int | None
 
     def blank(self) -> Work:
@@ -71,10 +80,13 @@ class Devices:
         """Return the computing times (K,) of trainings that begin with a version, in slots; None: they take none."""
         return None if self.computing is None else self.computing.times(version)
 
-    def begin(self, work: Work, grant: Grant, round: int, start: Time) -> tuple[Work, UEs | None]:
+    def begin(
+        self, work: Work, grant: Grant, round: int, start: Time, absent: NDArray[np.bool_] | None = None
+    ) -> tuple[Work, UEs | None]:
         """Return the work after the broadcast of a round, and the UEs that began to train; None: in synchronous mode.
 
-        start: slots spent when the broadcast has been heard.
+        start: slots spent when the broadcast has been heard. absent: (K,) UEs that do not hear it, which go on with
+        what they do.
         """
         if self.most is None:
             return work, None
@@ -83,6 +95,8 @@ class Devices:
         begins = trains == NONE
         if grant.order is not None:
             begins[grant.order] = True
+        if absent is not None:
+            begins &= ~absent
         times = self.times(round)
         until = np.where(begins, start if times is None else start + times, work.until)
         return Work(np.where(begins, round, trains), until, holds).finish(start), np.flatnonzero(begins)
@@ -109,12 +123,28 @@ class Devices:
             times[own] = self.computing.times(version)[ues[own]]
         return times
 
-    def end(self, work: Work, receipt: Receipt) -> Work:
-        """Return the work after a frame: received updates are not held any more."""
-        if receipt.versions is None or self.most is None:
+    def busy(
+        self, work: Work, receipt: Receipt, round: int, length: Time, absent: NDArray[np.bool_] | None
+    ) -> tuple[int, int]:
+        """Return how many UEs train at the end of a frame, and how many hold an update that was not received.
+
+        work: after the frame. length: from the broadcast to its end, in slots. absent: (K,) did not hear the broadcast.
+        """
+        times = self.times(round)
+        if times is None:
+            return 0, 0
+        if self.most is not None:
+            return int(np.count_nonzero(work.trains != NONE)), int(np.count_nonzero(work.holds != NONE))
+        there = np.ones(self.ues, dtype=bool) if absent is None else ~absent
+        train = int(np.count_nonzero(there & (times > length)))
+        return train, int(there.sum()) - train - len(receipt.received)
+
+    def end(self, work: Work, ues: UEs, versions: UEs) -> Work:
+        """Return the work after a frame: received updates, of UEs (n,) and versions (n,), are not held any more."""
+        if self.most is None:
             return work
-        ues, trains, holds = receipt.received, work.trains.copy(), work.holds.copy()
-        finished = ues[trains[ues] == receipt.versions]  # within the frame
+        trains, holds = work.trains.copy(), work.holds.copy()
+        finished = ues[trains[ues] == versions]  # within the frame
         trains[finished] = NONE
         holds[ues] = NONE
         return replace(work, trains=trains, holds=holds)

@@ -49,7 +49,7 @@ from fedslot.valuation import Valuation
 Losses = Callable[[UEs], NDArray[np.float64]]
 """Maps UEs (n,) to their local losses (n,) of the global model."""
 Excuse = Callable[[str, Exception], None]
-"""Is told which step failed, `values` or `aggregate`, and why; the round then goes on without it."""
+"""Is told which step failed, `staleness`, `values` or `aggregate`, and why; the round then goes on without it."""
 
 
 MOST_REPORT = 1e12  # magnitude of a number that a UE reports
@@ -72,6 +72,7 @@ class PS:
     controller: controls the access barring, where the scenario or the strategy wants that.
     compression, broadcast: how updates and the model are written as bytes; None: in full precision.
     staleness: what it makes of updates of older models, and training: its own, which that may need.
+    takes_time: whether training takes a time that nobody knows before, beside `fleet.computing`.
     """
 
     scenario: Scenario
@@ -80,6 +81,7 @@ class PS:
     strategy: Strategy[Any]
     aggregation: Aggregation[Any]
     links: Links = GOOD_LINKS
+    takes_time: bool = False
     clock: Clock = field(init=False)
     compression: Compression | None = field(init=False)
     broadcast: Compression | None = field(init=False)
@@ -113,9 +115,8 @@ class PS:
         contenders = scenario.expected_contenders
         contention = Contention(float(scenario.data.ues if contenders is None else contenders))
         waiting, ues, spent = first_waiting(scenario), scenario.data.ues, self.clock.radio.time(0)
-        forecast = Forecast.blank(
-            ues if scenario.orders else 0, scenario.fleet.computing is not None, scenario.is_asynchronous
-        )
+        takes_time = self.takes_time or scenario.fleet.computing is not None
+        forecast = Forecast.blank(ues if scenario.orders else 0, takes_time, scenario.is_asynchronous)
         return Snapshot(
             round=0,
             slots_spent=spent,
@@ -123,7 +124,8 @@ class PS:
             failures=np.zeros(0 if scenario.push.retries is None else len(waiting), dtype=np.int32),
             heard=np.full(ues, spent),
             silent=np.zeros(0 if self.links.duty_cycle is None else ues),
-            owed=np.zeros(0 if self.links.bursts is None else ues, dtype=bool),
+            energy=np.zeros(0 if self.links.joules is None else ues),
+            owed=np.zeros(0 if self.links.bursts is None and not self.links.limits else ues, dtype=bool),
             model=model,
             report=report,
             state=state,
@@ -161,22 +163,27 @@ class PS:
         asked = distinct_ues(self.strategy.ask(now.state, now.round, stream(self.scenario.seed, ASK, now.round)), ues)
         if asked is None:
             raise RefusedError(f"{part} may ask each UE from 0 to {ues - 1} once")
+        if (absent := self.absent(now)) is not None:
+            asked = asked[~absent[asked]]
         answers = finite(torch.from_numpy(losses(asked)), self.scenario, now.round)
         state = self.strategy.hear(now.state, asked, answers.numpy())
         check_state(part, "hear", state, now.state)
         return replace(now, state=state)
 
-    def grant(self, now: Snapshot) -> Grant | None:
-        """Return the grant of the next frame; None if the rounds or a budget of the scenario are used up."""
+    def grant(self, now: Snapshot, start: Time | None = None) -> Grant | None:
+        """Return the grant of the next frame; None if the rounds or a budget of the scenario are used up.
+
+        start: slots when the broadcast will have been heard, where they are counted by a clock; None: `begins`.
+        """
         if now.round >= self.scenario.most_rounds:
             return None
-        grant = self.schedule(now)
+        grant = self.schedule(now, start)
         return grant if self._fits(now, grant) else None
 
-    def schedule(self, now: Snapshot) -> Grant:
+    def schedule(self, now: Snapshot, start: Time | None = None) -> Grant:
         """Return the strategy's grant, with the overhead of asking and the probability of contending as a number.
 
-        A grant that no frame can hold is refused.
+        A grant that no frame can hold is refused. start: as for `grant`.
         """
         part = self._strategy_in(now)
         grant = self.strategy.schedule(now.state, now.round, stream(self.scenario.seed, SCHEDULE, now.round))
@@ -185,15 +192,21 @@ class PS:
             raise RefusedError(f"{part} must have needs_load = True to announce the probability auto")
         probability = self.scenario.push.probability if grant.probability is None else grant.probability
         most = self.scenario.frame.slots
+        grant = self.links.pull_heard(grant, now, most)
         if self.scenario.orders:
             radio, before = self.clock.radio, grant.overhead + self.clock.radio.downlink_length
-            start = self.begins(now, grant.overhead)
-            grant = now.forecast.arrange(grant, start, most, radio.uplink_length, before)
-        grant = self.links.allow(grant, now, most)
+            start = self.begins(now, grant.overhead) if start is None else start
+            silent = self.links.silenced(now)
+            grant = now.forecast.arrange(grant, start, most, radio.uplink_length, before, silent)
+        grant = self.links.fit(grant, now, most)
         if probability == "auto":
             slots = grant.uplink_slots(most) - grant.pull_slots if grant.push else 0
             probability = self.controller.probability(now.contention, slots)
         return replace(grant, probability=probability)
+
+    def absent(self, now: Snapshot) -> NDArray[np.bool_] | None:
+        """Return which UEs (K,) are away or out of energy in the next frame, and hear nothing; None: none ever is."""
+        return self.links.absent(now.slots_spent, now.energy)
 
     @property
     def _controls(self) -> bool:
@@ -208,29 +221,32 @@ class PS:
         began: float,
         ready: NDArray[np.float64] | None = None,
         excuse: Excuse | None = None,
+        start: Time | None = None,
     ) -> Step:
         """Close a round: value and aggregate the received models, let the strategy learn from the frame, record all.
 
         now: the snapshot before the round. began: the `time.perf_counter` at its beginning.
         ready: (K,) computing time of each UE in slots, if it is known.
         excuse: is told what failed, and the model stays as it is, or values are 0; None: such errors are raised.
+        start: as for `grant`.
         """
         receipt = self.clock.timed(receipt)
-        trained, changes = self._from_present(now, receipt, trained)
+        trained, changes = self._from_present(now, receipt, trained, excuse)
         valuation = self._value(now, receipt, trained, excuse)
         updates = self._gather(now, receipt, trained, valuation, changes)
         own, new = self._choose_report(now, self._aggregate(now, updates, excuse))
         contention, excess = self._estimate(now, receipt)
         measured = self._measure(updates, new.accepted)
-        forecast = now.forecast
+        forecast, absent, silent = now.forecast, self.absent(now), self.links.silenced(now)
         if self.scenario.orders:
-            forecast = forecast.learn(receipt, self.begins(now, receipt.overhead))
+            at = self.begins(now, receipt.overhead) if start is None else start
+            forecast = forecast.learn(receipt, at, absent)
         reports = self._reports(trained)
         receipt = replace(receipt, measured=measured, excess=excess, reports=reports, away=forecast.away)
         state = self.strategy.observe(now.state, self.links.seen(receipt), valuation.values)
         check_state(self._strategy_in(now), "observe", state, now.state)
 
-        cost = self.clock.cost(receipt, ready)
+        cost = self.clock.cost(receipt, ready, absent)
         spent = now.slots_spent + cost.spent
         waiting, failures = after_pushes(self.scenario, now.waiting, now.failures, receipt)
         heard = now.heard.copy()
@@ -242,6 +258,7 @@ class PS:
             failures=failures,
             heard=heard,
             silent=self.links.silence(now.silent, receipt, spent),
+            energy=now.energy if cost.joules_by_ue is None or not len(now.energy) else now.energy + cost.joules_by_ue,
             owed=self.links.owed(now, receipt),
             model=new.broadcast,
             report=new.report,
@@ -257,6 +274,7 @@ class PS:
             links=trained.links,
         )
         row = self._record(after, receipt, trained, valuation, cost, new.val_loss, began)
+        row = replace(row, silent=0 if silent is None else int(silent.sum()))
         return Step(row, after, self._trace(now.round, receipt, after, valuation))
 
     def _strategy_in(self, now: Snapshot) -> str:
@@ -290,7 +308,9 @@ class PS:
             now.round: self.heard(now)
         }
 
-    def _from_present(self, now: Snapshot, receipt: Receipt, trained: Trained) -> tuple[Trained, Tensor | None]:
+    def _from_present(
+        self, now: Snapshot, receipt: Receipt, trained: Trained, excuse: Excuse | None
+    ) -> tuple[Trained, Tensor | None]:
         """Return local models as if trained from the PS's present model, and their changes (Y, P) as they arrived.
 
         UEs send changes of the model that they heard, which may be compressed, and may be an older one; then changes
@@ -303,7 +323,13 @@ class PS:
             known, versions = self.versions(now), receipt.versions
             starts = torch.stack([known[version] for version in versions.tolist()])
             arrived = Arrived(now.round, heard, versions, starts, trained.models - starts, self.training)
-            passed = self._compensate(arrived)
+            try:
+                passed = self._compensate(arrived)
+            except RefusedError as error:
+                if excuse is None:
+                    raise
+                excuse("staleness", error)
+                passed = arrived.changes
             if passed is not arrived.changes or arrived.ages.any():
                 return replace(trained, models=now.model + passed), arrived.changes
         if self.broadcast is None:
@@ -365,7 +391,7 @@ class PS:
             new = check_aggregate(part, self.aggregation.apply(now.aggregation, updates), now.model, now.aggregation)
             if new.accepted is not None and not new.accepted.any():
                 new = replace(present, state=new.state, accepted=new.accepted)
-            return self._sound(new) if excuse else new
+            return self._sound(new, now.aggregation) if excuse else new
         except Exception as error:  # the updates of devices are to blame, and must not end the training
             if excuse is None:
                 raise
@@ -382,14 +408,18 @@ class PS:
                 new = replace(new, report=now.report, val_loss=own.loss)
         return own, new
 
-    def _sound(self, new: Aggregate[Any]) -> Aggregate[Any]:
-        """Return an aggregate with its validation loss; raise `ArithmeticError` if a loss or a state is not finite."""
+    def _sound(self, new: Aggregate[Any], before: Any) -> Aggregate[Any]:
+        """Return an aggregate with its validation loss; raise `ArithmeticError` if a loss or a state is not finite.
+
+        before: the aggregation's state before; what was not finite there may stay so, such as a least loss of none.
+        """
         measured = new.val_loss
         loss = self.held_out.validation.evaluate(new.report)[0] if measured is None else measured
         other = loss if new.broadcast is new.report else self.held_out.validation.evaluate(new.broadcast)[0]
         if not math.isfinite(loss) or not math.isfinite(other):
             raise ArithmeticError("the new model has no finite loss")
-        if not all(np.isfinite(array).all() for array in state_arrays(new.state).values()):
+        old = state_arrays(before)
+        if any((np.isfinite(old[name]) & ~np.isfinite(now)).any() for name, now in state_arrays(new.state).items()):
             raise ArithmeticError("the aggregation's state is not finite")
         return replace(new, val_loss=loss)
 

@@ -87,6 +87,13 @@ class Round:
     are taken for the target once they have the pattern. Empty for attacks without a goal."""
     test_score: float | None = None
     """Score of the global model on the test set by `training.task`, such as the RMSE; empty if that is the accuracy."""
+    training: int = 0
+    """Number of UEs that still trained at the end of the frame; 0 without computing times."""
+    holding: int = 0
+    """Number of UEs with a finished update that was not received, which is lost with the frame in synchronous mode; 0
+    without computing times."""
+    silent: int = 0
+    """Number of UEs that could not be heard in the frame: away, out of energy, or silent by their duty cycle."""
     seconds: float = 0.0
     """Computing time of the round; in a deployment, the time that the round took."""
 
@@ -107,8 +114,9 @@ class Snapshot:
     failures: (K,) pushes of each UE that were not received since it became backlogged; empty without `push.retries`.
     heard: (K,) slots spent up to the end of the frame in which each UE was last received, 0 before.
     silent: (K,) slots spent until which the duty cycle keeps each UE from sending; empty without one.
-    owed: (K,) UEs that were chosen before they were ever received, but not pulled, since the updates of others on slow
-        links left no room; empty where all updates take one slot.
+    energy: (K,) joules that each UE spent; empty without `radio.joules_per_ue`.
+    owed: (K,) UEs that were chosen before they were ever received, but not pulled, since they were away, or since the
+        updates of others on slow links left no room; empty where neither happens.
     model: (P,) the global model that is broadcast. report: (P,) the one that is evaluated, the same for most.
     state: the strategy's state. aggregation: the aggregation's state.
     own: the model that the PS trained alone, an `OwnModel`, where that may be the one that is reported.
@@ -126,6 +134,7 @@ class Snapshot:
     failures: NDArray[np.int32]
     heard: NDArray[Any]
     silent: NDArray[np.float64]
+    energy: NDArray[np.float64]
     owed: NDArray[np.bool_]
     model: Tensor
     report: Tensor

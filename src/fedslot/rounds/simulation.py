@@ -131,7 +131,7 @@ class Simulation:
         if grant is None:
             return None
         start = self.ps.begins(now, grant.overhead)
-        work, begun = self.devices.begin(now.work, grant, now.round, start)
+        work, begun = self.devices.begin(now.work, grant, now.round, start, self.ps.absent(now))
         receipt = self._access(grant, now, model, self.devices.ready(work, now.round, start))
         versions = self.devices.versions(work, receipt.received, now.round)
         receipt = replace(receipt, versions=versions, trained=begun)
@@ -143,9 +143,13 @@ class Simulation:
         step = self.ps.close(now, receipt, trained, began, times)
         losses = torch.tensor([step.round.test_loss, step.round.val_loss], dtype=torch.float64)
         finite(losses, self.scenario, now.round)  # they may not be although the model is
-        work = self.devices.end(work, receipt)
+        work = self.devices.end(work, receipt.received, versions)
         in_use = {version: step.now.versions[version] for version in work.versions & step.now.versions.keys()}
-        step = step._replace(now=replace(step.now, work=work, versions=in_use))
+        length = receipt.wait + receipt.slots * self.ps.clock.radio.uplink_length
+        absent = self.ps.absent(now)
+        training, holding = self.devices.busy(work.finish(start + length), receipt, now.round, length, absent)
+        row = replace(step.round, training=training, holding=holding)
+        step = step._replace(round=row, now=replace(step.now, work=work, versions=in_use))
         if self.goal is None:
             return step
         success = self.goal.evaluate(step.now.report)[1]
@@ -196,8 +200,8 @@ class Simulation:
         seed, round, slots = self.scenario.seed, now.round, grant.uplink_slots(self.scenario.frame.slots)
         contention, fading = stream(seed, CONTENTION, round), stream(seed, CHANNEL, round)
         pushing = backlogged(self.scenario, grant, now.waiting, round)
-        if len(now.silent):
-            pushing = pushing[~self.links.silenced(now)[pushing]]
+        if (silent := self.links.silenced(now)) is not None:
+            pushing = pushing[~silent[pushing]]
         if ready is not None:
             ready = (ready - grant.wait) / self.ps.clock.radio.uplink_length
         own: dict[str, Callable[[UEs], NDArray[Any]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import chdir
 from functools import partial
@@ -22,7 +23,8 @@ from fedslot.support.checks import check_whole
 from fedslot.support.errors import InputError
 from fedslot.support.threads import Threads
 
-CHECKPOINT_EVERY = 5  # rounds
+# between two checkpoints: as many seconds, and as many times what the last one took, which keeps their cost below 5%
+LEAST_SECONDS, LEAST_TIMES = 5.0, 20.0
 
 
 def run(
@@ -114,11 +116,13 @@ def _in_folder(
     try:
         try:
             listeners.start(scenario, now.round, folder.path)
+            due = 0.0  # after the first round
             for round, after, frame in simulation.rounds(now):
                 now = after
                 folder.append(round, frame, now)
-                if now.round % CHECKPOINT_EVERY == 0:
+                if (began := time.monotonic()) >= due:
                     folder.save()
+                    due = time.monotonic() + max(LEAST_SECONDS, LEAST_TIMES * (time.monotonic() - began))
                 if stopped := listeners.round(round, frame) and simulation.goes_on(now):
                     break
         except Exception:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fedslot.data.sources import digest
-from fedslot.fleet import computing, rates_file
+from fedslot.fleet import availability_file, computing, rates_file
 from fedslot.scenario import PartSection, Scenario
 from fedslot.support.errors import RefusedError
 
 NO_SOURCE = "no source"
-FORMAT = {"format": "4"}  # of checkpoints and rows; a run is continued by a version that writes the same
+FORMAT = {"format": "5"}  # of checkpoints and rows; a run is continued by a version that writes the same
 
 Fingerprints = Mapping[str, str]
 """Hashes of data and sources by name; runs with equal scenarios and fingerprints have equal results."""
@@ -22,6 +22,7 @@ def fingerprints(scenario: Scenario) -> Fingerprints:
         "data.dataset": digest(scenario.data.dataset),
         "radio.rates.options.path": rates_file.digest(scenario.radio.rates),
         "fleet.computing.times": computing.digest(scenario.fleet.computing),
+        "fleet.availability.options.path": availability_file.digest(scenario.fleet.availability),
     }
     return {
         "made by": "simulation",

@@ -37,7 +37,7 @@ FILES = (SCENARIO, FRAMES, ROUNDS, CHECKPOINT, SUMMARY)  # in the order in which
 # fields of a snapshot: arrays and numbers, dataclasses
 PLAIN = (
     *("round", "slots_spent", "seconds_spent", "joules_spent"),
-    *("waiting", "failures", "heard", "silent", "owed", "model", "report"),
+    *("waiting", "failures", "heard", "silent", "energy", "owed", "model", "report"),
 )
 STATES = ("state", "aggregation", "own", "contention", "forecast", "work")
 # tensors of equal shape by number: the states of UEs' update chains, and the models of versions

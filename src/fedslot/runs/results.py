@@ -21,6 +21,7 @@ from fedslot.learning.tasks import ACCURACY, Score, score_of
 from fedslot.messages import Time, tidy
 from fedslot.planning.bits import BestBits, best_bits
 from fedslot.planning.inputs import model_shapes
+from fedslot.rounds.links import Links
 from fedslot.rounds.local_training import make_model
 from fedslot.rounds.trace import COLLIDED, LOST, PULLED, PUSHED, WASTED
 from fedslot.runs.privacy import DELTA, Privacy, clip_norm, privacy_of
@@ -184,11 +185,30 @@ class Result:
             return None
         clock = Clock.of(self.scenario, model_shapes(self.scenario))
         acted = frames[frames["event"].isin([PULLED, WASTED, LOST, PUSHED, COLLIDED])]
-        sent = acted.loc[acted["event"] != WASTED, "ue"].to_numpy(np.int64)
-        joules = clock.joules_by_ue(int((self.rounds["slots"] > 0).sum()), sent, self._computed(clock, acted))
-        assert joules is not None
+        if self.scenario.fleet.availability is None and self.scenario.radio.joules_per_ue is None:
+            joules = self._joules(clock, acted, int((self.rounds["slots"] > 0).sum()), None)
+        else:  # not all listen in each frame
+            links, joules = self._links(clock), np.zeros(clock.ues)
+            began = self.rounds["slots_spent"].shift(fill_value=0)
+            for round, start, slots in zip(self.rounds["round"], began, self.rounds["slots"], strict=True):
+                absent = links.absent(start, joules)
+                joules = joules + self._joules(clock, acted[acted["round"] == round], int(slots > 0), absent)
         if not np.isclose(joules.sum(), total, rtol=1e-6):
             raise RefusedError(f"the trace of {self.folder or 'the run'} does not list all UEs that sent")
+        return joules
+
+    def _links(self, clock: Clock) -> Links:
+        """Return the links of the run's UEs."""
+        data = load_data(self.scenario.data.dataset)
+        return Links.of(self.scenario, Fleet.draw(self.scenario, data.y_train, data.ue_train), clock.radio)
+
+    def _joules(
+        self, clock: Clock, acted: pd.DataFrame, downlinks: int, absent: NDArray[np.bool_] | None
+    ) -> NDArray[np.float64]:
+        """Return the energy (K,) of downlinks and of those that acted in their frames. absent: (K,) do not listen."""
+        sent = acted.loc[acted["event"] != WASTED, "ue"].to_numpy(np.int64)
+        joules = clock.joules_by_ue(downlinks, sent, self._computed(clock, acted), absent)
+        assert joules is not None
         return joules
 
     def _computed(self, clock: Clock, acted: pd.DataFrame) -> NDArray[np.float64]:
@@ -215,7 +235,10 @@ class Result:
             return None
         if not 0 < delta < 1:
             raise InputError("delta", delta, "above 0 and below 1")
-        ues = frames.loc[frames["event"].isin([PULLED, PUSHED]), "ue"].to_numpy(np.int64)
+        received = frames[frames["event"].isin([PULLED, PUSHED])].drop_duplicates(
+            ["round", "ue"]
+        )  # a row for each slot
+        ues = received["ue"].to_numpy(np.int64)
         data = load_data(self.scenario.data.dataset)
         noise = Fleet.draw(self.scenario, data.y_train, data.ue_train).noise
         return privacy_of(norm, noise, np.bincount(ues, minlength=len(noise)), delta)

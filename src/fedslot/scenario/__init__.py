@@ -12,6 +12,7 @@ presets/      the scenarios that come with the package
 from fedslot.scenario.fields import (
     MOST_EXACT_PLAYERS,
     AttackPart,
+    AvailabilityPart,
     CompressionPart,
     ComputingSection,
     FleetSection,
@@ -26,6 +27,7 @@ from fedslot.scenario.sources import beside, preset_text, presets, read_fields
 __all__ = [
     "MOST_EXACT_PLAYERS",
     "AttackPart",
+    "AvailabilityPart",
     "CompressionPart",
     "ComputingSection",
     "FleetSection",

@@ -267,6 +267,26 @@ class AttackPart(PartSection):
     `fleet.noise_law`."""
 
 
+class AvailabilityPart(PartSection):
+    """When UEs are there, and when they are switched off or out of reach."""
+
+    kind = kinds.AVAILABILITIES
+    name: Part = _name(
+        kind,
+        "markov",
+        "With `markov`, each UE is there and away in turns, for exponentially distributed times; `csv` reads when. "
+        "Your own class is called with (ues, seed, slot_seconds), and has a method `at(time)`, which returns who is "
+        "there (K,) at a time in slots.",
+    )
+    options: dict[str, Any] = _options("E.g. `{on: 200, off: 50}` for `markov`.")
+
+    @field_validator("options")
+    @classmethod
+    def _absolute(cls, options: dict[str, Any]) -> Any:
+        """Make the path of a file absolute, as that of a data set."""
+        return beside(options, Path(), ".fleet.availability.options")
+
+
 class FleetSection(Section):
     """Differences between the UEs, apart from their data."""
 
@@ -280,6 +300,9 @@ class FleetSection(Section):
     """Whether the noise levels are assigned to the UEs at random or by index."""
     computing: ComputingSection | None = None
     """Computing times; null means that every UE is ready as soon as the frame begins."""
+    availability: AvailabilityPart | None = None
+    """When UEs are there, e.g. `{name: markov, options: {on: 200, off: 50}}`. The PS knows who is there when a frame
+    begins, and pulls nobody else; who is away neither hears a broadcast nor pushes. Null: all are always there."""
     attack: AttackPart | None = None
     """Lying UEs, e.g. `{name: sign-flip, share: 0.05, options: {scale: 10}}`; null means that all are honest."""
 
@@ -365,6 +388,9 @@ class RadioSection(Section):
     compute_joules: float | None = Field(None, ge=0, le=1e9)
     """Energy of a UE for a second of computing [J], with the times of `fleet.computing`. It counts for UEs that send,
     or are pulled but not ready. Null: computing is not counted."""
+    joules_per_ue: float | None = Field(None, gt=0, le=1e12)
+    """Energy of each UE for the whole run [J]. What a frame costs a UE is known only after it: the frame in which it
+    uses up its energy is its last one, and from then on it is silent. Null: no limit."""
 
 
 class TrainingSection(Section):
@@ -606,6 +632,7 @@ class Scenario(Section):
             ("radio.listen_joules", radio.listen_joules, "radio.send_joules", radio.send_joules),
             ("radio.compute_joules", radio.compute_joules, "radio.send_joules", radio.send_joules),
             ("radio.compute_joules", radio.compute_joules, "fleet.computing", computing),
+            ("radio.joules_per_ue", radio.joules_per_ue, "radio.send_joules", radio.send_joules),
             ("seconds_budget", self.seconds_budget, "radio.slot_seconds", radio.slot_seconds or computing),
             ("joules_budget", self.joules_budget, "radio.send_joules", radio.send_joules),
         ):
@@ -655,7 +682,7 @@ class Scenario(Section):
         training = self.training
         learning = (training.task, training.model, training.optimizer, self.valuation, self.aggregation)
         access = (self.strategy, self.push.channel, self.cost_rule, self.staleness)
-        given = (self.compression, self.broadcast_compression, self.fleet.attack)
+        given = (self.compression, self.broadcast_compression, self.fleet.availability, self.fleet.attack)
         optional = tuple(part for part in given if part is not None)
         laws = (self.fleet.noise_law, self.data.partition, self.radio.rates)
         return (*access, *learning, *self.chain, *laws, *optional)

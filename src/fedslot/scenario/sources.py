@@ -10,7 +10,10 @@ from typing import Any
 from fedslot.support.errors import InputError, did_you_mean
 from fedslot.support.yaml_text import YAMLError, parse_yaml
 
-OWN_FILES = {"data.dataset": ".npz", "radio.rates.options.path": ".csv", "fleet.computing.times": ".csv"}
+OWN_FILES = {
+    "data.dataset": ".npz",
+    **dict.fromkeys(["radio.rates.options.path", "fleet.computing.times", "fleet.availability.options.path"], ".csv"),
+}
 """Fields that may name a file of the user's own, with the ending of its name."""
 STUDY = re.compile(r"^\.(scenario|overrides|grid)(?=\.)")  # parts of a study that have fields of a scenario
 

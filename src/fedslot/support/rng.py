@@ -23,6 +23,7 @@ ARRIVALS = "arrivals"  # each slot
 SHUFFLE, DROPOUT, NOISE, LINKS, VALUATION = "shuffle", "dropout", "noise", "links", "valuation"
 LYING, ATTACK = "lying", "attack"
 COMPRESSION, OUTAGE = "compression", "outage"
+AVAILABILITY = "availability"  # each window of time
 # simulated plans, and the best load of a channel
 PLAN, PLAN_BARRING, BEST_LOAD = "plan", "plan-barring", "best-load"
 

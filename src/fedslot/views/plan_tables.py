@@ -15,6 +15,7 @@ from fedslot.experiments import LEAST
 from fedslot.planning.inputs import Taken
 from fedslot.planning.planner import FrameSplit
 from fedslot.planning.sizing import ShortestFrame, Sizing, UpdateSize
+from fedslot.planning.training import Link
 from fedslot.support.errors import counted
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def print_answer(
     if "source" in chosen:
         console.print(_say_taken(chosen["source"], taken))
     notes = _say_value_ratio(chosen.get("value_ratio"), estimate, sizing)
-    update = "\n".join([*_say_update(sizing.radio, chosen), *_say_loss(loss, chosen)])
+    update = "\n".join([*_say_update(sizing.radio, chosen), *_say_packets(sizing), *_say_loss(loss, chosen)])
     best, pull = sizing.plan.best, sizing.own_pull
     if sizing.pull is not None:
         _print_split(console, sizing.numbers(best))
@@ -231,6 +232,20 @@ def _say_update(radio: Radio, chosen: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _say_packets(sizing: Sizing) -> list[str]:
+    """Return lines on how the packets of an update get through, and what would bring 99% of the updates."""
+    link, packets = sizing.link, sizing.radio.update_slots
+    if not link.loss:
+        return []
+    once, tries, coded = Link(link.loss).arrives(packets), link.least_tries(packets), link.least_coded(packets)
+    repeated = Link(link.loss, tries).sent(packets)
+    more = "over 1000 coded packets" if coded is None else f"{coded:,} coded packets"
+    return [
+        f"Sent once, {packets:,} packets of which {link.loss:.3g} are lost bring {once:.3g} of the updates;",
+        f"99% take {tries} tries of each ({repeated:.4g} sent on average), or {more}.",
+    ]
+
+
 def _say_loss(loss: CompressionLoss | None, chosen: Mapping[str, Any]) -> list[str]:
     """Return lines on the loss of accuracy by compression."""
     if "compression" not in chosen:
@@ -262,10 +277,18 @@ def _print_usage(console: Console, splits: Mapping[str, Mapping[str, Any]], in_s
         "energy of the UEs per frame [mJ]": "energy_mj",
         "energy per received update [mJ]": "energy_mj_per_update",
         "updates per joule": "updates_per_joule",
+        "probability that an update arrives": "arrives",
+        "received updates per frame, after losses": "received_after_losses",
+        "a UE may send again after [s]": "silence_seconds",
+        "a frame every [s], at least": "period_seconds",
+        "the whole training [h]": "training_hours",
+        "energy of a UE for it [J]": "ue_joules",
+        "of its battery [%]": "battery_percent",
+        "life of the battery, training on and on [days]": "battery_days",
     }
     table = _table(splits, names=True)
     for name, field in rows.items():
-        values = [numbers[field] for numbers in splits.values()]
+        values = [numbers.get(field) for numbers in splits.values()]
         if (in_slots or field not in ("frame_slots", "clock_slots")) and any(value is not None for value in values):
             table.add_row(name, *map(_digits, values))
     console.print(table)

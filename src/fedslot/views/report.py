@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from fedslot import __version__
+from fedslot.data.sources import say_source
 from fedslot.experiments.comparison import Comparison
 from fedslot.experiments.estimates import LEAST, describe
 from fedslot.runs.folders import write_atomically
@@ -90,6 +91,7 @@ def write_report(comparison: Comparison, out: Path, against: X = "slots") -> Pat
     page = template.render(
         comparison=comparison,
         scenario=comparison.scenario,
+        dataset=say_source(comparison.scenario.data.dataset),
         rule=RULES.get(comparison.scenario.rule_label, "by the cost rule of the scenario"),
         rows=partial(table_rows, comparison),
         results=[*accuracy_columns(comparison), *privacy_columns(comparison), *slots_columns(comparison), spent],

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,16 @@ from fedslot.deployment.frame import Turn
 from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.signing import Verifier
-from fedslot.deployment.screening import METRICS_BYTES, MOST_CHARACTERS, WEIGHT, Refusal, Update
+from fedslot.deployment.pace import ComputingSlots, OwnWork, Pace
+from fedslot.deployment.screening import (
+    METRICS_BYTES,
+    MOST_CHARACTERS,
+    SECONDS,
+    VERSION,
+    WEIGHT,
+    Refusal,
+    Update,
+)
 from fedslot.deployment.timing import ClockOffset
 from fedslot.support.errors import RefusedError
 
@@ -72,13 +82,17 @@ class Assignment:
     """A UE's part in a frame.
 
     sent: when the announcement was sent, by this device's `time.monotonic`.
-    unsent: why the update was not sent yet; "" once it is.
+    late: push slots that begin before the UE is ready, by the clock of the scenario; None: by the device's own.
+    unsent: why the update was not sent yet; "" once it is, and while none is due.
+    offered: whether the UE has chosen an update that it held.
     """
 
     announced: Announcement
     turn: Turn
     sent: float
+    late: int | None
     unsent: str = "the model did not come in time"
+    offered: bool = False
 
     @property
     def now(self) -> float:
@@ -96,6 +110,24 @@ class Assignment:
         return self.turn.slot or self.turn.first + self.turn.slots - 1
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What a training has yielded.
+
+    version: the round from whose broadcast it began. start, model: (P,) the models before and after it.
+    failed: why there is none; "" if there is. metrics: for the PS. own: what a condition for pushing may go by.
+    took: seconds.
+    """
+
+    version: int
+    start: NDArray[np.float32]
+    model: NDArray[np.float32]
+    failed: str
+    metrics: Mapping[str, float]
+    own: Mapping[str, float]
+    took: float
+
+
 class Device:
     """A device that stands for a UE, connected to a broker.
 
@@ -111,6 +143,7 @@ class Device:
     parameters: number of parameters of the models that `train` takes; others are refused. None: any.
     ps_key: file of the PS's public key; the device then takes nothing that the PS did not sign. None: anything.
     carried: a state that `train` carries from one received update to the next, if it has one.
+    computing: in asynchronous seeded frames, the slots that a training takes from a version; None: it takes no time.
     workers: the thread that trains, to be shared by many devices in one process.
     """
 
@@ -127,6 +160,7 @@ class Device:
         parameters: int | None = None,
         ps_key: str | Path | None = None,
         carried: Carried[Any] | None = None,
+        computing: ComputingSlots | None = None,
         workers: Workers | None = None,
     ) -> None:
         self.ue, self.train, self.own, self.ready, self.scenario = ue, train, dict(own or {}), ready, scenario
@@ -142,7 +176,11 @@ class Device:
         self._verifier = Verifier(cell, ps_key, self._node)
         self._version, self._models = "", dict[str, memoryview]()  # announced last; that one and the newest other
         self._error = Carried(np.empty(0, np.float32))  # that compression left in the last received update
-        self._carried = (self._error,) if carried is None else (self._error, carried)
+        self._carried = carried
+        self._lock = threading.Lock()  # of the three below
+        self._own = OwnWork(ue, computing)
+        self._learned = dict[int, Learned]()  # by the version, what the device holds, or will hold
+        self._beginning: Announcement | None = None  # of the model from which it shall train, until that comes
         self._timer: threading.Timer | None = None
         self._assignment: Assignment | None = None  # of the frame that was announced last
         self._waiting: Assignment | None = None  # until the model comes
@@ -246,17 +284,42 @@ class Device:
             raise Refusal("scenario", "the PS trains another one than this device; if it does, start the device again")
         self._end_turn()
         self._running, self._version = True, announced.model
-        for state in self._carried:
-            state.settle(announced.round, announced.last_received(self.ue))
+        received = announced.last_received(self.ue)
+        self._error.settle(announced.round, received)
+        if announced.pace is None and self._carried is not None:
+            self._carried.settle(announced.round, received)
         sent = self._clock.sent(announced.clock, announced.sent, arrived)
         turn = announced.turn(self.ue)
         is_free = announced.backlogged is None
         has_update = not is_free or (self.ready(announced.round) if self.ready else self._backlog(announced))
-        if turn is None or not (turn.slot or has_update) or (turn := turn.settle(self.own)) is None:
+        turn = turn.settle(self.own) if turn is not None and (turn.slot or has_update) else None
+        if announced.pace is not None:
+            return self._go_on(announced, announced.pace, turn, sent, received)
+        if turn is None:
             return
-        self._assignment = self._waiting = Assignment(announced, turn, sent)
+        late = None if is_free else 0
+        self._assignment = self._waiting = Assignment(announced, turn, sent, late)
         self.turns += 1
         self._train_if_possible()
+
+    def _go_on(self, announced: Announcement, pace: Pace, turn: Turn | None, sent: float, received: int) -> None:
+        """Begin to train where no frame waits for it, and send what the UE holds, or will hold by its slot."""
+        with self._lock:
+            if self._beginning is not None:  # its model did not come
+                self._own.drop(self._beginning.round)
+            version = self._own.received(received)
+            if self._carried is not None and version is not None:
+                self._carried.settle(announced.round, version)
+            begins = self._own.hear(pace, announced.round, time.monotonic())
+            self._beginning = announced if begins else None
+            fresh = announced.round if begins else None  # another training may have had this version, too
+            kept = (version for version in self._learned if version != fresh and self._own.needs(version))
+            self._learned = {version: self._learned[version] for version in kept}
+            late = None if turn is None or pace.start is None else self._own.late(turn, pace)
+            if turn is not None and (pace.start is None or late is not None):
+                self._assignment = Assignment(announced, turn, sent, late, unsent="")
+        self._train_if_possible()
+        self._offer()
 
     def _end_turn(self) -> None:
         """Forget the frame; if the UE was to send in it and did not, say why."""
@@ -267,47 +330,117 @@ class Device:
             logger.warning("%s: no update in round %d: %s", self._name, last.announced.round, last.unsent)
 
     def _train_if_possible(self) -> None:
-        assignment = self._waiting
-        content = None if assignment is None else self._models.get(assignment.announced.model)
-        if assignment is not None and content is not None:
+        """Begin to train once the model is here."""
+        assignment, beginning = self._waiting, self._beginning
+        announced = beginning if assignment is None else assignment.announced
+        content = None if announced is None else self._models.get(announced.model)
+        if content is None:
+            return
+        if assignment is not None:
             self._waiting, assignment.unsent = None, "too slow: an earlier training had not ended"
             deadline = assignment.sent + assignment.announced.timing.opens(assignment.first)
-            self._workers.add(deadline, lambda: self._work(assignment, content))
+            self._workers.add(deadline, partial(self._work, assignment, content))
+        elif beginning is not None:
+            self._beginning, began = None, time.monotonic()
+            self._workers.add(began, partial(self._work_on, beginning, content, began))
 
     def _work(self, assignment: Assignment, content: memoryview) -> None:
         """Train, and send in the slot that was granted or that is drawn now. Called by the thread that trains."""
-        announced, timing = assignment.announced, assignment.announced.timing
-        if assignment is not self._assignment or assignment.now > timing.closes(assignment.last):
+        if assignment is not self._assignment or assignment.now > assignment.announced.timing.closes(assignment.last):
             return
-        assignment.unsent, began = "too slow: its training had not ended", time.monotonic()
-        header: dict[str, Any] = {"frame": announced.frame, "round": announced.round, "node": self._node}
-        own, encoding, error = self.own, announced.encoding, self._error.value
-        try:
-            start = encoding.read_model(content, announced.round, self.parameters)
-        except Refusal as refusal:
+        assignment.unsent = "too slow: its training had not ended"
+        learned = self._learn(assignment.announced, content, time.monotonic())
+        if learned is None:
             assignment.unsent = "its model was refused"
-            return self._refuse(messages.MODEL, refusal)
+        else:
+            self._prepare(assignment, learned)
+
+    def _work_on(self, announced: Announcement, content: memoryview, began: float) -> None:
+        """Train for whatever frame comes after that. Called by the thread that trains."""
+        if not self._needs(announced):
+            return
+        learned, version = self._learn(announced, content, began), announced.round
+        with self._lock:
+            if not self._needs(announced):
+                return
+            if learned is None:
+                self._own.drop(version)
+            else:
+                self._own.done(version, time.monotonic())
+                self._learned[version] = learned
+        self._offer()
+
+    def _needs(self, announced: Announcement) -> bool:
+        """Tell whether the training that began with an announcement still counts."""
+        pace = announced.pace
+        return pace is not None and pace.training == self._own.training and self._own.needs(announced.round)
+
+    def _offer(self) -> None:
+        """Send what the UE holds, if it has a slot in this frame and has not sent yet."""
+        with self._lock:
+            assignment = self._assignment
+            if assignment is None or assignment.offered or assignment.announced.pace is None:
+                return
+            learned = self._learned.get(self._own.version)
+            if learned is None:
+                return
+            assignment.offered = True
+            self._own.sends(learned.version)
+        self._prepare(assignment, learned)
+
+    def _learn(self, announced: Announcement, content: memoryview, began: float) -> Learned | None:
+        """Train from the model of an announcement; None if that is refused. began: since when it takes time."""
+        version = announced.round
         try:
-            update = self.train(start.copy(), announced.round)
+            start = announced.encoding.read_model(content, version, self.parameters)
+        except Refusal as refusal:
+            self._refuse(messages.MODEL, refusal)
+            return None
+        try:
+            update = self.train(start.copy(), version)
             model = np.asarray(update.model, dtype=np.float32)
-            own = {**own, "norm": float(np.linalg.norm(model - start)), **update.metrics}
-            measured = {"norm": own["norm"], "seconds": time.monotonic() - began, **update.metrics}
-            finite = {name: float(value) for name, value in measured.items() if math.isfinite(value)}
-            numbers, error = encoding.write_update(model, start, announced.round, self.ue, error)
-            header["metrics"] = {**finite, WEIGHT: int(update.examples)}
-        except Exception as failure:  # of the user's own training: the PS shall know
-            logger.exception("%s: training failed in round %d", self._name, announced.round)
-            numbers, header["error"] = b"", f"{type(failure).__name__}: {failure}"[:MOST_CHARACTERS]
-        took = time.monotonic() - began
+            own = {"norm": float(np.linalg.norm(model - start)), **update.metrics}
+            took = time.monotonic() - began
+            measured = {"norm": own["norm"], SECONDS: took, **update.metrics}
+            metrics: dict[str, float] = {name: float(value) for name, value in measured.items() if math.isfinite(value)}
+            metrics[WEIGHT] = int(update.examples)
+        except Exception as failure:
+            return Learned(version, start, start, self._say(failure, version), {}, {}, time.monotonic() - began)
+        if announced.pace is not None:
+            metrics[VERSION] = version
+        return Learned(version, start, model, "", metrics, own, took)
+
+    def _say(self, failure: Exception, version: int) -> str:
+        """Return what the PS shall know of an error in the user's own training, and log it."""
+        logger.exception("%s: training failed in round %d", self._name, version)
+        return f"{type(failure).__name__}: {failure}"[:MOST_CHARACTERS]
+
+    def _prepare(self, assignment: Assignment, learned: Learned) -> None:
+        """Choose the slot, now that the UE is ready, and send in it."""
+        announced, timing, own = assignment.announced, assignment.announced.timing, {**self.own, **learned.own}
+        header: dict[str, Any] = {"frame": announced.frame, "round": announced.round, "node": self._node}
+        numbers, error, failed = b"", self._error.value, learned.failed
+        if not failed:
+            try:
+                key = learned.version, self.ue
+                numbers, error = announced.encoding.write_update(learned.model, learned.start, *key, error)
+                header["metrics"] = learned.metrics
+            except Exception as failure:
+                failed = self._say(failure, learned.version)
+        if failed:
+            header["error"] = failed
         if not assignment.turn.eligible(own):
             assignment.unsent = ""
             return
-        slots = assignment.turn.draw(own, late=timing.begun(assignment.now, assignment.first))
+        late = timing.begun(assignment.now, assignment.first) if assignment.late is None else assignment.late
+        slots = assignment.turn.draw(own, late)
         if not slots or assignment.now > timing.closes(slots[0]):
-            assignment.unsent = (
-                f"too slow: it was trained {assignment.now:.2f} s after the announcement, in {took:.2f} s"
-            )
+            if announced.pace is None:  # otherwise it is held for another frame
+                assignment.unsent = (
+                    f"too slow: it was trained {assignment.now:.2f} s after the announcement, in {learned.took:.2f} s"
+                )
             return
+        self.turns += announced.pace is not None
         assignment.unsent = "its slot had not come"
         self._error.advance(announced.round, error)
         message = messages.pack({**header, "slots": slots}, numbers)

@@ -55,6 +55,7 @@ class MqttServer:
         if not server.unasked:
             raise InputError("unasked", False, "true over MQTT, where devices speak of their own accord")
         self.server, self.timing, self.wait = server, timing, wait
+        server.timing = timing
         self._topics, self._inbox = Topics(cell), Inbox(self.ues, server.update_bytes)
         self._signer, self._named = Signer(cell, sign_key), set[str]()  # devices that know the session
         self._attendance, self._failure = Attendance(self.ues), ""
@@ -122,7 +123,8 @@ class MqttServer:
     def _play(self, frame: Frame) -> None:
         """Announce a frame and close it on time; one during which the broker was lost is announced again."""
         server, online = self.server, self._online()
-        closes = self._announce(frame) + self.timing.ends(frame.slots)
+        timing = self.timing.after(frame.grant.wait / server.ps.clock.radio.uplink_length)
+        closes = self._announce(frame, timing) + timing.ends(frame.slots)
         while (left := closes - time.monotonic()) > 0 and self._same_connection() and not self._failure:
             if frame.foreseen and self._inbox.holds(frame.expected):
                 break  # nobody else can send; one that is absent keeps the frame open, so that no rounds fly by
@@ -140,15 +142,15 @@ class MqttServer:
         """Return whether the broker was here all the time since the PS said that it is."""
         return self._link.up.is_set() and self._link.connections == self._greeted
 
-    def _announce(self, frame: Frame) -> float:
+    def _announce(self, frame: Frame, timing: Timing) -> float:
         """Send the announcement, then the model; return the time of the announcement."""
         server = self.server
         version, spent = messages.version(server.broadcast), server.now.slots_spent
         received, waiting = server.received.tolist(), int(server.now.waiting.sum())
         announcement = Announcement.of(
-            frame, server.scenario, version, self.timing, spent, received, waiting, server.encoding
+            frame, server.scenario, version, timing, spent, received, waiting, server.encoding, server.pace
         )
-        self._inbox.open(announcement.frame, frame.round, self.timing, announcement.sent, server.roster.nodes)
+        self._inbox.open(announcement.frame, frame.round, timing, announcement.sent, server.roster.nodes)
         # the announcement comes first, because devices count from it and a model takes its time;
         # it is of no use later, so that it is sent once and not kept
         self._publish(messages.FRAME, announcement.write(), qos=0)

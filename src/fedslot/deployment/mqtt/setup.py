@@ -12,6 +12,7 @@ import datetime
 import ipaddress
 import os
 import pwd
+import re
 import shutil
 import stat
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from fedslot.deployment.mqtt.signing import make_keys
 from fedslot.support.errors import InputError, RefusedError
 
 USER = "mosquitto"  # whose rights the broker takes if root starts it, before it reads its key
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 BROKER, SIGN, CRL = "broker", "ps-sign", "crl.pem"
 CONFIGURATION = """\
 listener {port}
@@ -50,10 +52,16 @@ class Authority:
     def __init__(self, folder: Path, days: int) -> None:
         self.folder, self.days, self._key_file, self._file = folder, days, folder / "ca-key.pem", folder / "ca.pem"
         if self._key_file.exists():
-            key = serialization.load_pem_private_key(self._key_file.read_bytes(), None)
+            try:
+                key = serialization.load_pem_private_key(self._key_file.read_bytes(), None)
+                self._own = x509.load_pem_x509_certificate(self._file.read_bytes())
+            except (TypeError, ValueError) as error:
+                raise RefusedError(f"the authority in {folder} cannot be read ({error}); restore its files") from None
             assert isinstance(key, ec.EllipticCurvePrivateKey)
-            self._key, self._own = key, x509.load_pem_x509_certificate(self._file.read_bytes())
+            self._key = key
             return
+        if self._file.exists():
+            raise RefusedError(f"{self._key_file} is missing; put the key of {self._file} there if it is kept offline")
         self._key = ec.generate_private_key(ec.SECP256R1())
         usage = dict.fromkeys(USAGES, False) | {"key_cert_sign": True, "crl_sign": True}
         self._own = (
@@ -66,12 +74,15 @@ class Authority:
         self._file.write_bytes(self._own.public_bytes(serialization.Encoding.PEM))
 
     def certify(self, name: str, hosts: Sequence[str] = ()) -> None:
-        """Write NAME/NAME.pem, NAME/NAME-key.pem and NAME/ca.pem, unless they are there. hosts: of a server."""
+        """Write NAME/NAME.pem, NAME/NAME-key.pem and NAME/ca.pem, unless they are there. hosts: of a server.
+
+        A server that has other hosts than its certificate gets a new one.
+        """
         home, key = self.folder / name, ec.generate_private_key(ec.SECP256R1())
+        file, alternatives = home / f"{name}.pem", [_host(host) for host in hosts] or [x509.DNSName(name)]
         home.mkdir(mode=0o755 if hosts else 0o700, exist_ok=True)
-        if (home / f"{name}.pem").exists():
+        if file.exists() and not (hosts and _hosts_of(file) != x509.SubjectAlternativeName(alternatives)):
             return
-        alternatives = [_host(host) for host in hosts] or [x509.DNSName(name)]
         certificate = (
             self._begin(name, key.public_key(), self._own.subject)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -80,7 +91,7 @@ class Authority:
         )
         shutil.copy(self._file, home)
         _write_key(home / f"{name}-key.pem", key)
-        (home / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def revoke(self, certificates: Sequence[x509.Certificate]) -> bytes:
         """Return the list of revoked certificates (CRL): these, and those that the broker's list has already."""
@@ -124,6 +135,10 @@ def write_setup(folder: Path, hosts: Sequence[str], ues: int, port: int, most_by
     days: for which the certificates are valid.
     """
     folder = folder.absolute()
+    if any(character.isspace() for character in str(folder)):
+        raise InputError("folder", str(folder), "a path without spaces, which mosquitto.conf names")
+    for host in hosts:
+        _host(host)
     user = _broker_user(folder)
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority(folder, days)
@@ -131,10 +146,11 @@ def write_setup(folder: Path, hosts: Sequence[str], ues: int, port: int, most_by
     authority.certify(PS)
     signing = folder / PS / f"{SIGN}.pem"
     public = signing.with_suffix(".pub") if signing.exists() else make_keys(signing)
-    names = [ue_name(ue) for ue in range(ues)]
-    for name in names:
+    for name in map(ue_name, range(ues)):
         authority.certify(name)
         shutil.copy(public, folder / name)
+    files = [file for file in folder.glob("ue*/ue*.pem") if file.stem == file.parent.name]  # more than now, perhaps
+    names = sorted((file.stem for file in files), key=lambda name: (len(name), name))
     home = folder / BROKER
     (home / "mosquitto.conf").write_text(CONFIGURATION.format(port=port, folder=home, most_bytes=most_bytes))
     (home / "acl").write_text(RULES + "".join(RULE.format(name=name) for name in names))
@@ -154,8 +170,9 @@ def revoke(folder: Path, ues: Sequence[int], days: int) -> None:
     for ue, file in files.items():
         if not file.is_file():
             raise InputError("ue", ue, f"a UE with a certificate in {folder}")
-    if not (folder / "ca-key.pem").is_file():
-        raise RefusedError(f"{folder / 'ca-key.pem'} is missing; the authority's key revokes certificates")
+    for needed in (folder / "ca-key.pem", folder / BROKER):
+        if not needed.exists():
+            raise RefusedError(f"{needed} is missing; it is needed to revoke certificates")
     list_file = folder / BROKER / CRL
     content = Authority(folder, days).revoke([x509.load_pem_x509_certificate(f.read_bytes()) for f in files.values()])
     list_file.write_bytes(content)
@@ -186,7 +203,14 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not HOST.fullmatch(host):
+            raise InputError("host", host, "an address, or a name of letters, digits, dots and hyphens") from None
         return x509.DNSName(host)
+
+
+def _hosts_of(file: Path) -> x509.SubjectAlternativeName:
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
 
 def _write_key(file: Path, key: ec.EllipticCurvePrivateKey) -> None:

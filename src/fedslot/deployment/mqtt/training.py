@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 
@@ -19,8 +20,9 @@ from fedslot.deployment.mqtt import messages
 from fedslot.deployment.mqtt.broker import Broker, Connection
 from fedslot.deployment.mqtt.device import Device, Train, Workers
 from fedslot.deployment.mqtt.signing import Verifier
-from fedslot.deployment.screening import Refusal, Update
+from fedslot.deployment.screening import SECONDS, Refusal, Update
 from fedslot.deployment.timing import MOST_SECONDS
+from fedslot.fleet import Computing
 from fedslot.parts.kinds import STRATEGIES
 from fedslot.rounds.local_training import LocalTraining
 from fedslot.scenario import Scenario
@@ -61,10 +63,15 @@ def scenario_devices(
             parameters=model.size,
             ps_key=ps_key,
             carried=links[ue],
+            computing=None if fleet.computing is None else partial(_slots, fleet.computing, ue),
             workers=workers,
         )
         for ue in wanted
     ]
+
+
+def _slots(computing: Computing, ue: int, version: int) -> float:
+    return float(computing.times(version)[ue])
 
 
 def _training(local: LocalTraining, ue: int, links: Carried[Memory]) -> Train:
@@ -73,6 +80,8 @@ def _training(local: LocalTraining, ue: int, links: Carried[Memory]) -> Train:
         me = np.array([ue])
         trained, loss = local.train(start, me, round), float(local.losses(start, me)[0])
         metrics = {"loss": loss, "norm": float((trained.models[0] - start).double().norm())}
+        if (computing := local.fleet.computing) is not None:  # the time that the scenario says
+            metrics[SECONDS] = _slots(computing, ue, round) * computing.section.slot
         trained = local.send(start, trained, round, links.value)
         links.advance(round, trained.links)
         return Update(trained.models[0].cpu().numpy(), int(trained.sizes[0]), metrics)
@@ -141,6 +150,8 @@ def read_scenario(text: bytes) -> Scenario:
     rates = scenario.radio.rates
     files = [scenario.data.dataset] if scenario.data.dataset not in NAMES else []
     files += [str(rates.options.get("path"))] if rates.name == "csv" else []
+    computing = scenario.fleet.computing
+    files += [] if computing is None or computing.times is None else [str(computing.times)]
     foreign = scenario.own_parts + strategies + files
     foreign += [*own_schemes(scenario.compression), *own_schemes(scenario.broadcast_compression)]
     if foreign:

@@ -75,6 +75,7 @@ function show_round(at) {
     `round ${at}: accuracy ${data.accuracy[i].toFixed(3)} after ${data.slots_spent[i]} slots`,
     `${data.pulled[i]} pulled, ${data.pushed[i]} pushed, ${data.collided[i]} collided, ${data.wasted[i]} wasted`,
   ]
+  if (data.training[i] + data.holding[i] > 0) words.push(`${data.training[i]} train, ${data.holding[i]} wait with an update`)
   write("fs-round", words.join(" · "))
 }
 
@@ -88,15 +89,16 @@ function show_cells() {
   while (last > first && round[last - 1] > end + 1) last--
   const shown = Object.fromEntries(Object.entries(frames.data).map(([name, column]) => [name, column.slice(first, last)]))
   const who = Array.from(shown.ue, (ue) => (Number.isNaN(ue) ? "nobody" : `UE ${ue}`))
-  cells.data = {...shown, who, about: Array.from(shown.value, (value, i) => describe(value, shown.noise[i]))}
+  cells.data = {...shown, who, about: Array.from(shown.value, (value, i) => describe(value, shown.noise[i], NaN, shown.staleness[i]))}
   labels.visible = (frames_plot.inner_width || 900) / (end - start) >= 21 // else the numbers overlap
 }
 
-// Value and noise in words, as far as the PS knows them.
-function describe(value, noise, sd = NaN) {
+// Value and noise in words, as far as the PS knows them, and the age of a received update.
+function describe(value, noise, sd = NaN, staleness = NaN) {
   const words = []
   if (!Number.isNaN(value)) words.push(`value ${value.toPrecision(3)}` + (sd > 0 ? ` ± ${sd.toPrecision(2)}` : ""))
   if (!Number.isNaN(noise)) words.push(`noise ${noise.toPrecision(3)}`)
+  if (staleness > 0) words.push(`age ${staleness} frames`)
   return words.join(", ")
 }
 
@@ -163,7 +165,7 @@ function pick(source) {
 // The slots and the value of one UE over all rounds.
 function follow(table) {
   const wanted = ue_picked.value
-  const {round, slot, event, ue, value, noise, x, width} = frames.data
+  const {round, slot, event, ue, value, noise, staleness, x, width} = frames.data
   const rows = []
   if (wanted !== null) for (let i = 0; i < ue.length; i++) if (ue[i] === wanted) rows.push(i)
   const take = (column) => rows.map((i) => column[i])
@@ -173,7 +175,7 @@ function follow(table) {
   const receptions = take(event).map((each) => (times_received += each === "pulled" || each === "pushed"))
   followed.data = {
     round: take(round), slot: take(slot), event: take(event), height: by_value ? values : receptions,
-    about: rows.map((i) => describe(value[i], noise[i])), x: take(x), width: take(width),
+    about: rows.map((i) => describe(value[i], noise[i], NaN, staleness[i])), x: take(x), width: take(width),
   }
   followed_plot.left[0].axis_label = by_value || !rows.length ? "value" : "times received"
   const i = wanted === null ? -1 : ues.data.ue.indexOf(wanted)

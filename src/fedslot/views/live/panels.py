@@ -61,7 +61,11 @@ EVENTS = {
 """What can happen in a slot: in words, the colours on light and on dark ground, and a pattern."""
 DASHES = {"-": "solid", "--": "dashed", "-.": "dotdash", ":": "dotted"}
 AIR = ("pulled", "pushed", "collided", "wasted", "lost")
-SHOWN = ("round", "slots_spent", "cost_max", "cost_frame", "contenders", "pulled", "collided", "wasted", "lost")
+NUMBERS = ("round", "slot", "ue", "value", "noise", "staleness")  # of frames
+SHOWN = (  # of rounds; older folders do not have all
+    *("round", "slots_spent", "cost_max", "cost_frame", "contenders", "pulled", "collided", "wasted", "lost"),
+    *("training", "holding"),
+)
 
 # colours on light and on dark ground
 Colors = tuple[str, str]
@@ -81,7 +85,7 @@ def round_columns(rounds: pd.DataFrame) -> Data:
     """Return the columns that the panels show of rounds: scores, costs, use of the air, load of the push slots."""
     push = rounds["slots"] - rounds["pulled"] - rounds["wasted"] - rounds["lost"]
     return {
-        **{name: rounds[name].to_numpy(float) for name in SHOWN},
+        **{str(name): column.to_numpy(float) for name, column in rounds.reindex(columns=list(SHOWN)).items()},
         "accuracy": scores(rounds),
         "pushed": rounds["push_received"].to_numpy(float),
         "push_slots": push.to_numpy(float),
@@ -97,7 +101,8 @@ def frame_columns(frames: pd.DataFrame) -> Data:
     sharers, place = slots.transform("size").to_numpy(float), slots.cumcount().to_numpy(float)
     width = FILLED / np.maximum(sharers, 1)
     numbers = {
-        name: frames[name].to_numpy(float, na_value=np.nan) for name in ("round", "slot", "ue", "value", "noise")
+        str(name): column.to_numpy(float, na_value=np.nan)
+        for name, column in frames.reindex(columns=list(NUMBERS)).items()
     }
     pairs = zip(numbers["ue"], sharers == 1, strict=True)
     return {

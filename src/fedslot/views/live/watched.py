@@ -35,9 +35,12 @@ PACE = 120.0  # seconds over which the time left is estimated
 
 WHOLE = ("round", "slots", "pulled", "wasted", "lost", "contenders", "push_received", "collided")
 COSTS = ("cost_max", "cost_frame", "slots_spent")
-NEW = ("air_seconds", "joules")  # columns that older folders do not have
-ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds", *NEW, "test_score"), "float64")
-FRAME_COLUMNS = {"round": "int64", "slot": "int64", "event": "str"} | dict.fromkeys(("ue", "value", "noise"), "float64")
+SPENT = ("air_seconds", "joules")
+NEW = (*SPENT, "test_score", "training", "holding")  # columns that older folders do not have
+ROUND_COLUMNS = dict.fromkeys((*WHOLE, *COSTS, "test_accuracy", "seconds", *NEW), "float64")
+FRAME_COLUMNS = {"round": "int64", "slot": "int64", "event": "str"} | dict.fromkeys(
+    ("ue", "value", "noise", "staleness"), "float64"
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class WatchedRun:
             return 1.0
         if not len(rounds):
             return 0.0
-        done, means = int(rounds["round"].iloc[-1]) + 1, rounds[[*NEW]].mean().fillna(0.0)
+        done, means = int(rounds["round"].iloc[-1]) + 1, rounds[[*SPENT]].mean().fillna(0.0)
         return self.scenario.part_done(done, int(rounds["slots_spent"].iloc[-1]), *(done * means))
 
 
@@ -184,15 +187,13 @@ class Watched:
 
     def rounds(self, run: WatchedRun) -> GrowingTable:
         """Return the rounds of a run, which every poll reads."""
-        return self._rounds.get(run.folder) or GrowingTable(
-            run.folder / ROUNDS, ROUND_COLUMNS, MOST_ROUNDS, (*NEW, "test_score")
-        )
+        return self._rounds.get(run.folder) or GrowingTable(run.folder / ROUNDS, ROUND_COLUMNS, MOST_ROUNDS, NEW)
 
     def frames(self, run: WatchedRun) -> GrowingTable:
         """Return the frames of a run, which polls read from now on."""
         table = self._frames.pop(run.folder, None)
         if table is None:
-            table = GrowingTable(run.folder / FRAMES, FRAME_COLUMNS, MOST_FRAME_ROWS)
+            table = GrowingTable(run.folder / FRAMES, FRAME_COLUMNS, MOST_FRAME_ROWS, ("staleness",))
             table.poll()
         self._frames[run.folder] = table  # as the latest
         while len(self._frames) > TABLES_OF_FRAMES:
