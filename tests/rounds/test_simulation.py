@@ -344,6 +344,20 @@ class NotFinite:
         return Aggregate(updates.start, updates.start * float("nan"), state)
 
 
+class Huge(NotFinite):
+    """An aggregation whose model is finite, and its loss is not."""
+
+    def apply(self, state, updates):
+        model = torch.full_like(updates.start, 1e30)
+        return Aggregate(model, model, state)
+
+
+def test_a_model_without_a_finite_loss_has_diverged():
+    """Also in the last round, after which nobody trains from it."""
+    with pytest.raises(RefusedError, match="round 0: training diverged"):
+        _run({"rounds": 1, "strategy.name": "fedavg", "aggregation.name": Huge})
+
+
 def test_features_that_are_not_scaled_are_named_where_training_diverges(tmp_path):
     x, y = 1e6 * np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
     np.savez(tmp_path / "large.npz", x_train=x, y_train=y, x_test=x, y_test=y)

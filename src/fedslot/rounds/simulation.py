@@ -21,7 +21,7 @@ from fedslot.data.sources import load, outline
 from fedslot.fleet import Fleet
 from fedslot.messages import Grant, Receipt, UEs
 from fedslot.rounds.devices import Devices
-from fedslot.rounds.held_out import HeldOut
+from fedslot.rounds.held_out import HeldOut, finite
 from fedslot.rounds.links import Links
 from fedslot.rounds.local_training import (
     LocalTraining,
@@ -141,6 +141,8 @@ class Simulation:
             trained = replace(trained, metrics=self._report(model, trained, receipt.computing))
         times = self.devices.times(now.round)
         step = self.ps.close(now, receipt, trained, began, times)
+        losses = torch.tensor([step.round.test_loss, step.round.val_loss], dtype=torch.float64)
+        finite(losses, self.scenario, now.round)  # they may not be although the model is
         work = self.devices.end(work, receipt.received, versions)
         in_use = {version: step.now.versions[version] for version in work.versions & step.now.versions.keys()}
         length = receipt.wait + receipt.slots * self.ps.clock.radio.uplink_length
