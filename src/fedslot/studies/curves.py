@@ -26,7 +26,11 @@ def save_curves(runs: Mapping[str, pd.DataFrame], file: Path) -> None:
     """
     table = pd.concat([rounds[[*COLUMNS, *_more(rounds)]].assign(run=name) for name, rounds in runs.items()])
     columns = ["run", *COLUMNS, *_more(table)]
-    text = table[columns].round({"test_accuracy": 6, "cost_max": 6, "cost_frame": 6, "seconds": 3, SUCCESS: 6}).to_csv(index=False)
+    text = (
+        table[columns]
+        .round({"test_accuracy": 6, "cost_max": 6, "cost_frame": 6, "seconds": 3, SUCCESS: 6})
+        .to_csv(index=False)
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, gzip.compress(text.encode(), mtime=0))
 

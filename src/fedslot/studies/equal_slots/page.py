@@ -54,9 +54,9 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
         "percent": lambda estimate: estimate.text(".0f", factor=100),
         "lost": lambda estimate: estimate.text(".1f", factor=100),
         "ratio": lambda estimate: estimate.text(".1f"),
-        "brief_percent": lambda estimate: f"{100 * estimate.mean:{'.1f' if estimate.mean < 0.1 else '.0f'}}"
-        if estimate.complete
-        else "",
+        "brief_percent": lambda estimate: (
+            f"{100 * estimate.mean:{'.1f' if estimate.mean < 0.1 else '.0f'}}" if estimate.complete else ""
+        ),
         # without its interval
         "brief": lambda estimate, form: f"{estimate.mean:{form}}" if estimate.complete else estimate.text(form),
     }
@@ -64,8 +64,7 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
     beside = {
         key: one.beside(measured[one.setting.beside])
         for key, one in measured.items()
-        if one.setting.beside in measured
-        and {*one.comparison.seeds} & {*measured[one.setting.beside].comparison.seeds}
+        if one.setting.beside in measured and {*one.comparison.seeds} & {*measured[one.setting.beside].comparison.seeds}
     }
 
     def group(name: str) -> dict[str, Measures]:
