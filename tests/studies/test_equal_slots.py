@@ -19,7 +19,7 @@ from fedslot.studies.curves import load_curves, save_curves
 from fedslot.studies.equal_slots.folder import EqualSlots
 from fedslot.studies.equal_slots.measures import Aim, Measures, aims
 from fedslot.studies.equal_slots.page import write
-from fedslot.studies.equal_slots.settings import FIRST_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
+from fedslot.studies.equal_slots.settings import FIRST_SEED, FORMER_SEED, REFERENCE, SETTINGS, WINNERS, Setting, chosen
 from fedslot.support.errors import InputError, RefusedError
 
 
@@ -29,8 +29,8 @@ def test_every_setting_can_run(name: str) -> None:
     for scenario in setting.study().scenarios:
         check(scenario, data=False)
         assert scenario.time_budget == setting.budget
-        assert scenario.rounds == setting.budget, "frames of a slot would fit as often"
-        assert scenario.seed == FIRST_SEED, "none of those that the defaults were chosen on"
+        assert scenario.rounds >= setting.budget, "frames of a slot would fit as often"
+        assert scenario.seed == setting.first_seed >= FORMER_SEED, "none of those that the defaults were chosen on"
 
 
 def test_settings_are_called_by_name() -> None:
@@ -55,7 +55,7 @@ def _made_up(setting: Setting, reference: list[float], winner: list[float]) -> C
     """A comparison in which the winners' frames take 4 slots by the clock and 5 in all, the others' 20 slots."""
     own = dict.fromkeys(WINNERS, _run(winner, 4, 5)) | {"ps-alone": _run([0.5], 0, 0)}
     runs = {label: [own.get(label, _run(reference, 20, 20))] * 3 for label in setting.labels}
-    return Comparison(setting.scenario(), [FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2], runs, setting.targets)
+    return Comparison(setting.scenario(), [FIRST_SEED + i for i in range(3)], runs, setting.targets)
 
 
 SMALL = replace(SETTINGS["mnist-200"], budget=100)
@@ -141,7 +141,8 @@ def test_the_page_has_a_table_for_everything() -> None:
     assert "Not measured" not in pages[RESULT]
     tables = {name: re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE) for name, page in pages.items()}
     assert len(tables[RESULT]) == 2, "of two figures each"
-    assert len(tables[DATA]) == 2 + 2 * sum(setting.group == "main" for setting in SETTINGS.values()) + 3
+    groups = [setting.group for setting in SETTINGS.values()]
+    assert len(tables[DATA]) == 1 + 2 * groups.count("main") + groups.count("airtime") + groups.count("time") + 3
     for table in chain(*tables.values()):
         lines = table.strip().split("\n")
         assert len(lines) > 2
@@ -186,14 +187,14 @@ def test_a_setting_without_its_strategies_is_not_shown(name: str, lost: str) -> 
     assert f"{setting.title}: also {lost}" in page
 
 
-def test_the_page_says_which_seeds_are_held_out() -> None:
+def test_the_page_says_which_runs_are_older() -> None:
     page = write({"mnist-200": (SMALL, MEASURES.comparison)})[DATA]
-    assert "Seeds 20 to 22." in page
-    assert "earlier seeds" not in page
-    seen = replace(MEASURES.comparison, seeds=[19, 20, 21])
-    assert "show\nearlier seeds: MNIST, 200 labelled samples." in write({"mnist-200": (SMALL, seen)})[DATA]
+    assert "Seeds 200 to 202." in page
+    assert "older code" not in page
+    older = replace(MEASURES.comparison, seeds=[199, 200, 201])
+    assert "by older code: MNIST, 200 labelled samples." in write({"mnist-200": (SMALL, older)})[DATA]
     runs = {name: results[:1] for name, results in MEASURES.comparison.runs.items()}
-    assert "\nSeed 20.\n" in write({"mnist-200": (SMALL, replace(MEASURES.comparison, seeds=[20], runs=runs))})[DATA]
+    assert "\nSeed 200.\n" in write({"mnist-200": (SMALL, replace(MEASURES.comparison, seeds=[200], runs=runs))})[DATA]
 
 
 def _save(comparison: Comparison, out: Path) -> Path:
@@ -225,7 +226,7 @@ def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
     ((_, read),) = EqualSlots(tmp_path, SMALL.budget).comparisons().values()
     assert read.seeds == [FIRST_SEED, FIRST_SEED + 2]
     assert {len(results) for results in read.runs.values()} == {2}
-    assert "Seeds 20 and 22.\n" in write({"mnist-200": (SMALL, read)})[DATA]
+    assert "Seeds 200 and 202.\n" in write({"mnist-200": (SMALL, read)})[DATA]
     save_curves({name: rounds for name, rounds in runs.items() if not name.startswith(f"{REFERENCE},")}, file)
     lost = load_curves(file) | {f"{REFERENCE}, seed 99": MEASURES.comparison.runs[REFERENCE][0].rounds}
     save_curves(lost, file)
@@ -277,3 +278,18 @@ def test_the_command_measures_and_continues(tmp_path: Path, monkeypatch: pytest.
     assert more == [f"{name}-seed{FIRST_SEED + 1}" for name in (REFERENCE, WINNERS[1])]
     page = (tmp_path / "third" / "equal-slots-data.md").read_text("utf-8")
     assert f"Seeds {FIRST_SEED} and {FIRST_SEED + 1}." in page
+
+
+def test_runs_beside_the_best_of_another_setting() -> None:
+    """Of the seeds that both have, by the budget of the other: here 100 slots, and 15 announced ones to 0.9."""
+    airtime = replace(SETTINGS["airtime"], budget=25)
+    name, other = airtime.labels[:2]
+    runs = {name: [_run([0.2, 0.9, 0.95], 1, 2)] * 2, other: [_run([0.3, 0.4, 0.5], 1, 2)] * 2}
+    seeds = [FIRST_SEED + 1, FIRST_SEED + 9]
+    one = Measures(airtime, Comparison(airtime.scenario(), seeds, runs, airtime.targets)).beside(MEASURES)
+    assert (one.names, one.comparison.seeds) == ([REFERENCE, WINNERS[0], name, other], [FIRST_SEED + 1])
+    assert one.slots(name, 0.9, "frame").mean == pytest.approx(4)
+    assert one.share(name, 0.9, "frame").mean == pytest.approx(4 / 100)
+    assert one.share(name, 0.9, "frame", WINNERS[0]).mean == pytest.approx(4 / 15)
+    assert one.slots(other, 0.9, "frame").count == 0
+    assert one.loss(name, 6).mean == pytest.approx(0.4 - 0.95), "the winner's first frame has ended, its second not"

@@ -19,13 +19,14 @@ cluster.py      tasks, or the local training of one run, on a Dask cluster
 from fedslot.experiments.estimates import ACCURACY, ACCURACY_DIFFERENCE, LEAST, SLOTS, Estimate
 from fedslot.experiments.pool import failure_of, run_all
 from fedslot.experiments.tasks import Listener, Settings, Task, check
-from fedslot.experiments.variants import VariantStudy, make_variants
+from fedslot.experiments.variants import Choice, VariantStudy, make_variants
 
 __all__ = [
     "ACCURACY",
     "ACCURACY_DIFFERENCE",
     "LEAST",
     "SLOTS",
+    "Choice",
     "Estimate",
     "Listener",
     "Settings",

@@ -16,7 +16,7 @@ from fedslot import RefusedError
 from fedslot.runs import write_atomically
 
 COLUMNS = ["test_accuracy", "cost_max", "cost_frame", "cost_sum", "seconds"]
-SUCCESS = "attack_success"  # a further column, if a run has it
+SUCCESS, TRAININGS = "attack_success", "trainings"  # further columns, if a run has them
 
 
 def save_curves(runs: Mapping[str, pd.DataFrame], file: Path) -> None:
@@ -26,7 +26,11 @@ def save_curves(runs: Mapping[str, pd.DataFrame], file: Path) -> None:
     """
     table = pd.concat([rounds[[*COLUMNS, *_more(rounds)]].assign(run=name) for name, rounds in runs.items()])
     columns = ["run", *COLUMNS, *_more(table)]
-    text = table[columns].round({"test_accuracy": 6, "seconds": 3, SUCCESS: 6}).to_csv(index=False)
+    text = (
+        table[columns]
+        .round({"test_accuracy": 6, "cost_max": 6, "cost_frame": 6, "seconds": 3, SUCCESS: 6})
+        .to_csv(index=False)
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, gzip.compress(text.encode(), mtime=0))
 
@@ -50,4 +54,4 @@ def load_curves(file: Path) -> dict[str, pd.DataFrame]:
 
 
 def _more(rounds: pd.DataFrame) -> list[str]:
-    return [SUCCESS] if SUCCESS in rounds and rounds[SUCCESS].notna().any() else []
+    return [column for column in (SUCCESS, TRAININGS) if column in rounds and rounds[column].notna().any()]

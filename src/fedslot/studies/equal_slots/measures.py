@@ -11,6 +11,7 @@ import numpy as np
 
 from fedslot import Comparison, Result
 from fedslot.experiments import ACCURACY, ACCURACY_DIFFERENCE, SLOTS, Estimate
+from fedslot.studies.curves import TRAININGS
 from fedslot.studies.equal_slots.settings import CONTROL, FIRST_SEED, REFERENCE, WINNERS, Setting
 
 Rule = Literal["max", "frame"]
@@ -45,9 +46,28 @@ class Measures:
         return f"seeds {', '.join(map(str, seeds))}"
 
     @property
-    def held_out(self) -> bool:
-        """Whether no default was chosen after a look at runs of these seeds."""
-        return min(self.comparison.seeds) >= FIRST_SEED
+    def is_older(self) -> bool:
+        """Whether the runs were made by an earlier `filtered`; compressed updates came later."""
+        return min(self.comparison.seeds) < FIRST_SEED and self.setting.group != "airtime"
+
+    def beside(self, other: Measures) -> Measures:
+        """Return the reference and the first winner of another comparison, and after them the runs of this one.
+
+        Of the seeds that both have; by the budget of the other.
+        """
+        seeds = [seed for seed in other.comparison.seeds if seed in self.comparison.seeds]
+        best = {name: other.comparison.runs[name] for name in (REFERENCE, WINNERS[0])}
+        runs = {
+            name: [results[one.comparison.seeds.index(seed)] for seed in seeds]
+            for one, own in ((other, best), (self, self.comparison.runs))
+            for name, results in own.items()
+        }
+        return Measures(other.setting, replace(self.comparison, seeds=seeds, runs=runs))
+
+    def trainings(self, name: str) -> float:
+        """Return the mean number of trainings in a run, NaN where the curves do not have it."""
+        runs = self.comparison.runs[name]
+        return float(np.mean([run.rounds[TRAININGS].sum() if TRAININGS in run.rounds else math.nan for run in runs]))
 
     def accuracy(self, name: str, slots: int | None = None, rule: Rule = "max") -> Estimate:
         """Return the accuracy after some slots, by default after all."""
@@ -59,17 +79,22 @@ class Measures:
         own, other = (np.array(self.accuracy(each, None, rule).values) for each in (name, reference))
         return Estimate.of(own - other, ACCURACY_DIFFERENCE)
 
+    def loss(self, name: str, slots: int) -> Estimate:
+        """Return how much lower the accuracy after some announced slots is than that of the first winner."""
+        own, best = (np.array(self.accuracy(each, slots, "frame").values) for each in (name, WINNERS[0]))
+        return Estimate.of(best - own, ACCURACY_DIFFERENCE)
+
     def slots(self, name: str, target: float, rule: Rule = "max") -> Estimate:
         """Return the slots until a target accuracy is first reached."""
         return Estimate.of([self._slots_to(run, target, rule) for run in self.comparison.runs[name]], SLOTS)
 
-    def share(self, name: str, target: float, rule: Rule = "max") -> Estimate:
+    def share(self, name: str, target: float, rule: Rule = "max", reference: str = REFERENCE) -> Estimate:
         """Return the slots to a target accuracy as a share of those of the reference.
 
         A reference that does not get there would need more than all slots; it counts with all, so the share is an upper
         bound.
         """
-        others = np.nan_to_num(self.slots(REFERENCE, target, rule).values, nan=self.setting.budget)
+        others = np.nan_to_num(self.slots(reference, target, rule).values, nan=self.setting.budget)
         return Estimate.of(np.array(self.slots(name, target, rule).values) / others, SLOTS)
 
     def catch_up(self, name: str, rule: Rule = "max") -> Estimate:

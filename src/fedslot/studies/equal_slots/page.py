@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fedslot import Comparison
+from fedslot import Comparison, Result
 from fedslot.studies.equal_slots.folder import EqualSlots
 from fedslot.studies.equal_slots.measures import Measures, aims
 from fedslot.studies.equal_slots.settings import (
@@ -20,6 +20,7 @@ from fedslot.studies.equal_slots.settings import (
     SCHEDULERS,
     SETTINGS,
     SHORT,
+    SLOW,
     WINNERS,
     Setting,
 )
@@ -27,7 +28,8 @@ from fedslot.studies.frame import render
 from fedslot.views import accuracy_by
 
 DRAWN = (*WINNERS, *PAPER, SHORT, CONTROL)  # strategies in the figures
-SHOWN = ("mnist-200", "fashion-200", "cifar10-200", "mnist-200-clean")  # settings whose figures are the result
+SHOWN = ("mnist-200", "cifar10-200", "airtime", "time")  # settings whose figures are the result
+DRAWN_TIME = "20 slots"  # of training, in the figure of those that train for a time
 MOMENTS = (420, 1000, 2100)  # slots after which accuracies are shown, and after all
 SMOOTHING = 210  # slots, ten frames of full length
 WAITS = (0, 5, 20, 100)  # slots
@@ -38,8 +40,8 @@ def publish(study: EqualSlots) -> list[Path]:
     """Write the figures (PNG and PDF) and both pages, and return the paths of all files."""
     comparisons, figures = study.comparisons(), {}
     for key, (setting, comparison) in comparisons.items():
-        if setting.group == "main":
-            drawn = {name: runs for name, runs in comparison.runs.items() if name in DRAWN}
+        drawn = {name: _as_charged(runs, setting) for name, runs in comparison.runs.items() if _is_drawn(name, setting)}
+        if drawn:
             figures[key] = partial(accuracy_by, replace(comparison, runs=drawn))
     return study.write(figures, write(comparisons))
 
@@ -50,10 +52,20 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
         "accuracy": lambda estimate: estimate.text(".3f"),
         "slots": lambda estimate: estimate.text(".0f"),
         "percent": lambda estimate: estimate.text(".0f", factor=100),
+        "lost": lambda estimate: estimate.text(".1f", factor=100),
+        "ratio": lambda estimate: estimate.text(".1f"),
+        "brief_percent": lambda estimate: (
+            f"{100 * estimate.mean:{'.1f' if estimate.mean < 0.1 else '.0f'}}" if estimate.complete else ""
+        ),
         # without its interval
         "brief": lambda estimate, form: f"{estimate.mean:{form}}" if estimate.complete else estimate.text(form),
     }
     measured = {key: Measures(*one) for key, one in comparisons.items() if _needed(one[0]) <= one[1].runs.keys()}
+    beside = {
+        key: one.beside(measured[one.setting.beside])
+        for key, one in measured.items()
+        if one.setting.beside in measured and {*one.comparison.seeds} & {*measured[one.setting.beside].comparison.seeds}
+    }
 
     def group(name: str) -> dict[str, Measures]:
         return {key: one for key, one in measured.items() if one.setting.group == name}
@@ -63,14 +75,18 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
         "main": group("main"),
         "robust": group("robust"),
         "table": group("table").get("table"),
+        "airtime": {key: one for key, one in beside.items() if measured[key].setting.group == "airtime"},
+        "time": {key: one for key, one in beside.items() if measured[key].setting.group == "time"},
+        "own": measured,
         "aims": aims({key: one for key, one in group("main").items() if one.setting.budget == SETTINGS[key].budget}),
         "missing": _missing(comparisons),
-        "seen": [one.setting.title for one in measured.values() if not one.held_out],
+        "older": [one.setting.title for one in measured.values() if one.is_older],
         "moments": lambda budget: [*(slots for slots in MOMENTS if slots < budget), budget],
         "smoothing": SMOOTHING,
         "waits": WAITS,
         "waiting": [measured[key] for key in WAITING if key in measured],
         "shown": [(key, measured[key]) for key in SHOWN if key in measured],
+        "slow": SLOW,
         "control": CONTROL,
         "short": SHORT,
         "reference": REFERENCE,
@@ -78,7 +94,7 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
         "schedulers": SCHEDULERS,
         "aggregations": AGGREGATIONS,
         "first_seed": FIRST_SEED,
-        "budget": next((one.setting.budget for one in measured.values() if one.setting.group != "table"), BUDGET),
+        "budget": next((one.setting.budget for one in group("main").values()), BUDGET),
         "images": f"images/{EqualSlots.name}",
         "curves": f"curves/{EqualSlots.name}",
         "hours": sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600,
@@ -87,10 +103,28 @@ def write(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> dict[str, st
     return {name: render(__package__, filters, template, **facts) for name, template in templates.items()}
 
 
+def _is_drawn(name: str, setting: Setting) -> bool:
+    """Return whether a strategy is in the figure of a setting."""
+    if setting.group == "time":
+        return DRAWN_TIME in name
+    if setting.group == "airtime":
+        return "{" not in name  # too long
+    return setting.group == "main" and name in DRAWN
+
+
+def _as_charged(runs: Sequence[Result], setting: Setting) -> list[Result]:
+    """Return runs whose slots are those of the tables: all announced ones, or by the clock."""
+    if setting.group == "main":
+        return [*runs]
+    return [replace(run, rounds=run.rounds.assign(slots_spent=run.rounds["cost_frame"].cumsum())) for run in runs]
+
+
 def _needed(setting: Setting) -> set[str]:
     """Return the labels of the strategies without which a setting cannot be shown."""
-    labels = set(setting.labels)
-    return labels & {*WINNERS, REFERENCE} if setting.group == "main" else labels
+    labels = setting.labels
+    if setting.group == "airtime":
+        return {labels[0]}
+    return {*labels} & {*WINNERS, REFERENCE} if setting.group == "main" else {*labels}
 
 
 def _missing(comparisons: Mapping[str, tuple[Setting, Comparison]]) -> list[str]:
