@@ -51,7 +51,7 @@ class Setting:
         """Return the scenario of the first seed, without a strategy of its own."""
         fixed = {
             "seed": self.first_seed,
-            "rounds": max(BUDGET, self.budget),
+            "rounds": self.budget,
             "time_budget": self.budget,
             "valuation.name": "kriging",
         }
@@ -96,7 +96,7 @@ MAIN = (*WINNERS, *PAPER, CONTROL)
 CLEAN = {"fleet.noise": 0.0}
 CLEAN_PEERS = (*WINNERS, REFERENCE, "fedavg", SHORT, CONTROL)
 ROBUST = (*WINNERS, REFERENCE, CONTROL)
-CHARGED = {"cost_rule": "frame"}  # all announced slots
+CHARGED = {"cost_rule": "frame", "rounds": BUDGET}  # all announced slots; frames may be shorter than a slot
 
 
 def _compressed(strategy: str, bits: float) -> Mapping[str, Any]:
