@@ -34,6 +34,12 @@ def test_every_run_is_possible_and_liars_turn_while_there_are_rounds(tmp_path: P
                 assert short or attack.from_round < setting.budget // (1 + task.scenario.frame.slots) / 2
 
 
+def test_published_runs_are_not_repeated() -> None:
+    study = AttackStudy(Path(__file__).parents[2] / "docs" / "explanation")
+    assert study.tasks("digits", ATTACKS, seeds=3) == {}
+    assert study.tasks("mnist", ATTACKS, seeds=1) == {}
+
+
 def _runs(accuracies: dict[str, float], others: float, success: float = math.nan) -> dict[str, pd.DataFrame]:
     """Curves of a round for each attack and strategy; accuracies: of the recommended one, by attack."""
     costs = {"cost_max": 5, "cost_frame": 5, "cost_sum": 9, "seconds": 1.0}

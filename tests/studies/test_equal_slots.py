@@ -234,6 +234,12 @@ def test_seeds_count_that_all_strategies_have(tmp_path: Path) -> None:
         EqualSlots(tmp_path, SMALL.budget).comparisons()
 
 
+def test_published_runs_are_not_repeated() -> None:
+    study = EqualSlots(Path(__file__).parents[2] / "docs" / "explanation")
+    left = {key for key in SETTINGS if study.tasks(key, seeds=5)}
+    assert left == {"table", "airtime-cifar10"}, "three seeds, and without compressed greedy-shap"
+
+
 def test_runs_with_curves_are_not_repeated(tmp_path: Path) -> None:
     _save(MEASURES.comparison, tmp_path)
     assert EqualSlots(tmp_path, SMALL.budget).tasks("mnist-200", 3) == {}
