@@ -14,13 +14,20 @@ from fedslot.access import Radio
 from fedslot.cli import main
 from fedslot.planning.cell import PushCell
 from fedslot.planning.sizing import Sizing
-from fedslot.planning.training import Link, Training
+from fedslot.planning.training import PacketLoss, TrainingPlan
 
 
 @pytest.mark.parametrize(
-    "link", [Link(0.2), Link(0.3, tries=3), Link(0.4, coded=2), Link(0.3, 2, 1), Link(0.2, 2, 1, 0.1)]
+    "link",
+    [
+        PacketLoss(0.2),
+        PacketLoss(0.3, tries=3),
+        PacketLoss(0.4, coded=2),
+        PacketLoss(0.3, 2, 1),
+        PacketLoss(0.2, 2, 1, 0.1),
+    ],
 )
-def test_an_update_arrives_as_often_as_by_all_patterns_of_loss(link: Link) -> None:
+def test_an_update_arrives_as_often_as_by_all_patterns_of_loss(link: PacketLoss) -> None:
     packets, arrives, sent = 3, 0.0, 0.0
     fates = [(n, link.loss ** (n - 1) * (1 - link.loss), True) for n in range(1, link.tries + 1)]
     fates.append((link.tries, link.loss**link.tries, False))  # tries, probability, whether it came through
@@ -34,17 +41,17 @@ def test_an_update_arrives_as_often_as_by_all_patterns_of_loss(link: Link) -> No
 
 @pytest.mark.parametrize(("loss", "packets"), [(0.1, 87), (0.01, 1000), (0.5, 1), (0.3, 6)])
 def test_the_advice_suffices_and_less_does_not(loss: float, packets: int) -> None:
-    tries, coded = Link(loss).least_tries(packets), Link(loss).least_coded(packets)
+    tries, coded = PacketLoss(loss).least_tries(packets), PacketLoss(loss).least_coded(packets)
     assert coded is not None
-    assert Link(loss, tries).arrives(packets) >= 0.99 > Link(loss, tries - 1).arrives(packets)
-    assert Link(loss, coded=coded).arrives(packets) >= 0.99 > Link(loss, coded=coded - 1).arrives(packets)
+    assert PacketLoss(loss, tries).arrives(packets) >= 0.99 > PacketLoss(loss, tries - 1).arrives(packets)
+    assert PacketLoss(loss, coded=coded).arrives(packets) >= 0.99 > PacketLoss(loss, coded=coded - 1).arrives(packets)
 
 
 def test_slots_have_room_for_what_is_sent() -> None:
     radio = Radio(bits=87_000, bits_per_slot=1000, slot_ms=10)
-    more = Link(0.1, coded=18).on(radio)
-    assert (more.update_slots, more.downlink_slots, Link(0.1, tries=4).on(radio).update_slots) == (105, 87, 97)
-    assert Link(0.1).on(radio) == radio
+    more = PacketLoss(0.1, coded=18).on(radio)
+    assert (more.update_slots, more.downlink_slots, PacketLoss(0.1, tries=4).on(radio).update_slots) == (105, 87, 97)
+    assert PacketLoss(0.1).on(radio) == radio
 
 
 def test_a_cell_whose_ues_must_be_silent_and_lose_updates() -> None:
@@ -63,7 +70,12 @@ def test_a_cell_whose_ues_must_be_silent_and_lose_updates() -> None:
     received, seconds = (rounds["pulled"] + rounds["push_received"]).sum(), rounds["air_seconds"].sum()
     radio = Radio(slot_ms=100, send_mj=500)
     sizing = Sizing(
-        10, PushCell(0, ues=20), pull=10, radio=radio, link=Link(outage=0.2), training=Training(400, duty_cycle=0.02)
+        10,
+        PushCell(0, ues=20),
+        pull=10,
+        radio=radio,
+        link=PacketLoss(outage=0.2),
+        training=TrainingPlan(400, duty_cycle=0.02),
     )
     numbers = sizing.numbers(sizing.plan.best)
     assert numbers["silence_seconds"] == pytest.approx(5.0)
@@ -80,7 +92,7 @@ def test_time_and_battery_by_hand() -> None:
         PushCell(0, ues=10),
         pull=10,
         radio=Radio(slot_ms=100, send_mj=2, listen_mj=1),
-        training=Training(rounds=1000, train_mj=7, sleep_mw=1, battery_wh=1),
+        training=TrainingPlan(rounds=1000, train_mj=7, sleep_mw=1, battery_wh=1),
     )
     numbers = sizing.numbers(sizing.plan.best)
     assert numbers["training_hours"] == pytest.approx(1100 / 3600)
@@ -123,6 +135,6 @@ def test_what_does_not_go_together_is_refused(
 
 
 def test_links_and_trainings_are_checked() -> None:
-    for make in (lambda: Link(1.0), lambda: Link(0.1, tries=0), lambda: Training(duty_cycle=2.0)):
+    for make in (lambda: PacketLoss(1.0), lambda: PacketLoss(0.1, tries=0), lambda: TrainingPlan(duty_cycle=2.0)):
         with pytest.raises(InputError):
             make()

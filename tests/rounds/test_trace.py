@@ -27,21 +27,21 @@ def _ues(*numbers: int) -> np.ndarray:
 
 
 def test_a_frame_by_hand() -> None:
-    """Seven slots: 4 and 2 are pulled, 2 in vain; 9 and 8 collide in slot 3, 7 is received in 5, 6 is barred."""
+    """Seven slots: 4 and 2 are pulled, 2 in vain; 9 and 8 collide in slot 3, 7 is received in 5, 6 is barred; 4 is two rounds late."""
     attempts = Attempts(_ues(9, 7, 8), np.array([[3, 0], [5, 0], [3, 6]]), _ues(6))
     receipt = Receipt(_ues(4), _ues(1), _ues(7), _ues(5), _ues(9, 8), _ues(2), 7, attempts=attempts)
-    receipt = replace(receipt, wasted_slots=_ues(2))
+    receipt = replace(receipt, wasted_slots=_ues(2), versions=_ues(1, 3))
     value = np.array([-np.inf] * 7 + [0.5, 0.25, -np.inf])
     assert [tuple(event) for event in trace_frame(3, receipt, value=value, update_values=np.array([0.75, -0.5]))] == [
-        (3, 0, "barred", 6, None, None, None),
-        (3, 1, "pulled", 4, None, None, 0.75),
-        (3, 2, "wasted", 2, None, None, None),
-        (3, 3, "collided", 8, 0.25, None, None),
-        (3, 3, "collided", 9, None, None, None),
-        (3, 4, "idle", None, None, None, None),
-        (3, 5, "pushed", 7, 0.5, None, -0.5),
-        (3, 6, "collided", 8, 0.25, None, None),
-        (3, 7, "idle", None, None, None, None),
+        (3, 0, "barred", 6, None, None, None, None),
+        (3, 1, "pulled", 4, None, None, 0.75, 2),
+        (3, 2, "wasted", 2, None, None, None, None),
+        (3, 3, "collided", 8, 0.25, None, None, None),
+        (3, 3, "collided", 9, None, None, None, None),
+        (3, 4, "idle", None, None, None, None, None),
+        (3, 5, "pushed", 7, 0.5, None, -0.5, 0),
+        (3, 6, "collided", 8, 0.25, None, None, None),
+        (3, 7, "idle", None, None, None, None, None),
     ]
 
 
@@ -105,7 +105,7 @@ def test_frames_agree_with_rounds(strategy: str, channel: str, late: bool, seed:
         changes["fleet.computing"] = {"slot": 3e-4, "redraw": True}
     result = fedslot.run(fedslot.Scenario.load("quickstart", {**SMALL, **changes}))
     frames = result.frames
-    assert list(frames.columns) == ["round", "slot", "event", "ue", "value", "noise", "update_value"]
+    assert list(frames.columns) == ["round", "slot", "event", "ue", "value", "noise", "update_value", "staleness"]
     assert (frames["event"].cat.categories.tolist(), str(frames["ue"].dtype)) == (list(EVENTS), "Int64")
 
     def count(*events: str) -> list[int]:

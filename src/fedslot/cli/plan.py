@@ -177,7 +177,7 @@ def plan(**words: Any) -> None:
     from fedslot.planning.inputs import take
     from fedslot.planning.planner import Objective
     from fedslot.planning.sizing import Sizing
-    from fedslot.planning.training import Link, Training
+    from fedslot.planning.training import PacketLoss, TrainingPlan
 
     options = Options(**words)
     given, source = options.given(), options.source
@@ -218,8 +218,8 @@ def plan(**words: Any) -> None:
                 own_pull=None if scenario is None else _own_pull(scenario, chosen["slots"]),
                 radio=radio,
                 late=late,
-                link=Link(**{field: chosen[name] for name, field in LINK.items() if name in chosen}),
-                training=Training(**{name: chosen[name] for name in TRAINING if name in chosen}),
+                link=PacketLoss(**{field: chosen[name] for name, field in LINK.items() if name in chosen}),
+                training=TrainingPlan(**{name: chosen[name] for name in TRAINING if name in chosen}),
                 want_updates=options.want_updates,
                 success=options.success,
                 progress=progress,

@@ -15,7 +15,7 @@ from fedslot.planning.goals import longest_frame, shortest_frame, supported_cont
 from fedslot.planning.inputs import readiness
 from fedslot.planning.planner import MOST_RECEIVED, FrameSplit, Objective, Plan, compare
 from fedslot.planning.readiness import make_readiness
-from fedslot.planning.training import NO_LOSS, NOTHING_ASKED, Link, Training
+from fedslot.planning.training import NO_LOSS, NOTHING_ASKED, PacketLoss, TrainingPlan
 from fedslot.scenario import Scenario
 from fedslot.support.errors import InputError
 
@@ -72,8 +72,8 @@ class Sizing:
     own_pull: int | None = None
     radio: Radio = NO_RADIO
     late: Scenario | None = None
-    link: Link = NO_LOSS
-    training: Training = NOTHING_ASKED
+    link: PacketLoss = NO_LOSS
+    training: TrainingPlan = NOTHING_ASKED
     want_updates: float | None = None
     success: float | None = None
     progress: Progress | None = None

@@ -2,8 +2,8 @@
 
 An update is lost if one of its packets is, unless packets are sent again, or more than needed by an erasure code:
 
->>> link = Link(loss=0.1)
->>> [float(f"{each.arrives(87):.3g}") for each in (link, Link(0.1, tries=4), Link(0.1, coded=18))]
+>>> link = PacketLoss(loss=0.1)
+>>> [float(f"{each.arrives(87):.3g}") for each in (link, PacketLoss(0.1, tries=4), PacketLoss(0.1, coded=18))]
 [0.000104, 0.991, 0.992]
 >>> link.least_tries(87), link.least_coded(87)
 (4, 18)
@@ -28,7 +28,7 @@ MOST_REPEATED = 1000
 
 
 @dataclass(frozen=True)
-class Link:
+class PacketLoss:
     """How the packets of an update get through; each is lost independently of the others.
 
     loss: probability that a packet is lost. tries: how often each is sent at most, until it is acknowledged.
@@ -76,7 +76,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingPlan:
     """What is asked of a whole training. None: not known, so that the answers that need it are left out.
 
     rounds: number of frames. duty_cycle: share of the time in which a UE may send.
@@ -137,7 +137,7 @@ class Training:
         )
 
 
-NO_LOSS, NOTHING_ASKED = Link(), Training()
+NO_LOSS, NOTHING_ASKED = PacketLoss(), TrainingPlan()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedslot.experiments import LEAST
 from fedslot.planning.inputs import Taken
 from fedslot.planning.planner import FrameSplit
 from fedslot.planning.sizing import ShortestFrame, Sizing, UpdateSize
-from fedslot.planning.training import Link
+from fedslot.planning.training import PacketLoss
 from fedslot.support.errors import counted
 
 if TYPE_CHECKING:
@@ -237,8 +237,8 @@ def _say_packets(sizing: Sizing) -> list[str]:
     link, packets = sizing.link, sizing.radio.update_slots
     if not link.loss:
         return []
-    once, tries, coded = Link(link.loss).arrives(packets), link.least_tries(packets), link.least_coded(packets)
-    repeated = Link(link.loss, tries).sent(packets)
+    once, tries, coded = PacketLoss(link.loss).arrives(packets), link.least_tries(packets), link.least_coded(packets)
+    repeated = PacketLoss(link.loss, tries).sent(packets)
     more = "over 1000 coded packets" if coded is None else f"{coded:,} coded packets"
     return [
         f"Sent once, {packets:,} packets of which {link.loss:.3g} are lost bring {once:.3g} of the updates;",
