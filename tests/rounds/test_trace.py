@@ -27,7 +27,7 @@ def _ues(*numbers: int) -> np.ndarray:
 
 
 def test_a_frame_by_hand() -> None:
-    """Seven slots: 4 and 2 are pulled, 2 in vain; 9 and 8 collide in slot 3, 7 is received in 5, 6 is barred; 4 is two rounds late."""
+    """Seven slots: 4 and 2 are pulled, 2 in vain; 9 and 8 collide in slot 3, 7 is received in 5, 6 barred; 4 is old."""
     attempts = Attempts(_ues(9, 7, 8), np.array([[3, 0], [5, 0], [3, 6]]), _ues(6))
     receipt = Receipt(_ues(4), _ues(1), _ues(7), _ues(5), _ues(9, 8), _ues(2), 7, attempts=attempts)
     receipt = replace(receipt, wasted_slots=_ues(2), versions=_ues(1, 3))
